@@ -1,0 +1,5 @@
+"""python -m npucmp."""
+
+from npucmp.cli import main
+
+main()

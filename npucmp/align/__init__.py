@@ -1,0 +1,148 @@
+"""Run × Run → Pairs. Sees names, order, shapes, arguments and call stacks; never values.
+
+MATCHERS are tried in turn, each on what the ones before it left. A matcher is a function
+    match(target, golden, so_far) -> list[Match]
+of the unmatched operators of both sides and the matches made so far. Nothing is dropped: an operator or tensor
+without a partner becomes a Pair with one side empty.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import mapping, name, order
+from npucmp.align.shape import same_shapes
+from npucmp.errors import UsageError
+from npucmp.model import Match, Operator, Pair, Run, TensorRef
+
+Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
+MATCHERS: tuple[Matcher, ...] = (name.match, order.match)
+
+
+class Alignment(NamedTuple):
+    """Matches in target order, and the operators that only one side has."""
+
+    matches: tuple[Match, ...]
+    only_target: tuple[Operator, ...]
+    only_golden: tuple[Operator, ...]
+
+    @property
+    def matched(self) -> dict[str, int]:
+        """Operators by matcher."""
+        return dict(Counter(match.via for match in self.matches))
+
+
+def align(target: Run, golden: Run, names: Optional[Mapping[str, str]] = None) -> Alignment:
+    """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else.
+
+    Raises UsageError when the runs have so little in common that they are not two runs of one network.
+    """
+    matches = mapping.match(target.operators, golden.operators, names or {})
+    for matcher in MATCHERS:
+        left = _rest(target.operators, {match.target.order for match in matches})
+        right = _rest(golden.operators, {match.golden.order for match in matches})
+        if left and right:
+            matches += matcher(left, right, matches)
+    matches.sort(key=lambda match: match.target.order)
+    only_target = _rest(target.operators, {match.target.order for match in matches})
+    only_golden = _rest(golden.operators, {match.golden.order for match in matches})
+    _require_one_network(target, golden, matches)
+    return Alignment(tuple(matches), tuple(only_target), tuple(only_golden))
+
+
+def _rest(operators: Sequence[Operator], taken: "set[int]") -> list[Operator]:
+    return [operator for operator in operators if operator.order not in taken]
+
+
+def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> None:
+    """Names of different networks coincide by chance (linear.0, add.1 …); their shapes then do not."""
+    smaller = min(len(target.operators), len(golden.operators))
+    larger = max(len(target.operators), len(golden.operators))
+    named = sum(match.via == "mapping" or match.target.name == match.golden.name for match in matches)
+    alike = sum(same_shapes(match.target, match.golden) for match in matches)
+    if named >= 0.8 * larger or alike >= 0.25 * larger or alike >= 0.6 * smaller:
+        return
+    raise UsageError(
+        f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "
+        f"{len(golden.operators)} operators {alike} line up with equal shapes; "
+        "check the paths, or name the partners with --mapping"
+    )
+
+
+def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
+    """The tensor pairs of all operators, matched or not, in merged graph order."""
+    for place, (left, right, match) in enumerate(_merged(alignment)):
+        for one, other, slot in _slots(left, right):
+            both = one is not None and other is not None
+            yield Pair(
+                order=place,
+                slot=slot,
+                target_op=left,
+                golden_op=right,
+                target=one,
+                golden=other,
+                via=match.via if match and both else "",
+                confidence=match.confidence if match and both else 0.0,
+                note="" if both else _why_missing(left, right),
+            )
+
+
+def _why_missing(target: Optional[Operator], golden: Optional[Operator]) -> str:
+    if target and golden:
+        return ""
+    return "the golden run has no such operator" if target else "the target run has no such operator"
+
+
+def _merged(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Operator], Optional[Match]]]:
+    """All operators in one order: the target's, a golden-only operator right after the one it follows in its run."""
+    rows: list[tuple[tuple[int, int, int], Optional[Operator], Optional[Operator], Optional[Match]]] = []
+    for match in alignment.matches:
+        rows.append(((match.target.order, 0, 0), match.target, match.golden, match))
+    for operator in alignment.only_target:
+        rows.append(((operator.order, 0, 0), operator, None, None))
+    partners = sorted((match.golden.order, match.target.order) for match in alignment.matches)
+    follows, at = -1, 0
+    for operator in alignment.only_golden:
+        while at < len(partners) and partners[at][0] < operator.order:
+            follows = partners[at][1]
+            at += 1
+        rows.append(((follows, 1, operator.order), None, operator, None))
+    rows.sort(key=lambda row: row[0])
+    return [(left, right, match) for _, left, right, match in rows]
+
+
+def _slots(
+    target: Optional[Operator], golden: Optional[Operator]
+) -> Iterator[tuple[Optional[TensorRef], Optional[TensorRef], str]]:
+    """Tensors of two operators by slot; those left over by role and shape in order (a keyword on one side only)."""
+    left = list(target.tensors) if target else []
+    right = list(golden.tensors) if golden else []
+    partner: dict[int, TensorRef] = {}
+    free = list(range(len(right)))
+    for rule in (_same_slot, _same_file, _same_role):
+        for i, one in enumerate(left):
+            if i in partner:
+                continue
+            found = next((j for j in free if rule(one, right[j])), None)
+            if found is not None:
+                partner[i] = right[found]
+                free.remove(found)
+    for i, one in enumerate(left):
+        other = partner.get(i)
+        yield one, other, "" if "" in (one.slot, other.slot if other else one.slot) else one.slot
+    for j in free:
+        yield None, right[j], right[j].slot
+
+
+def _same_slot(one: TensorRef, other: TensorRef) -> bool:
+    return one.slot == other.slot
+
+
+def _same_file(one: TensorRef, other: TensorRef) -> bool:
+    """A file whose header cannot be read has no slot; whatever is left of the same operator is its partner."""
+    return not one.slot or not other.slot
+
+
+def _same_role(one: TensorRef, other: TensorRef) -> bool:
+    return one.slot.partition(":")[0] == other.slot.partition(":")[0] and one.shape == other.shape and bool(one.shape)

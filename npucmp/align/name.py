@@ -1,0 +1,91 @@
+"""Matcher by exact name, where a name can be trusted.
+
+A module path or a node name is the operator's own; equal names are partners. A name with a call index
+("Tensor.__mul__.7.forward") is only a position: one call inserted early shifts all later ones. Such names are
+trusted kind by kind: both runs must hold the same indices with the same shapes, and the pairs must keep the
+order that all other trusted names agree on. What is not trusted is left to the matcher by order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import Sequence
+
+from npucmp.align.shape import same_shapes
+from npucmp.model import Match, Operator
+
+VIA = "name"
+
+
+def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
+    """Pairs of equal names; of repeated executions the newest with the newest."""
+    certain = _own_names(target, golden)
+    groups = _call_names(target, golden)
+    trusted = _in_order(list(so_far) + certain, groups)
+    counted = {operator.kind for operator in (*target, *golden)}
+    for kind in [kind for kind in trusted if kind.endswith(".backward")]:
+        forward = kind[: -len("backward")] + "forward"
+        if forward in counted and forward not in trusted:
+            del trusted[kind]  # backward calls share the index of their forward, and its shift
+    return certain + [found for group in trusted.values() for found in group]
+
+
+def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
+    executions: dict[str, list[Operator]] = defaultdict(list)
+    for operator in golden:
+        if operator.unique:
+            executions[operator.name].append(operator)
+    matches = []
+    for operator in reversed(target):
+        if operator.unique and executions.get(operator.name):
+            matches.append(Match(operator, executions[operator.name].pop(), VIA, 1.0))
+    return matches
+
+
+def _call_names(target: Sequence[Operator], golden: Sequence[Operator]) -> dict[str, list[Match]]:
+    """Kinds whose calls have the same indices and shapes on both sides."""
+    groups = {}
+    right = _by_kind(golden)
+    for kind, left in _by_kind(target).items():
+        partners = {operator.name: operator for operator in right.get(kind, ())}
+        if len(left) != len(partners) or len(right.get(kind, ())) != len(partners):
+            continue
+        if all(op.name in partners and same_shapes(op, partners[op.name]) for op in left):
+            groups[kind] = [Match(op, partners[op.name], VIA, 1.0) for op in left]
+    return groups
+
+
+def _by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
+    kinds: dict[str, list[Operator]] = defaultdict(list)
+    for operator in operators:
+        if not operator.unique:
+            kinds[operator.kind].append(operator)
+    return kinds
+
+
+def _in_order(certain: Sequence[Match], groups: "dict[str, list[Match]]") -> dict[str, list[Match]]:
+    """The groups all of whose pairs lie on the longest chain of pairs that keeps both orders."""
+    together = sorted(
+        [*certain, *(found for group in groups.values() for found in group)], key=lambda found: found.target.order
+    )
+    kept = {id(together[i]) for i in longest_increasing([found.golden.order for found in together])}
+    return {kind: group for kind, group in groups.items() if all(id(found) in kept for found in group)}
+
+
+def longest_increasing(values: Sequence[int]) -> list[int]:
+    """Indices of a longest increasing subsequence (patience sorting, O(n log n))."""
+    tails: list[int] = []
+    ends: list[int] = []
+    before: list[int] = []
+    for i, value in enumerate(values):
+        at = bisect_left(tails, value)
+        before.append(ends[at - 1] if at else -1)
+        tails[at : at + 1] = [value]
+        ends[at : at + 1] = [i]
+    chain = []
+    at = ends[-1] if ends else -1
+    while at >= 0:
+        chain.append(at)
+        at = before[at]
+    return chain[::-1]

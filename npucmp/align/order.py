@@ -1,0 +1,202 @@
+"""Matcher by order: the order-preserving alignment that explains what the names could not.
+
+Needleman-Wunsch between the operators that are already matched, over what two operators have in common:
+kind, shapes, containing module, call stack, arguments, and least of all the call index. Backward operators
+follow the forward of their call first, because autograd gives them its index.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple, Sequence
+
+from npucmp.align.name import longest_increasing
+from npucmp.align.shape import outputs, signature
+from npucmp.model import Match, Operator
+
+VIA = "order"
+_CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut in two first
+
+KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
+TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
+UNLIKE_SHAPES = -3.0
+BEST = KIND + SHAPES + SCOPE + STACK + LINE + ARGUMENTS + NAME
+
+
+def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
+    """Aligns forward operators, then backward operators by their calls, then what is left of them."""
+    matches = _between(_forward(target), _forward(golden), _anchors(so_far, backward=False))
+    backward = [op for op in target if op.phase == "backward"], [op for op in golden if op.phase == "backward"]
+    matches += _by_call(*backward, [*so_far, *matches])
+    taken = {m.target.order for m in matches}, {m.golden.order for m in matches}
+    left = [op for op in backward[0] if op.order not in taken[0]]
+    right = [op for op in backward[1] if op.order not in taken[1]]
+    matches += _between(left, right, _anchors([*so_far, *matches], backward=True))
+    return matches + _leftover_names(target, golden, matches)
+
+
+def _forward(operators: Sequence[Operator]) -> list[Operator]:
+    return [operator for operator in operators if operator.phase != "backward"]
+
+
+def _anchors(matches: Sequence[Match], backward: bool) -> list[Match]:
+    """Matches that keep both orders, to align between."""
+    phase = sorted((m for m in matches if (m.target.phase == "backward") == backward), key=lambda m: m.target.order)
+    return [phase[i] for i in longest_increasing([m.golden.order for m in phase])]
+
+
+def _between(target: Sequence[Operator], golden: Sequence[Operator], anchors: Sequence[Match]) -> list[Match]:
+    """Aligns stretch by stretch; anchors bound the stretches and are not matched again."""
+    matches: list[Match] = []
+    i = j = 0
+    for anchor in [*anchors, None]:
+        ends = i, j
+        while i < len(target) and (anchor is None or target[i].order < anchor.target.order):
+            i += 1
+        while j < len(golden) and (anchor is None or golden[j].order < anchor.golden.order):
+            j += 1
+        if i > ends[0] and j > ends[1]:
+            matches += _stretch(target[ends[0] : i], golden[ends[1] : j])
+    return matches
+
+
+def _by_call(target: Sequence[Operator], golden: Sequence[Operator], matches: Sequence[Match]) -> list[Match]:
+    calls = {m.target.call: m for m in matches if m.target.phase == "forward"}
+    waiting = {operator.call: operator for operator in golden}
+    found = []
+    for operator in target:
+        forward = calls.get(operator.call)
+        partner = waiting.pop(forward.golden.call, None) if forward else None
+        if forward and partner:
+            found.append(_named(operator, partner, forward.confidence))
+    return found
+
+
+def _leftover_names(target: Sequence[Operator], golden: Sequence[Operator], matches: Sequence[Match]) -> list[Match]:
+    """Equal names with equal shapes that no order explains: executed in another order."""
+    taken = {m.target.order for m in matches}, {m.golden.order for m in matches}
+    waiting = {op.name: op for op in golden if op.order not in taken[1]}
+    found = []
+    for operator in target:
+        if operator.order not in taken[0]:
+            partner = waiting.get(operator.name)
+            if partner and signature(partner) == signature(operator):
+                found.append(Match(operator, waiting.pop(operator.name), "name", 0.5))
+    return found
+
+
+def _named(target: Operator, golden: Operator, confidence: float) -> Match:
+    via = "name" if target.name == golden.name else VIA
+    return Match(target, golden, via, round(confidence, 2))
+
+
+def _stretch(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
+    if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
+        cut = len(target) // 2, len(golden) // 2
+        return _stretch(target[: cut[0]], golden[: cut[1]]) + _stretch(target[cut[0] :], golden[cut[1] :])
+    scores = _scores(target, golden)
+    return [
+        _named(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST)))
+        for i, j in _best_path(scores)
+    ]
+
+
+class Features(NamedTuple):
+    """What is compared, each turned into a small integer so that numpy can compare all with all."""
+
+    kind: Any
+    op_type: Any
+    shapes: Any
+    outputs: Any
+    scope: Any
+    stack: Any
+    line: Any
+    arguments: Any
+    name: Any
+
+
+def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
+    """Matrix of likenesses; -inf where two operators cannot be partners."""
+    import numpy as np
+
+    numbers: dict[Any, int] = {}
+    a, b = _features(target, numbers), _features(golden, numbers)
+
+    def equal(one: Any, other: Any) -> Any:
+        return (one[:, None] == other[None, :]) & (one[:, None] >= 0)
+
+    kind = equal(a.kind, b.kind)
+    shapes, outs = equal(a.shapes, b.shapes), equal(a.outputs, b.outputs)
+    score = np.where(kind, KIND, np.where(equal(a.op_type, b.op_type), TYPE_ONLY, -np.inf)).astype(np.float32)
+    score += np.where(shapes, SHAPES, np.where(outs, OUTPUTS, UNLIKE_SHAPES))
+    for one, other, weight in (
+        (a.scope, b.scope, SCOPE),
+        (a.stack, b.stack, STACK),
+        (a.line, b.line, LINE),
+        (a.arguments, b.arguments, ARGUMENTS),
+        (a.name, b.name, NAME),
+    ):
+        score += weight * equal(one, other)
+    return score
+
+
+def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> Features:
+    import numpy as np
+
+    def number(what: str, value: Any) -> int:
+        return numbers.setdefault((what, value), len(numbers)) if value else -1
+
+    rows = []
+    for op in operators:
+        frames = tuple(_frame(frame) for frame in op.stack)
+        arguments = tuple(sorted((slot, repr(value)) for slot, value in op.arguments.items()))
+        rows.append(
+            (
+                number("kind", op.kind),
+                number("type", (_plain(op.op_type), op.phase)),
+                number("shapes", (signature(op), "any")),
+                number("outputs", (outputs(op), "any")),
+                number("scope", op.scope),
+                number("stack", frames),
+                number("line", frames[:4]),
+                number("arguments", (arguments, "any")),
+                number("name", op.name),
+            )
+        )
+    return Features(*np.array(rows, dtype=np.int64).T)
+
+
+def _plain(op_type: str) -> str:
+    return op_type.strip("_").lower()
+
+
+def _frame(text: str) -> str:
+    """A frame without its folders and line number, which differ between two installations of one source."""
+    return re.sub(r"^File .*?([^/\\,]+), line \d+", r"\1", text)
+
+
+def _best_path(scores: Any) -> list[tuple[int, int]]:
+    """Order-preserving pairs of the largest total likeness, by diagonals so that numpy does the inner loop.
+
+    total[i, j] = max(total[i-1, j], total[i, j-1], total[i-1, j-1] + scores[i, j]); of equal totals the pair wins.
+    """
+    import numpy as np
+
+    n, m = scores.shape
+    total = np.zeros((n + 1, m + 1), dtype=np.float32)
+    for diagonal in range(2, n + m + 1):
+        i = np.arange(max(1, diagonal - m), min(n, diagonal - 1) + 1)
+        j = diagonal - i
+        paired = total[i - 1, j - 1] + scores[i - 1, j - 1]
+        total[i, j] = np.maximum(np.maximum(total[i - 1, j], total[i, j - 1]), paired)
+    path = []
+    i, j = n, m
+    while i and j:
+        if scores[i - 1, j - 1] > 0 and total[i, j] == total[i - 1, j - 1] + scores[i - 1, j - 1]:
+            path.append((i - 1, j - 1))
+            i, j = i - 1, j - 1
+        elif total[i, j] == total[i - 1, j]:
+            i -= 1
+        else:
+            j -= 1
+    return path[::-1]

@@ -1,0 +1,1 @@
+"""Options in, recipe called, reports written. One command per file."""

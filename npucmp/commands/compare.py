@@ -1,0 +1,69 @@
+"""npucmp compare."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Optional
+
+import click
+
+from npucmp.commands.options import common
+
+HELP = """Which operator diverged first, and did it cause it?
+
+TARGET is the run under test, GOLDEN the reference; each is a dump's root, a step or rank folder, a dump.json, or a
+folder of .npy files.
+
+\b
+  npucmp compare npu_dump gpu_dump -o report
+  npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
+
+\b
+Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
+tensors, or statistics that prove nothing).
+"""
+
+
+@click.command(help=HELP)
+@click.argument("target")
+@click.argument("golden")
+@common
+@click.pass_context
+def compare(context: click.Context, target: str, golden: str, **given: Any) -> None:
+    from npucmp.commands.progress import bar
+    from npucmp.recipes.compare import Options
+    from npucmp.recipes.compare import compare as run
+
+    columns = _metrics(given.pop("metrics"))
+    output, top, quiet, show = (given.pop(name) for name in ("output", "top", "quiet", "progress"))
+    given["format"] = given.pop("format_")
+    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+        report = run(target, golden, Options(**given, progress=progress))
+    context.exit(finish(report, output, top, quiet, columns))
+
+
+def finish(report: Any, output: Optional[str], top: int, quiet: bool, columns: "list[str]") -> int:
+    """Writes and shows a report; returns its exit status."""
+    from npucmp.report import terminal, write_reports
+    from npucmp.report.status import exit_status
+
+    files = write_reports(report, output, columns) if output else []
+    if not quiet:
+        click.echo(terminal.render(report, top, files, terminal.colours(sys.stdout.isatty())), nl=False, color=True)
+    return exit_status(report)
+
+
+def _metrics(names: Optional[str]) -> "list[str]":
+    if not names:
+        return []
+    import difflib
+
+    from npucmp.errors import UsageError
+    from npucmp.metrics import METRICS
+
+    known = [metric.name for metric in METRICS]
+    asked = [name.strip() for name in names.split(",") if name.strip()]
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"no metric {name!r}", difflib.get_close_matches(name, known) or known)
+    return [metric.name for metric in METRICS if metric.name in asked and not metric.always]

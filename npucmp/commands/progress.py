@@ -1,0 +1,23 @@
+"""A progress bar on stderr, by bytes, with the time left."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Callable, Iterator, Optional
+
+
+@contextmanager
+def bar(shown: bool) -> "Iterator[Optional[Callable[[int, int], None]]]":
+    """A function (bytes done, bytes in all) that draws, or None when nothing is to be shown."""
+    if not shown:
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit="B", unit_scale=True, desc="measuring", leave=False, delay=0.5) as drawn:
+
+        def update(done: int, total: int) -> None:
+            drawn.total = total
+            drawn.update(done - drawn.n)
+
+        yield update

@@ -1,0 +1,93 @@
+"""One table of element types: names in dumps ↔ numpy / ml_dtypes ↔ width, round-off, range.
+
+Sources: IEEE 754-2019 (float16/32/64); Micikevicius et al., "FP8 formats for deep learning"
+(arXiv 2209.05433) for e4m3fn and e5m2; bfloat16 is the upper half of a float32.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from npucmp.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Dtype(NamedTuple):
+    """One element type. round_off is the unit round-off (0 for non-floats), tiny the smallest normal
+    number, largest the largest finite one. kind: b bool, i signed, u unsigned, f float, c complex."""
+
+    name: str
+    kind: str
+    itemsize: int
+    round_off: float = 0.0
+    tiny: float = 1.0
+    largest: float = 0.0
+
+
+_TABLE = (
+    Dtype("bool", "b", 1),
+    Dtype("int8", "i", 1),
+    Dtype("int16", "i", 2),
+    Dtype("int32", "i", 4),
+    Dtype("int64", "i", 8),
+    Dtype("uint8", "u", 1),
+    Dtype("uint16", "u", 2),
+    Dtype("uint32", "u", 4),
+    Dtype("uint64", "u", 8),
+    Dtype("float64", "f", 8, 2.0**-53, 2.0**-1022, 1.7976931348623157e308),
+    Dtype("float32", "f", 4, 2.0**-24, 2.0**-126, 3.4028234663852886e38),
+    Dtype("float16", "f", 2, 2.0**-11, 2.0**-14, 65504.0),
+    Dtype("bfloat16", "f", 2, 2.0**-8, 2.0**-126, 3.3895313892515355e38),
+    Dtype("float8_e4m3fn", "f", 1, 2.0**-4, 2.0**-6, 448.0),
+    Dtype("float8_e5m2", "f", 1, 2.0**-3, 2.0**-14, 57344.0),
+    Dtype("complex64", "c", 8, 2.0**-24, 2.0**-126, 3.4028234663852886e38),
+    Dtype("complex128", "c", 16, 2.0**-53, 2.0**-1022, 1.7976931348623157e308),
+)
+DTYPES = {row.name: row for row in _TABLE}
+
+_ALIASES = {
+    "double": "float64", "float": "float32", "half": "float16", "bf16": "bfloat16",
+    "long": "int64", "int": "int32", "short": "int16", "char": "int8", "byte": "uint8",
+    "cfloat": "complex64", "cdouble": "complex128", "bool_": "bool",
+}  # fmt: skip
+
+
+def canonical(word: str) -> str:
+    """The table's name for a dump's word: "torch.bfloat16", "BFloat16", "<class 'float'>" … → "bfloat16".
+
+    A word that is not in the table is returned as it stands, so that a report can show it.
+    """
+    name = word.rsplit(".", 1)[-1].strip().lower()
+    name = _ALIASES.get(name, name)
+    return name if name in DTYPES else word
+
+
+def lookup(name: str) -> Optional[Dtype]:
+    """The row of a canonical name; None if npucmp does not know the type."""
+    return DTYPES.get(name)
+
+
+@lru_cache(maxsize=None)
+def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
+    """The numpy dtype of a canonical name; ml_dtypes is imported only when one of its types is met.
+
+    Raises UnsupportedError for a name that is not in the table.
+    """
+    import numpy as np
+
+    if name not in DTYPES:
+        raise UnsupportedError(f"elements of type {name!r} cannot be read")
+    if name == "bfloat16" or name.startswith("float8"):
+        import ml_dtypes
+
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
+    return np.dtype(name).newbyteorder(byteorder)
+
+
+def narrower(a: Dtype, b: Dtype) -> Dtype:
+    """The coarser of two types: what a comparison can resolve. Floats beat integers."""
+    return a if a.round_off >= b.round_off else b

@@ -1,0 +1,50 @@
+"""Everything that npucmp raises on purpose.
+
+Raised where the fact is known, carrying the facts as attributes; turned into text once, in cli.py.
+Trouble with one tensor becomes a row of the report, so what reaches a caller is only what ends a run.
+"""
+
+from __future__ import annotations
+
+from typing import Optional, Sequence
+
+
+class NpucmpError(Exception):
+    """Root of all errors of this package."""
+
+
+class DumpError(NpucmpError):
+    """A dump that cannot be read: which file, where in it (bytes, if known) and why."""
+
+    def __init__(self, path: object, because: str, offset: Optional[int] = None) -> None:
+        self.path = str(path)
+        self.because = because
+        self.offset = offset
+        where = "" if offset is None else f" (at byte {offset})"
+        super().__init__(f"{self.path}: {because}{where}")
+
+
+class UnsupportedError(NpucmpError):
+    """Something valid that npucmp does not read; `hint` says what to do instead."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        self.what = what
+        self.hint = hint
+        super().__init__(f"{what}; {hint}" if hint else what)
+
+
+class MissingExtra(NpucmpError):
+    """A package is needed that is not installed."""
+
+    def __init__(self, package: str, why: str) -> None:
+        self.package = package
+        super().__init__(f"{why} needs the package {package}: pip install {package}")
+
+
+class UsageError(NpucmpError):
+    """The call's words are off; `near` lists the names that come closest."""
+
+    def __init__(self, because: str, near: Sequence[str] = ()) -> None:
+        self.because = because
+        self.near = tuple(near)
+        super().__init__(f"{because}; nearest: {', '.join(self.near)}" if self.near else because)

@@ -1,0 +1,80 @@
+"""The sentences that say why an operator is suspected, with the figures that decided."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterable, Optional
+
+from npucmp import metrics
+from npucmp.model import Finding, Operator, Pair
+
+WHOLE_SCALE = 0.9  # share of the error that one common factor must explain to be named
+
+
+def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: bool) -> str:
+    """Of an operator that bears error: inputs, output, and what stands out besides."""
+    figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
+    inputs = f"inputs {'agree' if agree else 'differ'} ({figure})" if reads else "it reads no tensor"
+    words = [inputs, f"{own.pair.slot}: {own.because}"]
+    return "; ".join(words + argument_words(pair) + pattern_words(own))
+
+
+def gap_words(gap: Finding, before: Optional[Finding], source: object) -> str:
+    """Of an input that differs although everything dumped upstream agrees."""
+    words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
+    if before is not None:
+        words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
+        words.append("the error is born between the two, in code that was not dumped")
+    else:
+        words.append("it is an input of the network or a parameter: these runs do not start from the same values")
+    return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
+
+
+def unknown_words(own: Finding) -> str:
+    """Of an operator whose inputs nobody knows."""
+    return "; ".join([f"{own.pair.slot}: {own.because}", "its inputs were not dumped or cannot be compared"])
+
+
+def passed_words(input_error: Optional[float], worst: Finding) -> str:
+    """Of an operator that passes on what it got."""
+    got = "unknown" if input_error is None else f"{input_error:.1e}"
+    return f"inputs differ ({got}); {worst.pair.slot}: {worst.because}"
+
+
+def argument_words(pair: Pair) -> list[str]:
+    """Non-tensor arguments that differ: nothing convinces more."""
+    if pair.target_op is None or pair.golden_op is None:
+        return []
+    return [
+        f"argument {slot} is {_show(target)} in the target, {_show(golden)} in the golden"
+        for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
+    ]
+
+
+def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
+    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN."""
+    for slot in {**target.arguments, **golden.arguments}:
+        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
+        if repr(a) != repr(b) and not slot.endswith("device"):
+            yield slot, a, b
+
+
+def pattern_words(finding: Finding) -> list[str]:
+    """What the error looks like, where one pass over the tensor shows it."""
+    moments = finding.measurement.moments
+    if moments is None or not moments.max_abs or not moments.yy:
+        return []
+    scale = metrics.gain(moments)
+    error = math.sqrt(moments.sum_dd / moments.yy)
+    if abs(scale) > WHOLE_SCALE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
+        return [f"the target is {1 + scale:.6g} times the golden as a whole"]
+    return []
+
+
+def _show(value: object) -> str:
+    return f"{value!r:.60}"
+
+
+def brief(error: Optional[float]) -> str:
+    """An error in a sentence."""
+    return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"

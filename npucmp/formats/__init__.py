@@ -1,0 +1,54 @@
+"""DIRECTORY → Runs. One module per format; none knows that there is a second run.
+
+A format is a module with
+    NAME                    the word of `--format`
+    ABOUT                   one line: what it is and how it is recognised
+    sniff(path) -> bool     cheap, never raises
+    open_runs(path) -> list[Run]    names, shapes and places of tensors; no payload is read
+FORMATS is ordered: the first that recognises a path reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Optional
+
+from npucmp.errors import DumpError, UsageError
+from npucmp.formats import msprobe, npy
+from npucmp.model import Run
+
+FORMATS: tuple[ModuleType, ...] = (msprobe, npy)
+
+
+def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:
+    """The runs below `path`, one per (step, rank), in that order.
+
+    `format` names one of FORMATS instead of recognising it. Raises DumpError when the path does not
+    exist, is no dump, or holds nothing; UsageError for an unknown format.
+    """
+    where = Path(path)
+    if not where.exists():
+        raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
+    module = _recognise(where) if format is None else _named(format)
+    runs: list[Run] = module.open_runs(where)
+    if not any(run.operators for run in runs):
+        raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
+    return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
+
+
+def _named(name: str) -> ModuleType:
+    for module in FORMATS:
+        if name == module.NAME:
+            return module
+    raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(module.NAME for module in FORMATS)}")
+
+
+def _recognise(path: Path) -> ModuleType:
+    for module in FORMATS:
+        if module.sniff(path):
+            return module
+    if path.is_dir() and not any(path.iterdir()):
+        raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
+    raise DumpError(path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format")

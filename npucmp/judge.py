@@ -1,0 +1,181 @@
+"""Measurements + rules → Findings: a verdict on each tensor pair by itself, with the reason in words.
+
+The default rule holds rel_l2 against 8 u, u being the unit round-off of the working precision: the coarsest
+float type that either run used at or before the operator. Whether an error above that limit is the operator's
+own is not seen from one tensor; roots.py decides it, and takes `diverged` back where the inputs explain it.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterable, Iterator, Optional, Sequence
+
+from npucmp import metrics
+from npucmp.dtypes import lookup
+from npucmp.errors import DumpError, UsageError
+from npucmp.readers.toml import load_toml
+from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Tolerance, Verdict
+
+FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
+STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
+
+DEFAULT_RULES = tuple(
+    Tolerance("rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision")
+    for row in (lookup(name) for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"))
+    if row
+)
+AT_LEAST = {"cosine", "err_1e3_ratio", "err_5e3_ratio", "exact_ratio", "snr", "allclose"}  # larger is better
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides. `table` replaces the default rule where a row applies; `closeness` (a user's rtol or atol)
+    replaces it everywhere."""
+
+    table: tuple[Tolerance, ...] = ()
+    closeness: bool = False
+    trust_statistics: bool = False
+
+    @property
+    def by_round_off(self) -> bool:
+        """Whether the default rule is in force, which alone weighs errors against those of the inputs."""
+        return not self.table and not self.closeness
+
+
+def judge(measurements: Iterable[Measurement], rules: Rules = Rules()) -> Iterator[Finding]:
+    """One Finding per Measurement, in the same order, which must be graph order."""
+    round_off = 0.0
+    for measurement in measurements:
+        round_off = max(round_off, working_round_off(measurement.pair))
+        yield _judge(measurement, rules, round_off)
+
+
+def working_round_off(pair: Pair) -> float:
+    """The coarser unit round-off of a pair's float types; 0 without floats."""
+    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
+    return max((row.round_off for row in rows if row), default=0.0)
+
+
+def _judge(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
+    pair = measurement.pair
+    if measurement.problem:
+        return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
+    if pair.target is None or pair.golden is None:
+        return Finding(measurement, Verdict.MISSING, pair.note)
+    if measurement.unlike:
+        shape = measurement.unlike.startswith("shape")
+        return Finding(
+            measurement, Verdict.SHAPE if shape else Verdict.DTYPE, measurement.unlike, math.inf if shape else None
+        )
+    if measurement.moments is not None:
+        return _by_values(measurement, measurement.moments, rules, round_off)
+    return _by_record(measurement, rules, round_off)
+
+
+def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_off: float) -> Finding:
+    error = metrics.rel_l2(moments)
+    if moments.mismatched:
+        return Finding(measurement, Verdict.NONFINITE, _nonfinite(moments), math.inf, metric="nonfinite_mismatch")
+    if moments.equal == moments.count:
+        return Finding(measurement, Verdict.MATCH, "the same bits", 0.0, FACTOR * round_off, "rel_l2")
+    rule = _rule(rules, measurement.pair, round_off)
+    value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
+    words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
+    dead = not moments.xx and moments.yy or moments.xx and not moments.yy
+    if dead and rules.by_round_off:
+        side = "target" if not moments.xx else "golden"
+        return Finding(measurement, Verdict.DIVERGED, f"the {side} is all zero; {words}", error, rule.limit, "rel_l2")
+    over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
+    if math.isnan(value):
+        return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
+    verdict = Verdict.DIVERGED if over else Verdict.MATCH
+    return Finding(measurement, verdict, words, error, rule.limit, rule.metric)
+
+
+def _value(metric: str, moments: Moments) -> float:
+    value = metrics.by_name(metric).function(moments)
+    return math.nan if value is None else float(value)
+
+
+def _rule(rules: Rules, pair: Pair, round_off: float) -> Tolerance:
+    if rules.closeness:
+        return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given")
+    for row in rules.table:
+        if row.op_type in ("", pair.operator.op_type) and row.dtype in ("", *_dtypes(pair)):
+            return row
+    return Tolerance("rel_l2", FACTOR * round_off)
+
+
+def _dtypes(pair: Pair) -> Sequence[str]:
+    """The type a rule is chosen by: the narrower of the pair's."""
+    tensors: list[TensorRef] = [tensor for tensor in (pair.target, pair.golden) if tensor is not None]
+    return [max(tensors, key=lambda t: row.round_off if (row := lookup(t.dtype)) else 0.0).dtype]
+
+
+def _nonfinite(moments: Moments) -> str:
+    target, golden = moments.target, moments.golden
+    return (
+        f"{moments.mismatched} of {moments.count} positions are NaN or Inf on one side only "
+        f"(target {target.nan} NaN, {target.inf} Inf; golden {golden.nan} NaN, {golden.inf} Inf)"
+    )
+
+
+def _by_record(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
+    """Checksums and statistics: they can prove a difference, and only equal checksums prove equality."""
+    limit = FACTOR * round_off
+    if measurement.same is not None:
+        if measurement.same:
+            empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
+            return Finding(measurement, Verdict.MATCH, "both empty" if empty else "equal checksums", 0.0, limit)
+        return Finding(
+            measurement, Verdict.DIVERGED, "checksums differ; the distance is not known", math.nan, limit, "checksum"
+        )
+    bound: Optional[float] = measurement.bound
+    if bound is None:
+        return Finding(measurement, Verdict.UNKNOWN, "the dumps kept neither values nor comparable statistics")
+    if math.isinf(bound):
+        return Finding(measurement, Verdict.NONFINITE, "the statistics of one side only are NaN or Inf", math.inf)
+    words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {limit + STATISTICS_SLACK:.2e}"
+    if bound > limit + STATISTICS_SLACK:
+        return Finding(measurement, Verdict.DIVERGED, words, bound, limit + STATISTICS_SLACK, "rel_l2")
+    if rules.trust_statistics:
+        return Finding(measurement, Verdict.MATCH, "statistics agree, and are trusted", bound, limit, "rel_l2")
+    return Finding(measurement, Verdict.UNKNOWN, "statistics agree, which proves nothing about the values")
+
+
+def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
+    """Rows of a tolerance file, the first that fits a tensor deciding it.
+
+    CSV with the columns metric, limit, dtype, op_type, why; or TOML with [[tolerance]] tables of these keys.
+    Raises DumpError if the file cannot be read, UsageError for a row that cannot be used.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DumpError(path, getattr(error, "strerror", None) or "is not UTF-8 text") from None
+    if path.suffix.lower() == ".toml":
+        found = load_toml(path, text).get("tolerance")
+        rows = found if isinstance(found, list) else []
+    else:
+        rows = list(csv.DictReader(text.splitlines()))
+    if not rows:
+        raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns metric,limit,dtype,op_type,why")
+    return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
+
+
+def _tolerance(path: Path, number: int, row: object) -> Tolerance:
+    cells = row if isinstance(row, dict) else {}
+    name = str(cells.get("metric") or "rel_l2")
+    known = [metric.name for metric in metrics.METRICS]
+    if name not in known:
+        raise UsageError(f"{path}: row {number}: no metric {name!r}", difflib.get_close_matches(name, known))
+    try:
+        limit = float(cells.get("limit", ""))
+    except (TypeError, ValueError):
+        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r} is no number") from None
+    words = {key: str(cells.get(key) or "") for key in ("dtype", "op_type", "why")}
+    return Tolerance(name, limit, **words)

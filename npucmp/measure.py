@@ -1,0 +1,223 @@
+"""Pairs → Measurements: opens both tensors, reconciles what they are, and walks them once in blocks.
+
+Trouble with a tensor never ends a run: it becomes the Measurement's `problem` (a side cannot be read) or
+`unlike` (both can, but not be compared). Peak memory is a few blocks, whatever the tensors' size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Iterable, Iterator, NamedTuple, Optional
+
+from npucmp.dtypes import canonical, lookup, narrower
+from npucmp.errors import NpucmpError
+from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
+from npucmp.runner import run
+
+BLOCK = 32768  # elements; 256 KB of float64 scratch stays in the second-level cache
+
+# rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard
+ALLCLOSE = {
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+    "float32": (1.3e-6, 1e-5),
+    "complex64": (1.3e-6, 1e-5),
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float8_e4m3fn": (2.0**-2, 2.0**-4),
+    "float8_e5m2": (2.0**-1, 2.0**-3),
+}
+
+
+class Closeness(NamedTuple):
+    """The user's bar for allclose; None stands for the table."""
+
+    rtol: Optional[float] = None
+    atol: Optional[float] = None
+
+
+class Unlike(Exception):
+    """Two readable tensors that cannot be compared."""
+
+
+def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1) -> Iterator[Measurement]:
+    """One Measurement per pair, in the order of the pairs."""
+    return run(lambda pair: measure(pair, closeness), pairs, jobs)
+
+
+def measure(pair: Pair, closeness: Closeness = Closeness()) -> Measurement:
+    """Everything that one pass over a pair can tell; never raises for what a dump holds."""
+    try:
+        if pair.target is None or pair.golden is None:
+            return _one_side(pair)
+        return _both_sides(pair, pair.target, pair.golden, closeness)
+    except Unlike as reason:
+        return Measurement(pair, unlike=str(reason))
+
+
+class _Trouble(Exception):
+    """Which side cannot be read, and why."""
+
+
+def _one_side(pair: Pair) -> Measurement:
+    side = "target" if pair.golden is None else "golden"
+    tensor = pair.target or pair.golden
+    assert tensor is not None
+    try:
+        payload = _payload(side, tensor)
+        if payload is None:
+            return Measurement(pair, statistics=_in_order(side, tensor.statistics))
+        measured = _side(payload)
+    except _Trouble as trouble:
+        return Measurement(pair, problem=str(trouble))
+    moments = Moments(**{"count": math.prod(payload.shape), side: measured})
+    return Measurement(pair, moments, bytes_read=_size(payload))
+
+
+def _both_sides(pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness) -> Measurement:
+    try:
+        x, y = _payload("target", target), _payload("golden", golden)
+        if x is None or y is None:
+            return _recorded(pair, target, golden, x, y)
+        _require_alike(x, y)
+        moments = _moments(x, y, closeness)
+    except _Trouble as trouble:
+        return Measurement(pair, problem=str(trouble))
+    return Measurement(pair, moments, bytes_read=_size(x) + _size(y))
+
+
+def _payload(side: str, tensor: TensorRef) -> Optional[Payload]:
+    """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept."""
+    if tensor.problem:
+        raise _Trouble(f"{side}: {tensor.problem}")
+    if not tensor.file:
+        return None
+    from npucmp.readers import header
+
+    try:
+        found = header(tensor.encoding, tensor.file)
+    except NpucmpError as error:
+        raise _Trouble(f"{side}: {getattr(error, 'because', error)} ({tensor.label})") from None
+    if found.shape != tensor.shape:
+        raise _Trouble(f"{side}: the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
+    if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
+        raise _Trouble(f"{side}: the file holds {found.dtype}, the dump says {tensor.dtype}")
+    return found
+
+
+def _widened(stored: str, recorded: str) -> bool:
+    """Stored without loss in a wider type, as MindSpore keeps bfloat16 in float32; an unknown word cannot disagree."""
+    file, dump = lookup(stored), lookup(recorded)
+    if file is None or dump is None:
+        return dump is None
+    return file.kind == dump.kind == "f" and file.round_off <= dump.round_off and file.largest >= dump.largest
+
+
+def _require_alike(x: Payload, y: Payload) -> None:
+    if x.shape != y.shape and not (math.prod(x.shape) == math.prod(y.shape) == 1):
+        raise Unlike(f"shape {list(x.shape)} against {list(y.shape)}")
+    kinds = {lookup(x.dtype), lookup(y.dtype)}
+    if None in kinds or len({kind.kind == "c" for kind in kinds if kind}) > 1:
+        raise Unlike(f"dtype {x.dtype} cannot be compared with {y.dtype}")
+
+
+def _moments(x: Payload, y: Payload, closeness: Closeness) -> Moments:
+    from npucmp.kernel.merge import merge
+    from npucmp.kernel.numpy_kernel import bars_for, measure_block
+
+    bars = bars_for(x.dtype, y.dtype, *allclose_bars(x.dtype, y.dtype, closeness))
+    total: Optional[Moments] = None
+    start = 0
+    for a, b in zip(_blocks("target", x), _blocks("golden", y)):
+        block = measure_block(a, b, bars, start)
+        start += len(a)
+        total = block if total is None else merge(total, block)
+    return total or Moments()
+
+
+def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float, float]:
+    """(rtol, atol) of a pair: the user's, else the table's row of the narrower type, else exact."""
+    x, y = lookup(target), lookup(golden)
+    name = narrower(x, y).name if x and y else ""
+    rtol, atol = ALLCLOSE.get(name, (0.0, 0.0))
+    if closeness.rtol is not None or closeness.atol is not None:
+        return closeness.rtol or 0.0, closeness.atol or 0.0
+    return rtol, atol
+
+
+def _blocks(side: str, payload: Payload) -> Iterator["object"]:
+    from npucmp.readers.values import blocks
+
+    try:
+        yield from blocks(payload, BLOCK)
+    except NpucmpError as error:
+        raise _Trouble(f"{side}: {getattr(error, 'because', error)}") from None
+
+
+def _side(payload: Payload) -> Side:
+    from npucmp.kernel.merge import merge_sides
+    from npucmp.kernel.numpy_kernel import measure_side
+
+    total = Side()
+    for block in _blocks("", payload):
+        total = merge_sides(total, measure_side(block))
+    return total
+
+
+def _recorded(
+    pair: Pair, target: TensorRef, golden: TensorRef, x: Optional[Payload], y: Optional[Payload]
+) -> Measurement:
+    """What checksums and statistics prove when a payload is missing; values on one side are turned into statistics."""
+    if target.shape != golden.shape:
+        raise Unlike(f"shape {list(target.shape)} against {list(golden.shape)}")
+    statistics = (_summary(x) if x else target.statistics, _summary(y) if y else golden.statistics)
+    same: Optional[bool] = None
+    if 0 in target.shape:
+        same = True
+    elif target.checksum and golden.checksum and _same_kind(target, golden):
+        same = target.checksum == golden.checksum
+    bound = None if same is not None else lower_bound(*statistics, math.prod(target.shape))
+    return Measurement(pair, bound=bound, same=same, statistics=statistics)
+
+
+def _same_kind(target: TensorRef, golden: TensorRef) -> bool:
+    """Checksums of different algorithms, or over different types, say nothing of each other."""
+    return len(target.checksum) == len(golden.checksum) and target.dtype == golden.dtype
+
+
+def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elements: int) -> Optional[float]:
+    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
+
+    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
+    minima too. NaN or Inf on one side only gives inf.
+    """
+    if target is None or golden is None:
+        return None
+    together = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
+    if any((math.isfinite(a) != math.isfinite(b)) for a, b in together):
+        return math.inf
+    weights = (1.0, 1.0, math.sqrt(elements), 1.0)
+    apart = [abs(a - b) * w for a, b, w in zip(target, golden, weights) if a is not None and b is not None and a != b]
+    if not together or any(not math.isfinite(a) for a, _ in together):
+        return 0.0 if together and not apart else None
+    if golden.norm is None:
+        return 0.0 if not apart else None
+    largest = max(apart, default=0.0)
+    return largest / golden.norm if golden.norm else (math.inf if largest else 0.0)
+
+
+def _summary(payload: Payload) -> Statistics:
+    side = _side(payload)
+    count = math.prod(payload.shape)
+    if side.nan or side.inf or not count:
+        return Statistics(math.nan, math.nan, math.nan, math.nan) if count else Statistics()
+    return Statistics(side.maximum, side.minimum, side.total / count, math.sqrt(side.squares))
+
+
+def _in_order(side: str, one: Optional[Statistics]) -> tuple[Optional[Statistics], Optional[Statistics]]:
+    return (one, None) if side == "target" else (None, one)
+
+
+def _size(payload: Payload) -> int:
+    row = lookup(canonical(payload.dtype))
+    return math.prod(payload.shape) * (row.itemsize if row else 1)

@@ -1,0 +1,177 @@
+"""Every comparator: a small pure function of Moments, in one table. Adding one touches METRICS only.
+
+x is the target, y the golden; sums run over positions that are finite on both sides. NaN is returned where a
+formula has no value. A position that is NaN or Inf on one side only makes rel_l2 infinite: no rule may pass it.
+Where a formula differs from the one of an Ascend tool, docs/metrics.md says why.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, NamedTuple, Optional, Union
+
+from npucmp.model import Moments, Side
+
+Value = Optional[Union[float, int, bool]]
+NAN = float("nan")
+
+
+def cosine(m: Moments) -> float:
+    """Σxy / (‖x‖‖y‖), in [-1, 1]; both all-zero 1, one all-zero 0, nothing to compare NaN."""
+    if not m.compared:
+        return NAN
+    if not m.xx or not m.yy:
+        return 1.0 if m.xx == m.yy else 0.0
+    if m.equal == m.count:
+        return 1.0
+    return max(-1.0, min(1.0, m.xy / (math.sqrt(m.xx) * math.sqrt(m.yy))))
+
+
+def rel_l2(m: Moments) -> float:
+    """‖x-y‖ / ‖y‖ (CANN: RelativeEuclideanDistance); golden all-zero: inf unless x is too; empty 0."""
+    if m.mismatched:
+        return math.inf
+    if not m.sum_dd:
+        return 0.0 if m.max_abs == 0 else m.max_abs / _magnitude(m.golden)  # squares fell below float64
+    if not m.yy:
+        return math.inf
+    ratio = math.sqrt(m.sum_dd) / math.sqrt(m.yy)
+    return ratio if math.isfinite(ratio) else m.max_abs / _magnitude(m.golden)  # squares rose above float64
+
+
+def _magnitude(side: Side) -> float:
+    return max(abs(side.minimum), abs(side.maximum), 5e-324) if side.minimum == side.minimum else 5e-324
+
+
+def gain(m: Moments) -> float:
+    """Σxy / Σy² - 1: by how much the target is scaled as a whole. Noise leaves it near 0, a wrong factor does not."""
+    return m.xy / m.yy - 1.0 if m.yy and m.max_abs else 0.0
+
+
+def max_abs_err(m: Moments) -> Value:
+    """max |x-y|; an exact integer for integer tensors."""
+    if m.max_abs_exact is not None:
+        return m.max_abs_exact
+    return m.max_abs if m.compared else NAN
+
+
+def max_rel_err(m: Moments) -> float:
+    """max |x-y| / max(|y|, smallest normal of the narrower type)."""
+    return m.max_rel if m.compared else NAN
+
+
+def mean_abs_err(m: Moments) -> float:
+    """Σ|x-y| / n (CANN: MeanAbsoluteError)."""
+    return _mean(m.sum_abs, m)
+
+
+def mean_rel_err(m: Moments) -> float:
+    """mean of |x-y| / max(|y|, smallest normal) (CANN: MeanRelativeError, which leaves out zeros of y)."""
+    return _mean(m.sum_rel, m)
+
+
+def rmse(m: Moments) -> float:
+    """√(Σ(x-y)² / n) (CANN: RootMeanSquareError)."""
+    return math.sqrt(m.sum_dd / m.compared) if m.compared else NAN
+
+
+def err_1e3_ratio(m: Moments) -> float:
+    """Share of positions with a relative error below 0.001 (msprobe: One Thousandth Err Ratio)."""
+    return _mean(m.below_1e3, m)
+
+
+def err_5e3_ratio(m: Moments) -> float:
+    """Share of positions with a relative error below 0.005 (msprobe: Five Thousandths Err Ratio)."""
+    return _mean(m.below_5e3, m)
+
+
+def allclose(m: Moments) -> bool:
+    """Every |x-y| ≤ atol + rtol·|y|, and NaN and Inf at the same places; rtol and atol by the narrower type."""
+    return not m.outside and not m.mismatched
+
+
+def mismatch_ratio(m: Moments) -> float:
+    """Share of elements outside the bar of allclose."""
+    return (m.outside + m.mismatched) / m.count if m.count else 0.0
+
+
+def max_ulp(m: Moments) -> Value:
+    """Largest distance in units in the last place of the narrower type; only where both sides are floats."""
+    return m.max_ulp
+
+
+def exact_ratio(m: Moments) -> float:
+    """Share of positions with the same bits."""
+    return m.equal / m.count if m.count else 1.0
+
+
+def nonfinite_mismatch(m: Moments) -> int:
+    """Number of positions that are NaN or Inf on one side only, or differently so."""
+    return m.mismatched
+
+
+def euclidean(m: Moments) -> float:
+    """‖x-y‖ (msprobe: EucDist)."""
+    return math.sqrt(m.sum_dd)
+
+
+def snr(m: Moments) -> float:
+    """10·log10(Σy² / Σ(x-y)²) in dB; inf when there is no error."""
+    if not m.sum_dd:
+        return math.inf
+    return 10.0 * math.log10(m.yy / m.sum_dd) if m.yy else -math.inf
+
+
+def accumulated_rel_err(m: Moments) -> float:
+    """Σ|x-y| / max(|y|, smallest normal) (CANN: AccumulatedRelativeError, which leaves out zeros of y)."""
+    return m.sum_rel
+
+
+def standard_deviation(m: Moments) -> float:
+    """Population standard deviation of x-y."""
+    if not m.compared:
+        return NAN
+    return math.sqrt(max(0.0, m.sum_dd / m.compared - (m.sum_d / m.compared) ** 2))
+
+
+def _mean(total: float, m: Moments) -> float:
+    return total / m.compared if m.compared else NAN
+
+
+class Metric(NamedTuple):
+    """A comparator: its column, its formula, and whether tensors.csv always shows it."""
+
+    name: str
+    function: Callable[[Moments], Value]
+    always: bool = True
+
+
+METRICS = (
+    Metric("cosine", cosine),
+    Metric("rel_l2", rel_l2),
+    Metric("max_abs_err", max_abs_err),
+    Metric("max_rel_err", max_rel_err),
+    Metric("mean_abs_err", mean_abs_err),
+    Metric("mean_rel_err", mean_rel_err),
+    Metric("rmse", rmse),
+    Metric("err_1e3_ratio", err_1e3_ratio),
+    Metric("err_5e3_ratio", err_5e3_ratio),
+    Metric("allclose", allclose),
+    Metric("mismatch_ratio", mismatch_ratio),
+    Metric("max_ulp", max_ulp),
+    Metric("exact_ratio", exact_ratio),
+    Metric("nonfinite_mismatch", nonfinite_mismatch),
+    Metric("gain", gain, always=False),
+    Metric("euclidean", euclidean, always=False),
+    Metric("snr", snr, always=False),
+    Metric("accumulated_rel_err", accumulated_rel_err, always=False),
+    Metric("standard_deviation", standard_deviation, always=False),
+)
+
+
+def by_name(name: str) -> Metric:
+    """The metric of that column. Raises KeyError for a name that METRICS does not hold."""
+    for metric in METRICS:
+        if metric.name == name:
+            return metric
+    raise KeyError(name)

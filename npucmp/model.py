@@ -1,0 +1,353 @@
+"""The nouns. A newcomer reads this file first.
+
+Data flows one way through them:
+    Run × 2 → [Pair] → Moments → Finding → Root → Report
+Everything is immutable; values of tensors are never held here, only where they lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Mapping, NamedTuple, Optional
+
+Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
+
+
+class Verdict(str, Enum):
+    """What a tensor pair turned out to be. The words are those of tensors.csv."""
+
+    MATCH = "match"
+    DIVERGED = "diverged"
+    NONFINITE = "nonfinite"  # NaN or Inf on one side only
+    SHAPE = "shape"
+    DTYPE = "dtype"  # cannot be compared, e.g. text against numbers
+    MISSING = "missing"  # no partner on the other side
+    UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"  # statistics or checksums cannot decide
+
+
+class Cause(str, Enum):
+    """What an operator has to do with the error that it shows. Best suspects first."""
+
+    BORN = "BORN"  # inputs agree, an output does not
+    GAP = "GAP"  # an input differs although everything dumped upstream agrees
+    WORSENED = "WORSENED"  # inputs differ, outputs far more than that explains
+    UNKNOWN = "UNKNOWN"  # inputs were not dumped or cannot be compared
+    PROPAGATED = "PROPAGATED"  # passes on what it got
+    HEALED = "HEALED"  # inputs differ, outputs do not; a note, never a row
+
+
+class Payload(NamedTuple):
+    """Where the values of one tensor lie in a file, as its own header tells it.
+
+    `shape` and `strides` count elements, `offset` bytes from the start of the file to the first element;
+    `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or ">".
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...] = ()
+    byteorder: str = "<"
+
+
+class Statistics(NamedTuple):
+    """What a dump without payload recorded of a tensor; None where it recorded nothing. `norm` is L2."""
+
+    max: Optional[float] = None
+    min: Optional[float] = None
+    mean: Optional[float] = None
+    norm: Optional[float] = None
+
+
+@dataclass(frozen=True)
+class TensorRef:
+    """One tensor of a dump: what it is and where it lies, never its values.
+
+    slot      "input:0", "output:1", "param:weight", "grad:weight"; "" when the header is unreadable
+    dtype     canonical name of dtypes.py, or the dump's own word for one that is not in that table
+    shape     logical shape; () is 0-d
+    file      payload file, "" if the dump kept none; `encoding` names the reader ("torch_pt", "npy")
+    checksum  recorded checksum in the dump's own spelling, "" if none
+    problem   why this tensor is known to be unreadable without opening it, "" if it is not
+    label     the dump's own name of the tensor, for reports
+    """
+
+    slot: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str = ""
+    encoding: str = ""
+    statistics: Optional[Statistics] = None
+    checksum: str = ""
+    layout: str = ""
+    problem: str = ""
+    label: str = ""
+
+    @property
+    def is_output(self) -> bool:
+        return self.slot.startswith(("output", "grad")) or not self.slot
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One executed operator.
+
+    name       the dump's name
+    op_type    what it computes ("softmax", "Linear"), without index, phase or path
+    kind       name without call index: what stays the same when calls are inserted before it
+    phase      "forward", "backward" or ""
+    order      position in the execution order of its run, from 0
+    scope      the module that contains it, "" if the dump does not say
+    arguments  its non-tensor arguments by slot ("input:4" → 1e-12)
+    stack      call stack, innermost frame first, as the dump spells it
+    unique     False when the name holds a call index, which shifts when a call is inserted
+    """
+
+    name: str
+    op_type: str
+    kind: str
+    phase: str
+    order: int
+    tensors: tuple[TensorRef, ...]
+    scope: str = ""
+    arguments: Mapping[str, Scalar] = field(default_factory=dict)
+    stack: tuple[str, ...] = ()
+    unique: bool = True
+    call: str = ""  # forward and backward of one call share this text
+    reads_recorded: bool = True  # whether the dump says what it reads, be it nothing
+
+
+@dataclass(frozen=True)
+class Run:
+    """One rank and step of a dump. `detail` and `notes` are words for the reader of a report."""
+
+    path: str
+    format: str
+    operators: tuple[Operator, ...]
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    detail: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> int:
+        return sum(len(operator.tensors) for operator in self.operators)
+
+
+class Match(NamedTuple):
+    """Two operators that were lined up; `via` is the matcher, `confidence` from 0 to 1."""
+
+    target: Operator
+    golden: Operator
+    via: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two tensors that should agree, or one without a partner.
+
+    `via` is empty where a side is missing; `note` then says why. `order` is the place in the merged
+    graph order of both runs, the same for all pairs of an operator.
+    """
+
+    order: int
+    slot: str
+    target_op: Optional[Operator]
+    golden_op: Optional[Operator]
+    target: Optional[TensorRef]
+    golden: Optional[TensorRef]
+    via: str = ""
+    confidence: float = 0.0
+    note: str = ""
+
+    @property
+    def operator(self) -> Operator:
+        """The operator as the target knows it, the golden's if the target has none."""
+        operator = self.target_op or self.golden_op
+        assert operator is not None
+        return operator
+
+
+class Side(NamedTuple):
+    """One side's own half of Moments, over all its elements.
+
+    minimum, maximum, total and squares (sum of squares) are over the finite elements; for complex
+    tensors over the magnitudes. minimum and maximum are NaN when nothing is finite.
+    """
+
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    minimum: float = float("nan")
+    maximum: float = float("nan")
+    total: float = 0.0
+    squares: float = 0.0
+
+    @property
+    def inf(self) -> int:
+        return self.posinf + self.neginf
+
+
+HISTOGRAM_BINS = 24  # |x-y|/max(|y|, floor): bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What one pass over a tensor pair measured; no opinion. x is the target, y the golden.
+
+    count       elements looked at
+    compared    positions that are finite on both sides and no mask: all sums below run over these
+    masked      positions where both sides hold "minus infinity" (kernel/numpy_kernel.py)
+    mismatched  positions that are NaN or Inf on one side only, or differently so
+    equal       positions with the same bits
+    max_abs_exact  largest |x-y| of integer tensors, exact, None for other dtypes
+    """
+
+    count: int = 0
+    target: Side = Side()
+    golden: Side = Side()
+    compared: int = 0
+    masked: int = 0
+    mismatched: int = 0
+    equal: int = 0
+    xx: float = 0.0
+    yy: float = 0.0
+    xy: float = 0.0
+    sum_d: float = 0.0
+    sum_abs: float = 0.0
+    sum_dd: float = 0.0
+    max_abs: float = 0.0
+    max_abs_index: int = -1
+    max_abs_exact: Optional[int] = None
+    max_rel: float = 0.0
+    max_rel_index: int = -1
+    sum_rel: float = 0.0
+    below_1e3: int = 0
+    below_5e3: int = 0
+    outside: int = 0
+    max_ulp: Optional[int] = None
+    histogram: tuple[int, ...] = (0,) * HISTOGRAM_BINS
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A pair and what came of measuring it.
+
+    moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
+    recorded statistics, `same` what checksums say; each None where the dump cannot tell.
+    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared.
+    """
+
+    pair: Pair
+    moments: Optional[Moments] = None
+    bound: Optional[float] = None
+    same: Optional[bool] = None
+    problem: str = ""
+    unlike: str = ""
+    statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """One row of the rules: which metric may be how large, for whom, and why."""
+
+    metric: str
+    limit: float
+    dtype: str = ""
+    op_type: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A measured pair with the verdict on it.
+
+    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, None if
+    nothing is known. `limit` is what it was held against.
+    """
+
+    measurement: Measurement
+    verdict: Verdict
+    because: str
+    error: Optional[float] = None
+    limit: float = 0.0
+    metric: str = ""
+
+    @property
+    def pair(self) -> Pair:
+        return self.measurement.pair
+
+
+@dataclass(frozen=True)
+class Root:
+    """An operator that diverged and what it has to do with it; one row of roots.csv.
+
+    input_error and output_error are the largest errors over its inputs and outputs (None: unknown).
+    """
+
+    place: int
+    pair: Pair
+    cause: Cause
+    slot: str
+    metric: str
+    value: Optional[float]
+    limit: float
+    input_error: Optional[float]
+    output_error: Optional[float]
+    evidence: str
+
+    @property
+    def growth(self) -> Optional[float]:
+        """output_error / input_error; None when one is unknown or there is no input error."""
+        if self.input_error is None or self.output_error is None or not self.input_error:
+            return None
+        return self.output_error / self.input_error
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One (step, rank) of target and golden, compared."""
+
+    target: Run
+    golden: Run
+    findings: tuple[Finding, ...]
+    roots: tuple[Root, ...]
+    matched: Mapping[str, int]  # operators by matcher
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that a presenter may see."""
+
+    command: str
+    target_path: str
+    golden_path: str
+    comparisons: tuple[Comparison, ...]
+    unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
+    rules: tuple[Tolerance, ...] = ()
+    argv: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    bytes_read: int = 0
+    partial: bool = False
+    strict: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for one in self.comparisons for finding in one.findings)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        return tuple(root for one in self.comparisons for root in one.roots)
+
+    def to_pandas(self) -> Any:
+        """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""
+        from npucmp.report.tables import tensors_frame
+
+        return tensors_frame(self)

@@ -1,0 +1,26 @@
+"""Readers turn BYTES into header facts and the place of the payload; they know no operators.
+
+    header(encoding, path)   → Payload: dtype, shape and where the values lie; the payload itself is not read
+    values.blocks(payload)   → the values, block by block
+
+Every reader parses its bytes itself, within the limits of limits.py; nothing that a file names is imported or run.
+A file that breaks a rule of its format is a DumpError, never a guess.
+"""
+
+from __future__ import annotations
+
+from npucmp.errors import UnsupportedError
+from npucmp.model import Payload
+
+
+def header(encoding: str, path: str) -> Payload:
+    """The facts of one tensor file. `encoding` is TensorRef.encoding; each reader is loaded when first met."""
+    if encoding == "torch_pt":
+        from npucmp.readers import torch_pt
+
+        return torch_pt.header(path)
+    if encoding == "npy":
+        from npucmp.readers import npy
+
+        return npy.header(path)
+    raise UnsupportedError(f"files of encoding {encoding!r} cannot be read")

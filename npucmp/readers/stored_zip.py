@@ -1,0 +1,175 @@
+"""The directory of a zip file of stored (uncompressed) members, as torch.save writes it.
+
+    end of central directory, last 22 bytes   PK 05 06, disks, entries (2+2), size (4), offset (4), comment length 0
+    zip64 locator, the 20 bytes before        PK 06 07, disk (4), offset of the zip64 record (8), disks (4)
+    zip64 record, the 56 bytes before         PK 06 06, …, entries (8+8), size (8), offset (8)
+    central entry, 46 bytes + name + extra + comment
+        PK 01 02, …, flags (2), method (2), …, sizes (4+4), lengths (2+2+2), disk (2), …, offset of local header (4)
+    local header, 30 bytes + name + extra, then the data
+        PK 03 04, version (2), flags (2), method (2), time, date, crc, sizes (4+4), name length (2), extra length (2)
+    extra field 1 (zip64): 8 bytes for each of uncompressed size, compressed size and offset that is FF FF FF FF
+
+Source: PKWARE APPNOTE 6.3. Zip readers disagree on files that say things twice, so every such pair must agree here:
+names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts five
+entries on one local header. Checksums are left alone: torch can be told to write wrong ones
+(torch.serialization.set_crc32_options).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from npucmp.errors import DumpError
+from npucmp.readers.files import RegularFile
+from npucmp.readers.limits import Limits
+
+_END = Struct("<4s4H2IH")
+_LOCATOR = Struct("<4sIQI")
+_END64 = Struct("<4sQ4x2I4Q")
+_ENTRY = Struct("<4s4x2H8x2I4H6xI")
+_LOCAL = Struct("<4s2x2H8x2I2H")
+_EXTRA = Struct("<2H")
+_FULL = 0xFFFFFFFF
+_DESCRIPTOR = 0x8  # sizes follow the data; torch then leaves those of the local header 0
+_FLAGS = _DESCRIPTOR | 0x800  # the other one says that names are UTF-8; anything else (encryption, …) is refused
+
+
+_Entry = tuple[int, bytes, int, int]  # the first four fields of Member
+
+
+class Member(NamedTuple):
+    """One central entry: `at` is its local header, `end` where the next member or the directory begins."""
+
+    at: int
+    name: bytes
+    size: int
+    flags: int
+    end: int
+
+
+class _Directory(NamedTuple):
+    at: int
+    size: int
+    entries: int
+
+
+def members(file: RegularFile, limits: Limits) -> dict[str, Member]:
+    """All members by name, checked against each other. DumpError for anything torch.save would not write."""
+    directory = _directory(file)
+    if directory.entries > limits.members or directory.size > limits.header_bytes:
+        raise DumpError(file.path, f"a zip directory of {directory.entries} entries, {directory.size} bytes")
+    data = file.read(directory.at, directory.size)
+    found: list[_Entry] = []
+    place = 0
+    for _ in range(directory.entries):
+        entry, place = _entry(file, data, place, directory.at)
+        found.append(entry)
+    if place != len(data):
+        raise DumpError(file.path, "the zip directory is larger than its entries", directory.at + place)
+    return _disjoint(file, found, directory.at)
+
+
+def data_offset(file: RegularFile, member: Member) -> int:
+    """Where a member's bytes begin; its local header must say what the central entry says."""
+    start = file.read(member.at, min(_LOCAL.size + len(member.name), member.end - member.at))
+    signature, flags, method, stored, size, name_length, extra_length = _LOCAL.unpack_from(start)
+    if signature != b"PK\3\4" or method != 0 or flags != member.flags or start[_LOCAL.size :] != member.name:
+        raise DumpError(file.path, "a local zip header differs from the directory", member.at)
+    central = min(member.size, _FULL)
+    deferred = flags & _DESCRIPTOR and stored == size == 0
+    if name_length != len(member.name) or not (deferred or stored == size == central):
+        raise DumpError(file.path, "a local zip header differs from the directory in sizes", member.at)
+    offset: int = member.at + _LOCAL.size + name_length + extra_length
+    if offset + member.size > member.end:
+        raise DumpError(file.path, "a zip member reaches into the next one", member.at)
+    return offset
+
+
+def _directory(file: RegularFile) -> _Directory:
+    """Where the central directory lies. It must end exactly where the end records begin: no gap, no comment."""
+    if file.size < _END.size:
+        raise DumpError(file.path, "incomplete: it ends inside the zip file")
+    end = file.size - _END.size
+    signature, disk, disk2, here, entries, size, at, comment = _END.unpack(file.read(end, _END.size))
+    if signature != b"PK\5\6" or comment:
+        raise DumpError(file.path, "incomplete: it does not end with the end record of a zip file", end)
+    if disk or disk2 or here != entries:
+        raise DumpError(file.path, "a zip file in several parts", end)
+    directory = _Directory(at, size, entries)
+    if end >= _LOCATOR.size and file.read(end - _LOCATOR.size, 4) == b"PK\6\7":
+        directory, end = _zip64(file, directory, end - _LOCATOR.size)
+    if directory.at + directory.size != end:
+        raise DumpError(file.path, "the zip directory does not end at the end record", end)
+    return directory
+
+
+def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Directory, int]:
+    """The zip64 form of the directory's place; its narrow twin must say the same or be all ones."""
+    _, disk, record, disks = _LOCATOR.unpack(file.read(locator, _LOCATOR.size))
+    if disk or disks > 1 or record + _END64.size != locator:
+        raise DumpError(file.path, "the zip64 locator does not point at the zip64 record", locator)
+    signature, length, disk, disk2, here, entries, size, at = _END64.unpack(file.read(record, _END64.size))
+    if signature != b"PK\6\6" or length != _END64.size - 12 or disk or disk2 or here != entries:
+        raise DumpError(file.path, "a damaged zip64 record", record)
+    wide = _Directory(at, size, entries)
+    for short, long, full in zip(narrow, wide, (_FULL, _FULL, 0xFFFF)):
+        if short != long and short != full:
+            raise DumpError(file.path, "the two end records of the zip file disagree", record)
+    return wide, record
+
+
+def _entry(file: RegularFile, data: bytes, place: int, base: int) -> tuple[_Entry, int]:
+    """The central entry at `place` and the place of the next."""
+    if place + _ENTRY.size > len(data):
+        raise DumpError(file.path, "the zip directory ends early", base + place)
+    fields = _ENTRY.unpack_from(data, place)
+    signature, flags, method, stored, size, name_length, extra_length, comment_length, disk, at = fields
+    if signature != b"PK\1\2" or disk:
+        raise DumpError(file.path, "a damaged zip directory", base + place)
+    if method or flags & ~_FLAGS:
+        raise DumpError(file.path, "unsupported: a compressed or encrypted zip member", base + place)
+    name_at = place + _ENTRY.size
+    extra_at = name_at + name_length
+    next_place = extra_at + extra_length + comment_length
+    if next_place > len(data):
+        raise DumpError(file.path, "the zip directory ends early", base + place)
+    if _FULL in (size, stored, at):
+        wide = _zip64_words(data[extra_at : extra_at + extra_length])
+        values = [value if value != _FULL else wide.pop(0) if wide else -1 for value in (size, stored, at)]
+        if -1 in values:
+            raise DumpError(file.path, "a zip64 size is missing", base + place)
+        size, stored, at = values
+    if size != stored:
+        raise DumpError(file.path, "a stored zip member has two sizes", base + place)
+    return (at, data[name_at:extra_at], size, flags), next_place
+
+
+def _zip64_words(extra: bytes) -> list[int]:
+    """The 8-byte numbers of the zip64 field among the extra fields."""
+    place = 0
+    while place + 4 <= len(extra):
+        kind, length = _EXTRA.unpack_from(extra, place)
+        field = extra[place + 4 : place + 4 + length]
+        if kind == 1:
+            return [int.from_bytes(field[at : at + 8], "little") for at in range(0, len(field) - 7, 8)]
+        place += 4 + length
+    return []
+
+
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[str, Member]:
+    """Members by name, each with its end; DumpError when two share a name or a byte.
+
+    Only the used members' local headers are read, so this takes the least that a header can be.
+    """
+    named: dict[str, Member] = {}
+    end = directory_at
+    for at, name, size, flags in sorted(found, reverse=True):
+        if at + _LOCAL.size + len(name) + size > end:
+            raise DumpError(file.path, "zip members overlap", at)
+        text = name.decode("utf-8", "surrogateescape")
+        if text in named:
+            raise DumpError(file.path, "two zip members have the same name", at)
+        named[text] = Member(at, name, size, flags, end)
+        end = at
+    return named

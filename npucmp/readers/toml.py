@@ -1,0 +1,21 @@
+"""TOML text of the user's own files; the standard library reads it from Python 3.11 on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from npucmp.errors import UsageError
+
+
+def load_toml(path: Path, text: str) -> "dict[str, Any]":
+    """The table of a TOML text. Raises UsageError naming the file if it is none."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{path}: not TOML: {error}") from None

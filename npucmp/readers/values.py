@@ -1,0 +1,172 @@
+"""The values of a payload, block by block, in logical C order; memory does not grow with the tensor.
+
+    C-contiguous, up to 1 MiB    one pread, cut into blocks
+    C-contiguous, larger         one pread per block
+    strided, span up to 64 MiB   the span is read once and copied out in logical order
+    strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
+                                 small or dense are read at once, any other is split along its largest stride
+
+The file is never mapped: mapped pages count as memory, and a file that shrinks would end the process.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from npucmp.dtypes import numpy_dtype
+from npucmp.errors import DumpError
+from npucmp.model import Payload
+from npucmp.readers.files import RegularFile, open_regular
+from npucmp.readers.strides import c_strides, merge, reach
+
+Array = NDArray[Any]
+
+_WHOLE = 1 << 20  # a payload up to this size is read in one go
+_SPAN = 64 << 20
+_TILE = 64 << 20
+_WINDOW = 8 << 20  # of one read while a tile is gathered
+_SPARSE = 64  # a window above _WHOLE is read at once if at least one element in this many is wanted
+_PIECE = 1 << 18  # what is copied out of a view at once: both sides of a transposition fit the cache
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+def blocks(payload: Payload, elements: int = 32768) -> Iterator[Array]:
+    """The values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
+
+    The arrays are not reused, and may be read-only. Strides are never negative. A file that is shorter than the
+    payload needs is a DumpError.
+    """
+    if 0 in payload.shape:
+        return
+    source = _Source(payload)
+    with open_regular(payload.path) as file:
+        needed = payload.offset + source.itemsize * (
+            reach(payload.shape, payload.strides) if payload.strides else math.prod(payload.shape)
+        )
+        if needed > file.size:
+            raise DumpError(payload.path, f"ended early: {file.size} bytes, its header promises {needed}")
+        if payload.strides:
+            views = source.views(file)
+            yield from _equal((piece for view in views for piece in _flat(view)), elements)
+        else:
+            yield from source.run(file, elements)
+
+
+class _Source:
+    """One payload's bytes as arrays; `offset` is in bytes, shape and strides in elements."""
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+        self.dtype = numpy_dtype(payload.dtype, _NATIVE)
+        self.itemsize = self.dtype.itemsize
+        self.swap = payload.byteorder != _NATIVE and self.itemsize > 1
+
+    def array(self, file: RegularFile, offset: int, count: int) -> Array:
+        """`count` elements from byte `offset` on."""
+        data = file.read(offset, count * self.itemsize)
+        values: Array
+        if self.payload.dtype == "bool":
+            values = np.frombuffer(data, np.uint8) != 0  # a byte of 2 would be a bool that equals neither
+        elif self.swap:  # as unsigned integers, because the types of ml_dtypes have no byte order
+            unit = self.itemsize // 2 if self.dtype.kind == "c" else self.itemsize
+            values = np.frombuffer(data, f"u{unit}").byteswap().view(self.dtype)
+        else:
+            values = np.frombuffer(data, self.dtype)
+        return values
+
+    def run(self, file: RegularFile, elements: int) -> Iterator[Array]:
+        total = math.prod(self.payload.shape)
+        step = total if total * self.itemsize <= _WHOLE else elements
+        for start in range(0, total, step):
+            part = self.array(file, self.payload.offset + start * self.itemsize, min(step, total - start))
+            for at in range(0, len(part), elements):
+                yield part[at : at + elements]
+
+    def views(self, file: RegularFile) -> Iterator[Array]:
+        """Arrays in memory whose elements, one after the other in C order, are the tensor's."""
+        shape, strides = merge(self.payload.shape, self.payload.strides)
+        if not shape:
+            shape, strides = (1,), (1,)
+        if len(shape) > 32:  # what numpy 1.x can hold; a dense tensor of rank 33 has 2**33 elements
+            raise DumpError(self.payload.path, "unsupported: a strided view of more than 32 dimensions")
+        if reach(shape, strides) * self.itemsize <= _SPAN:
+            yield self.view(file, self.payload.offset, shape, strides)
+            return
+        for index, part in _boxes(shape, _TILE // self.itemsize):
+            axis = len(index)
+            box = (part.stop - part.start, *shape[axis + 1 :])
+            first = sum(i * stride for i, stride in zip((*index, part.start), strides))
+            tile = _empty(box, strides[axis:], self.dtype)
+            self.gather(file, tile, self.payload.offset + first * self.itemsize, strides[axis:])
+            yield tile
+
+    def view(self, file: RegularFile, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
+        """A strided array over one read of all bytes that it spans."""
+        data = self.array(file, offset, reach(shape, strides))
+        return as_strided(data, shape, [stride * data.itemsize for stride in strides], writeable=False)
+
+    def gather(self, file: RegularFile, into: Array, offset: int, strides: tuple[int, ...]) -> None:
+        """Fill `into` from the file. Recurses once per dimension at most."""
+        span = reach(into.shape, strides)
+        size = span * self.itemsize
+        if size <= _WHOLE or (size <= _WINDOW and span <= _SPARSE * into.size):
+            into[...] = self.view(file, offset, into.shape, strides)
+            return
+        axis = max(range(into.ndim), key=lambda dim: strides[dim])
+        inner = strides[:axis] + strides[axis + 1 :]
+        for index in range(into.shape[axis]):
+            part = into[(slice(None),) * axis + (index, ...)]  # the ellipsis keeps a single element a view
+            self.gather(file, part, offset + index * strides[axis] * self.itemsize, inner)
+
+
+def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array that lies in memory in the order of the file, so that gathering writes runs, not single elements."""
+    order = sorted(range(len(shape)), key=lambda axis: -strides[axis])
+    made: Array = np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))
+    return made
+
+
+def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[tuple[int, ...], slice]]:
+    """Cuts of a C-ordered shape into parts of at most `most` elements: leading indices and a range of the next one."""
+    axis, inner = len(shape) - 1, 1
+    while axis > 0 and inner * shape[axis] <= most:
+        inner *= shape[axis]
+        axis -= 1
+    step = max(1, most // inner)
+    turns = c_strides(shape[:axis])
+    for outer in range(math.prod(shape[:axis])):
+        index = tuple(outer // turn % dim for turn, dim in zip(turns, shape))
+        for start in range(0, shape[axis], step):
+            yield index, slice(start, min(start + step, shape[axis]))
+
+
+def _flat(view: Array) -> Iterator[Array]:
+    """The elements of an array in C order, in 1-D pieces of up to _PIECE bytes."""
+    for index, part in _boxes(view.shape, max(1, _PIECE // view.itemsize)):
+        box: tuple[Any, ...] = (*index, part)
+        yield view[box].reshape(-1)
+
+
+def _equal(pieces: Iterator[Array], elements: int) -> Iterator[Array]:
+    """The same elements in arrays of exactly `elements`, so that two tensors of other layouts line up."""
+    rest: list[Array] = []
+    held = 0
+    for piece in pieces:
+        at = 0
+        while held + len(piece) - at >= elements:
+            rest.append(piece[at : at + elements - held])
+            at += elements - held
+            yield rest[0] if len(rest) == 1 else np.concatenate(rest)
+            rest, held = [], 0
+        if at < len(piece):
+            rest.append(piece[at:])
+            held += len(piece) - at
+    if rest:
+        yield rest[0] if len(rest) == 1 else np.concatenate(rest)

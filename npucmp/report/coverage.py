@@ -1,0 +1,103 @@
+"""How much was really compared, and what a reader should know besides the roots."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, Iterable, Optional
+
+from npucmp import metrics
+from npucmp.dtypes import lookup
+from npucmp.evidence import differing_arguments
+from npucmp.judge import working_round_off
+from npucmp.model import Comparison, Finding, Report, Run, TensorRef, Verdict
+from npucmp.report.status import DECIDED
+
+
+def aligned(report: Report) -> "dict[str, Any]":
+    """Operators by matcher, those without partner, and the shares of operators and elements really compared."""
+    by_matcher: Counter[str] = Counter()
+    for comparison in report.comparisons:
+        by_matcher.update(comparison.matched)
+    matched = sum(by_matcher.values())
+    targets = sum(len(one.target.operators) for one in report.comparisons)
+    goldens = sum(len(one.golden.operators) for one in report.comparisons)
+    decided = {id(f.pair.operator) for f in report.findings if f.verdict in DECIDED}
+    everything = sum(_elements(finding) for finding in report.findings)
+    compared = sum(_elements(finding) for finding in report.findings if finding.verdict in DECIDED)
+    return {
+        **by_matcher,
+        "operators": matched,
+        "only_target": targets - matched,
+        "only_golden": goldens - matched,
+        "operators_compared": len(decided) / max(1, targets + goldens - matched),
+        "elements_compared": compared / everything if everything else 0.0,
+    }
+
+
+def _elements(finding: Finding) -> int:
+    tensor = finding.pair.target or finding.pair.golden
+    return max(1, math.prod(tensor.shape)) if tensor is not None else 0
+
+
+def bytes_of(runs: "Iterable[Run]") -> int:
+    """Bytes of values that dumps hold, by their own records."""
+    return sum(_bytes(tensor) for run in runs for operator in run.operators for tensor in operator.tensors)
+
+
+def _bytes(tensor: TensorRef) -> int:
+    row = lookup(tensor.dtype)
+    return math.prod(tensor.shape) * row.itemsize if row and tensor.file else 0
+
+
+def upstream_unseen(comparison: Comparison, order: int) -> int:
+    """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
+    return sum(1 for f in comparison.findings if f.pair.order < order and f.verdict not in DECIDED)
+
+
+def notes(report: Report) -> "list[str]":
+    """Sentences for the reader: differing dtypes and how far the error stays within them, arguments, broken files."""
+    words = [note for one in report.comparisons for run in (one.target, one.golden) for note in run.notes]
+    for comparison in report.comparisons:
+        words += filter(None, (_dtype_note(comparison), *_argument_notes(comparison)))
+    return [*dict.fromkeys([*words, *report.notes])]
+
+
+def _dtype_note(comparison: Comparison) -> Optional[str]:
+    floats = [f for f in comparison.findings if f.measurement.moments is not None and _float_pair(f)]
+    apart = [f for f in floats if f.pair.target and f.pair.golden and f.pair.target.dtype != f.pair.golden.dtype]
+    if not apart:
+        return None
+    kinds = Counter(f"{f.pair.target.dtype} against {f.pair.golden.dtype}" for f in apart if f.pair.target and f.pair.golden)
+    words = f"dtypes differ in {len(apart)} of {len(floats)} float tensors ({kinds.most_common(1)[0][0]})"
+    if comparison.roots:
+        return words
+    round_off = max(working_round_off(finding.pair) for finding in floats)
+    worst = max(floats, key=lambda f: metrics.rel_l2(f.measurement.moments) if f.measurement.moments else 0.0)
+    error = worst.error or 0.0
+    return (
+        f"{words}; the error stays within them: largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
+        f"at {worst.pair.operator.name} {worst.pair.slot}"
+    )
+
+
+def _float_pair(finding: Finding) -> bool:
+    rows = [lookup(tensor.dtype) for tensor in (finding.pair.target, finding.pair.golden) if tensor]
+    return len(rows) == 2 and all(row is not None and row.kind == "f" for row in rows)
+
+
+def _argument_notes(comparison: Comparison) -> "list[str]":
+    """Differing arguments of operators whose outputs agree all the same: worth a look, no root."""
+    blamed = {root.pair.order for root in comparison.roots}
+    seen = {f.pair.order: f.pair for f in comparison.findings if f.pair.target_op and f.pair.golden_op}
+    return [
+        f"{pair.operator.name}: argument {slot} is {a!r:.40} in the target, {b!r:.40} in the golden"
+        for order, pair in seen.items()
+        if order not in blamed and pair.target_op and pair.golden_op
+        for slot, a, b in differing_arguments(pair.target_op, pair.golden_op)
+    ]
+
+
+def count(findings: "Iterable[Finding]", verdict: Verdict) -> int:
+    """How many findings have that verdict."""
+    return sum(finding.verdict is verdict for finding in findings)

@@ -1,0 +1,58 @@
+"""One run as text, for `npucmp show`."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Optional, Sequence
+
+from npucmp.model import Measurement, Operator, Run, TensorRef
+from npucmp.report.sanitise import visible
+from npucmp.report.terminal import describe
+from npucmp.stack import source_line
+
+
+def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Measurement]]]", top: Optional[int]) -> str:
+    """A heading and the operators; `top` bounds how many (None: all), measured ones are shown tensor by tensor."""
+    lines = [f"{visible(run.path)}  {describe(run)}", *(f"note: {visible(note)}" for note in run.notes)]
+    for operator, measured in rows[:top]:
+        lines += _operator(operator, measured)
+    if top is not None and len(rows) > top:
+        lines.append(f"  … and {len(rows) - top:,} more; name a PATTERN, or --top {len(rows)}")
+    return "\n".join(lines) + "\n"
+
+
+def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator[str]:
+    if not measured:
+        shapes = ", ".join(f"{tensor.slot} {_kind(tensor)}" for tensor in operator.tensors)
+        yield visible(f"  {operator.order:5}  {operator.name}  {shapes}")
+        return
+    yield visible(f"  {operator.order:5}  {operator.name}")
+    line = source_line(operator)
+    if line:
+        yield f"         {visible(line)}"
+    for slot, value in operator.arguments.items():
+        yield visible(f"         {slot} = {value!r:.80}")
+    for one in measured:
+        tensor = one.pair.target
+        assert tensor is not None
+        yield visible(f"         {tensor.slot or tensor.label} {_kind(tensor)}  {_figures(one)}")
+
+
+def _kind(tensor: TensorRef) -> str:
+    return f"{tensor.dtype}{list(tensor.shape)}"
+
+
+def _figures(one: Measurement) -> str:
+    if one.problem:
+        return f"unreadable: {one.problem.partition(': ')[2]}"
+    if one.moments is not None:
+        side = one.moments.target
+        finite = one.moments.count - side.nan - side.inf
+        words = f"min {side.minimum:.6g}  max {side.maximum:.6g}  l2 {math.sqrt(side.squares):.6g}" if finite else "empty"
+        words += f"  mean {side.total / finite:.6g}" if finite else ""
+        return words + (f"  {side.nan} NaN" if side.nan else "") + (f"  {side.inf} Inf" if side.inf else "")
+    recorded = one.statistics[0]
+    tensor = one.pair.target
+    known = [] if recorded is None else [f"{k} {v:.6g}" for k, v in recorded._asdict().items() if v is not None]
+    known += [f"checksum {tensor.checksum}"] if tensor is not None and tensor.checksum else []
+    return "  ".join(known) or "nothing recorded"

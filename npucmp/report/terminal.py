@@ -1,0 +1,206 @@
+"""What the screen shows: what was compared, how it was aligned, the answer, where the files are."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Callable, Iterator, Optional, Sequence
+
+from npucmp.evidence import brief
+from npucmp.model import Cause, Comparison, Pair, Report, Root, Run, Verdict
+from npucmp.report import coverage
+from npucmp.report.sanitise import visible
+from npucmp.report.status import exit_status
+from npucmp.stack import source_line
+
+NOTES = 6  # of one kind, before "and n more"
+Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
+
+
+def render(report: Report, top: int = 10, files: Sequence[Path] = (), paint: Optional[Paint] = None) -> str:
+    """The whole screen as text; every word from a dump has its invisible characters shown."""
+    colour = paint or (lambda text, _: text)
+    lines: list[str] = []
+    for comparison in report.comparisons:
+        lines += _heading(report, comparison)
+        lines += _answer(comparison, top, colour)
+        lines.append("")
+    lines += _unpaired(report)
+    lines += _notes(report)
+    lines.append(_last(report, colour))
+    if files:
+        lines.append("  ".join(visible(str(file)) for file in files))
+    return "\n".join(lines) + "\n"
+
+
+def _heading(report: Report, comparison: Comparison) -> Iterator[str]:
+    for name, path, run in (
+        ("target", report.target_path, comparison.target),
+        ("golden", report.golden_path, comparison.golden),
+    ):
+        yield f"{name}  {visible(path)}  {describe(run)}"
+    matched = sum(comparison.matched.values())
+    by = ", ".join(f"{count} by {via}" for via, count in comparison.matched.items())
+    alone = len(comparison.target.operators) - matched, len(comparison.golden.operators) - matched
+    shares = coverage.aligned(_only(report, comparison))
+    yield (
+        f"aligned {_count(matched, 'operator')}: {by or 'none'} · {alone[0]} only in target, {alone[1]} only in golden"
+        f" · {_percent(shares['elements_compared'])} of elements compared"
+    )
+    yield ""
+
+
+def _only(report: Report, comparison: Comparison) -> Report:
+    return Report(report.command, report.target_path, report.golden_path, (comparison,))
+
+
+def describe(run: Run) -> str:
+    """One line: format, detail, step, rank, size."""
+    where = [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
+    size = coverage.bytes_of([run])
+    content = f"{_count(len(run.operators), 'operator')}, {_count(run.tensors, 'tensor')}"
+    return " · ".join(
+        visible(word) for word in (run.format, run.detail, *where, content + (f", {_bytes(size)}" if size else "")) if word
+    )
+
+
+def _answer(comparison: Comparison, top: int, paint: Paint) -> Iterator[str]:
+    suspects = [root for root in comparison.roots if root.cause is not Cause.PROPAGATED]
+    passed = [root for root in comparison.roots if root.cause is Cause.PROPAGATED]
+    if not comparison.roots:
+        yield from _without_roots(comparison, paint)
+        return
+    yield paint(_title(comparison, (suspects or passed)[0]), "title")
+    for root in (suspects or passed)[:top]:
+        yield from _root(root, paint)
+    if len(suspects) > top:
+        yield f"     … and {len(suspects) - top} more in roots.csv"
+    if suspects and passed:
+        worst = max(passed, key=lambda root: root.output_error or 0.0)
+        size = f", largest rel_l2 {brief(worst.output_error)}" if worst.output_error else ""
+        yield f"     PROPAGATED  {_count(len(passed), 'operator')} downstream{size} at {_name(worst.pair)}"
+
+
+def _title(comparison: Comparison, first: Root) -> str:
+    """The word "first" is kept for when everything before was compared, in an order that is known."""
+    unseen = coverage.upstream_unseen(comparison, first.pair.order)
+    if any("not of execution" in note for note in (*comparison.target.notes, *comparison.golden.notes)):
+        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
+    if unseen:
+        return f"Earliest diverging operator found ({_count(unseen, 'tensor')} before it could not be compared)"
+    return "First diverging operator"
+
+
+def _root(root: Root, paint: Paint) -> Iterator[str]:
+    yield f"{root.place:3}  {paint(f'{root.cause.value:10}', root.cause.value)}  {_name(root.pair)}  {visible(root.slot)}"
+    if root.pair.target_op and root.pair.golden_op and root.pair.target_op.name != root.pair.golden_op.name:
+        yield f"                 golden: {visible(root.pair.golden_op.name)}"
+    for sentence in root.evidence.split("; "):
+        yield f"                 {visible(sentence)}"
+    line = source_line(root.pair.operator) or (source_line(root.pair.golden_op) if root.pair.golden_op else "")
+    if line:
+        yield f"                 {visible(line)}"
+
+
+def _name(pair: Pair) -> str:
+    return visible(pair.operator.name)
+
+
+def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
+    verdicts = Counter(finding.verdict for finding in comparison.findings)
+    differing = [f for f in comparison.findings if f.verdict in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)]
+    if differing:
+        yield paint(f"{_count(len(differing), 'tensor')} diverged, in no operator that could be judged:", "title")
+        for finding in differing[:NOTES]:
+            yield f"     {visible(finding.pair.operator.name)}  {visible(finding.pair.slot)}  {visible(finding.because)}"
+    elif verdicts[Verdict.MATCH]:
+        largest = max((f.error or 0.0 for f in comparison.findings), default=0.0)
+        how = "every tensor that was compared is bit for bit the same" if not largest else f"largest rel_l2 {brief(largest)}"
+        yield paint("No operator diverged", "MATCH") + f": {_count(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
+    else:
+        yield paint("Nothing could be decided", "UNKNOWN")
+
+
+def _unpaired(report: Report) -> Iterator[str]:
+    for side, run in report.unpaired:
+        yield f"only in {side}: step {run.step} rank {run.rank} ({visible(run.path)})"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    words = coverage.notes(report)
+    yield from (f"note: {visible(word)}" for word in words[:NOTES])
+    if len(words) > NOTES:
+        yield f"note: and {len(words) - NOTES} more in summary.json"
+    broken = [finding for finding in report.findings if finding.verdict is Verdict.UNREADABLE]
+    yield from (f"unreadable: {visible(f.pair.operator.name)} {visible(f.pair.slot)}: {visible(f.because)}" for f in broken[:NOTES])
+    if len(broken) > NOTES:
+        yield f"unreadable: and {len(broken) - NOTES} more in tensors.csv"
+
+
+def _last(report: Report, paint: Paint) -> str:
+    causes = Counter(root.cause for root in report.roots)
+    status = exit_status(report)
+    verdicts = Counter(finding.verdict for finding in report.findings)
+    rate = f"{report.seconds:.1f} s, {_bytes(report.bytes_read)}"
+    if report.seconds > 0.5 and report.bytes_read > 1e8:
+        rate += f", {report.bytes_read / report.seconds / 1e9:.2f} GB/s"
+    if status == 1:
+        word, text = "DIVERGED", _diverged_words(causes, verdicts, report)
+    elif status == 0:
+        word, text = "AGREES", f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"
+    elif verdicts[Verdict.UNREADABLE]:
+        word, text = "UNDECIDED", f"{_count(verdicts[Verdict.UNREADABLE], 'tensor')} could not be read, none of the others diverged"
+    else:
+        word = "UNDECIDED"
+        text = "statistics alone prove no agreement; dump with task tensor or md5, or pass --trust-statistics"
+    return f"{paint(word, word)}: {text}.   {rate}"
+
+
+def _diverged_words(causes: "Counter[Cause]", verdicts: "Counter[Verdict]", report: Report) -> str:
+    words = []
+    born = causes[Cause.BORN] + causes[Cause.GAP]
+    if born:
+        words.append(f"error is born in {_count(born, 'place')}")
+    if causes[Cause.WORSENED]:
+        words.append(f"worsened in {causes[Cause.WORSENED]}")
+    if causes[Cause.UNKNOWN]:
+        words.append(f"{_count(causes[Cause.UNKNOWN], 'operator')} of unknown cause")
+    if causes[Cause.PROPAGATED]:
+        words.append(f"{causes[Cause.PROPAGATED]} pass it on")
+    if not words:
+        differing = sum(verdicts[v] for v in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))
+        words.append(f"{_count(differing, 'tensor')} differ" if differing else _strict_words(verdicts, report))
+    if verdicts[Verdict.UNREADABLE]:
+        words.append(f"{verdicts[Verdict.UNREADABLE]} unreadable")
+    return ", ".join(words)
+
+
+def _strict_words(verdicts: "Counter[Verdict]", report: Report) -> str:
+    return f"--strict: {_count(verdicts[Verdict.MISSING], 'tensor')} and {_count(len(report.unpaired), 'run')} without a partner"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def _percent(share: float) -> str:
+    return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}" if unit != "B" else f"{size:.0f} B"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def colours(enabled: bool) -> Paint:
+    """A painter for terminals that show colour; NO_COLOR is respected (no-color.org)."""
+    if not enabled or os.environ.get("NO_COLOR"):
+        return lambda text, _: text
+    codes = {"BORN": "1;31", "GAP": "1;31", "WORSENED": "1;33", "UNKNOWN": "33", "DIVERGED": "1;31", "UNDECIDED": "1;33"}
+    codes.update({"AGREES": "1;32", "MATCH": "1;32", "title": "1"})
+    return lambda text, what: f"\x1b[{codes[what]}m{text}\x1b[0m" if what in codes else text
+

@@ -1,0 +1,23 @@
+"""From a recorded call stack to the one line that a user wrote.
+
+msprobe's frames read "File {path}, line {n}, in {function}, \\n {source line}", innermost first.
+"""
+
+from __future__ import annotations
+
+import re
+
+from npucmp.model import Operator
+
+_FRAME = re.compile(r"File (?P<path>.+?), line (?P<line>\d+), in (?P<function>[^,\n]+),?\s*(?P<code>.*)", re.DOTALL)
+_NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calibrator)[/\\]")
+
+
+def source_line(operator: Operator) -> str:
+    """"modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, else innermost; "" if none."""
+    frames = [found for found in (_FRAME.match(frame) for frame in operator.stack) if found]
+    if not frames:
+        return ""
+    chosen = next((frame for frame in frames if not _NOT_THE_USERS.search(frame["path"])), frames[0])
+    name = re.split(r"[/\\]", chosen["path"])[-1]
+    return f"{name}:{chosen['line']}  {' '.join(chosen['code'].split())}".rstrip()
