@@ -6,7 +6,7 @@ Sources: IEEE 754-2019 (float16/32/64); Micikevicius et al., "FP8 formats for de
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from npucmp.errors import UnsupportedError
@@ -70,7 +70,7 @@ def lookup(name: str) -> Optional[Dtype]:
     return DTYPES.get(name)
 
 
-@lru_cache(maxsize=None)
+@cache
 def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
     """The numpy dtype of a canonical name; ml_dtypes is imported only when one of its types is met.
 
@@ -85,7 +85,8 @@ def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
 
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
-    return np.dtype(name).newbyteorder(byteorder)
+    plain: np.dtype[Any] = np.dtype(("<" if byteorder == "<" else ">") + np.dtype(name).str[1:])
+    return plain
 
 
 def narrower(a: Dtype, b: Dtype) -> Dtype:

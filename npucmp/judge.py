@@ -17,14 +17,16 @@ from typing import Iterable, Iterator, Optional, Sequence
 from npucmp import metrics
 from npucmp.dtypes import lookup
 from npucmp.errors import DumpError, UsageError
-from npucmp.readers.toml import load_toml
 from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Tolerance, Verdict
+from npucmp.readers.toml import load_toml
 
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
 
 DEFAULT_RULES = tuple(
-    Tolerance("rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision")
+    Tolerance(
+        "rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision"
+    )
     for row in (lookup(name) for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"))
     if row
 )
@@ -82,10 +84,10 @@ def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_o
         return Finding(measurement, Verdict.NONFINITE, _nonfinite(moments), math.inf, metric="nonfinite_mismatch")
     if moments.equal == moments.count:
         return Finding(measurement, Verdict.MATCH, "the same bits", 0.0, FACTOR * round_off, "rel_l2")
-    rule = _rule(rules, measurement.pair, round_off)
+    rule = _rule(rules, measurement.pair, moments, round_off)
     value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
     words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
-    dead = not moments.xx and moments.yy or moments.xx and not moments.yy
+    dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
     if dead and rules.by_round_off:
         side = "target" if not moments.xx else "golden"
         return Finding(measurement, Verdict.DIVERGED, f"the {side} is all zero; {words}", error, rule.limit, "rel_l2")
@@ -101,13 +103,24 @@ def _value(metric: str, moments: Moments) -> float:
     return math.nan if value is None else float(value)
 
 
-def _rule(rules: Rules, pair: Pair, round_off: float) -> Tolerance:
+def _rule(rules: Rules, pair: Pair, moments: Moments, round_off: float) -> Tolerance:
     if rules.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given")
     for row in rules.table:
         if row.op_type in ("", pair.operator.op_type) and row.dtype in ("", *_dtypes(pair)):
             return row
-    return Tolerance("rel_l2", FACTOR * round_off)
+    return Tolerance("rel_l2", FACTOR * round_off * subnormal(pair, moments))
+
+
+def subnormal(pair: Pair, moments: Moments) -> float:
+    """How much coarser than its unit round-off a type is for values this small: float16 gradients live below 6e-5.
+
+    Below the smallest normal number the spacing stays what it is there, so the relative round-off grows.
+    """
+    row = lookup(_dtypes(pair)[0])
+    if row is None or not row.round_off or not moments.yy:
+        return 1.0
+    return max(1.0, row.tiny / math.sqrt(moments.yy / moments.compared))
 
 
 def _dtypes(pair: Pair) -> Sequence[str]:
@@ -132,7 +145,7 @@ def _by_record(measurement: Measurement, rules: Rules, round_off: float) -> Find
             empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
             return Finding(measurement, Verdict.MATCH, "both empty" if empty else "equal checksums", 0.0, limit)
         return Finding(
-            measurement, Verdict.DIVERGED, "checksums differ; the distance is not known", math.nan, limit, "checksum"
+            measurement, Verdict.DIVERGED, "checksums differ (the distance is not known)", math.nan, limit, "checksum"
         )
     bound: Optional[float] = measurement.bound
     if bound is None:

@@ -7,12 +7,15 @@ Trouble with a tensor never ends a run: it becomes the Measurement's `problem` (
 from __future__ import annotations
 
 import math
-from typing import Iterable, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dtypes import canonical, lookup, narrower
 from npucmp.errors import NpucmpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.runner import run
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 BLOCK = 32768  # elements; 256 KB of float64 scratch stays in the second-level cache
 
@@ -70,7 +73,8 @@ def _one_side(pair: Pair) -> Measurement:
         measured = _side(payload)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
-    moments = Moments(**{"count": math.prod(payload.shape), side: measured})
+    count = math.prod(payload.shape)
+    moments = Moments(count, target=measured) if side == "target" else Moments(count, golden=measured)
     return Measurement(pair, moments, bytes_read=_size(payload))
 
 
@@ -145,7 +149,7 @@ def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float
     return rtol, atol
 
 
-def _blocks(side: str, payload: Payload) -> Iterator["object"]:
+def _blocks(side: str, payload: Payload) -> "Iterator[npt.NDArray[Any]]":
     from npucmp.readers.values import blocks
 
     try:

@@ -16,7 +16,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
 from npucmp.dtypes import lookup
-from npucmp.evidence import gap_words, own_words, passed_words, unknown_words
+from npucmp.evidence import WHOLE_SCALE, gap_words, own_words, passed_words, unknown_words
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
 from npucmp.model import Cause, Finding, Operator, Pair, Root, Verdict
@@ -32,6 +32,7 @@ KINKED = re.compile(
     r"^_*(eq|ne|gt|ge|lt|le|sign|round|floor|ceil|bool|any|all|not|invert)_*$|dropout",
     re.IGNORECASE,
 )
+SUMS = re.compile(r"^_*(i?add|i?sub|rsub|sum|mean|cumsum|lerp)_*$")
 IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$")
 PARAMETERS = {  # positional inputs that are parameters, of functional operators; modules say param: themselves
     "linear": (1, 2), "conv1d": (1, 2), "conv2d": (1, 2), "conv3d": (1, 2), "conv_transpose2d": (1, 2),
@@ -135,7 +136,7 @@ class _Search:
     def visit(self, node: Node) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        own = None if gap else self._own(node, inherits)
+        own = None if gap else self._own(node)
         diverged = [output for output in node.outputs if self._differs(output)]
         if gap:
             self._add(node, Cause.GAP, gap, gap_words(gap, self._last_agreeing, self._source(gap)))
@@ -176,22 +177,21 @@ class _Search:
             return True
         return not self._any_tainted and not self._explained(finding, self._background())
 
-    def _own(self, node: Node, inherits: bool) -> Optional[Finding]:
-        """The output whose error is more than what the inputs explain."""
-        worst: Optional[Finding] = None
+    def _own(self, node: Node) -> Optional[Finding]:
+        """The output whose error is more than what the inputs explain; the largest, if there are several."""
         known = self._input_error(node)
-        for finding in node.outputs:
-            if not self._differs(finding):
-                if worst is None and known is not None and self._scaled(node, finding, known):
-                    worst = self._promote(finding)
-                continue
-            if known is None:
-                before = self._background()
-            else:
-                before = max(known, finding.limit) if inherits or self._any_tainted else known
-            if not self._explained(finding, before, node) and (worst is None or _size(finding) > _size(worst)):
-                worst = finding
-        return worst
+        diverged = [finding for finding in node.outputs if self._differs(finding)]
+        unexplained = [finding for finding in diverged if not self._inherited(node, finding, known)]
+        if unexplained:
+            return max(unexplained, key=_size)
+        scaled = [finding for finding in node.outputs if known is not None and self._scaled(node, finding, known)]
+        return self._promote(max(scaled, key=_size)) if scaled else None
+
+    def _inherited(self, node: Node, finding: Finding, known: Optional[float]) -> bool:
+        """Whether an output's error is explained; behind a root, inputs below the limit count as at the limit."""
+        if known is None:
+            return self._explained(finding, self._background(), node)
+        return self._explained(finding, max(known, finding.limit) if self._any_tainted else known, node)
 
     def _explained(self, finding: Finding, before: float, node: Optional[Node] = None) -> bool:
         """Whether an operator may turn an error `before` into this one."""
@@ -199,8 +199,10 @@ class _Search:
         if not self.by_round_off and before <= 0:
             return False
         bar = GROWTH * before
-        if node is not None and _is_kinked(node, finding):
-            bar = max(bar, KINKED_GROWTH * math.sqrt(before))
+        if node is not None:
+            bar = max(bar, GROWTH * max(before, finding.limit / FACTOR) * cancellation(node, finding))
+            if _is_kinked(node, finding):
+                bar = max(bar, KINKED_GROWTH * math.sqrt(before))
         return error <= bar or math.isinf(before)
 
     def _scaled(self, node: Node, finding: Finding, known: float) -> bool:
@@ -212,6 +214,8 @@ class _Search:
         if not self.by_round_off or moments is None or not moments.max_abs or finding.metric != "rel_l2":
             return False
         factor = abs(metrics.gain(moments))
+        if factor < WHOLE_SCALE * _size(finding):
+            return False
         inherited = max((abs(_gain(other)) for other in [*node.inputs, *node.context]), default=0.0)
         return factor > max(SCALED * finding.limit / FACTOR, SCALED * inherited, SCALED_NOISE * known)
 
@@ -336,6 +340,36 @@ class _Search:
 def scopes_of(operator: Operator) -> list[str]:
     """Names under which the modules around an operator may appear."""
     return [operator.scope] if operator.scope else []
+
+
+def cancellation(node: Node, finding: Finding) -> float:
+    """How much smaller an output is than the terms it was summed from; 0 where its operator is no plain sum.
+
+    The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise
+    there, and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
+    """
+    reads = [(rms, count) for rms, count in map(_golden_rms, node.inputs) if count]
+    size, count = _golden_rms(finding)
+    if not reads or not count:
+        return 0.0
+    if node.operator.phase == "backward":  # of a broadcast operand: summed over what it was broadcast over
+        rms, most = max(reads, key=lambda read: read[1])
+        terms = rms * math.sqrt(most / count) if count < most else 0.0
+    else:
+        terms = max(rms for rms, _ in reads) if SUMS.search(node.operator.op_type) else 0.0
+    return terms / size if size else (math.inf if terms else 0.0)
+
+
+def _golden_rms(finding: Finding) -> tuple[float, int]:
+    """(root mean square, elements) of the golden side, (0, 0) if unknown."""
+    golden = finding.pair.golden
+    count = math.prod(golden.shape) if golden is not None else 0
+    moments = finding.measurement.moments
+    if moments is not None and count:
+        return math.sqrt(moments.golden.squares / count), count
+    if golden is not None and golden.statistics is not None and golden.statistics.norm is not None and count:
+        return golden.statistics.norm / math.sqrt(count), count
+    return 0.0, 0
 
 
 def _is_parameter(pair: Pair) -> bool:

@@ -14,7 +14,7 @@ _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calib
 
 
 def source_line(operator: Operator) -> str:
-    """"modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, else innermost; "" if none."""
+    """As "modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, "" if none."""
     frames = [found for found in (_FRAME.match(frame) for frame in operator.stack) if found]
     if not frames:
         return ""

@@ -47,7 +47,9 @@ def load(path: Path) -> dict[str, str]:
 
 def _csv(text: str) -> dict[str, str]:
     rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
-    return {row[0].strip(): row[1].strip() for row in rows if [cell.strip() for cell in row[:2]] != ["target", "golden"]}
+    return {
+        row[0].strip(): row[1].strip() for row in rows if [cell.strip() for cell in row[:2]] != ["target", "golden"]
+    }
 
 
 def _yaml(path: Path, text: str) -> Any:

@@ -22,5 +22,5 @@ def same_shapes(target: Operator, golden: Operator) -> bool:
     golden_shapes = dict(signature(golden))
     common = [(shape, golden_shapes[slot]) for slot, shape in signature(target) if slot in golden_shapes]
     if not common:
-        return not target.tensors and not golden.tensors or outputs(target) == outputs(golden)
+        return (not target.tensors and not golden.tensors) or outputs(target) == outputs(golden)
     return all(a == b for a, b in common)

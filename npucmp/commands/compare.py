@@ -29,7 +29,7 @@ tensors, or statistics that prove nothing).
 @click.argument("golden")
 @common
 @click.pass_context
-def compare(context: click.Context, target: str, golden: str, **given: Any) -> None:
+def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
     from npucmp.commands.progress import bar
     from npucmp.recipes.compare import Options
     from npucmp.recipes.compare import compare as run

@@ -24,14 +24,24 @@ _COMMON: "tuple[Callable[[Any], Any], ...]" = (
     click.option("--step", type=click.IntRange(0), help="Only this step."),
     click.option("--rank", type=click.IntRange(0), help="Only this rank."),
     click.option("--format", "format_", metavar="NAME", help="The dumps' format, instead of recognising it."),
-    click.option("--rtol", type=click.FloatRange(0), help="Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule."),
+    click.option(
+        "--rtol", type=click.FloatRange(0), help="Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule."
+    ),
     click.option("--atol", type=click.FloatRange(0), help="See --rtol."),
-    click.option("--tolerances", metavar="FILE", help="Rules of your own: CSV or TOML of metric, limit, dtype, op_type, why."),
-    click.option("--trust-statistics", is_flag=True, help="Let equal statistics (max, min, mean, norm) pass for agreement."),
+    click.option(
+        "--tolerances", metavar="FILE", help="Rules of your own: CSV or TOML of metric, limit, dtype, op_type, why."
+    ),
+    click.option(
+        "--trust-statistics", is_flag=True, help="Let equal statistics (max, min, mean, norm) pass for agreement."
+    ),
     click.option("--strict", is_flag=True, help="Exit 1 also when an operator has no partner."),
     click.option("--metrics", metavar="NAMES", help="Further columns for tensors.csv, comma-separated."),
-    click.option("--jobs", type=click.IntRange(1), help="Threads to measure with (default: the cores of this process)."),
-    click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."),
+    click.option(
+        "--jobs", type=click.IntRange(1), help="Threads to measure with (default: the cores of this process)."
+    ),
+    click.option(
+        "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
+    ),
     click.option("--progress/--no-progress", default=None, help="Show progress (default: on a terminal)."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
 )

@@ -22,7 +22,9 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 @click.option("--step", type=click.IntRange(0), help="Only this step.")
 @click.option("--rank", type=click.IntRange(0), help="Only this rank.")
 @click.option("--format", "format_", metavar="NAME", help="The dump's format, instead of recognising it.")
-@click.option("--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN.")
+@click.option(
+    "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
+)
 def show(
     dump: str, pattern: Optional[str], step: Optional[int], rank: Optional[int], format_: Optional[str], top: int
 ) -> None:

@@ -51,4 +51,6 @@ def _recognise(path: Path) -> ModuleType:
             return module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
-    raise DumpError(path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format")
+    raise DumpError(
+        path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
+    )

@@ -81,7 +81,9 @@ def _without_helpers(files: list[Path]) -> list[Path]:
     for step in {file.parent.parent for file in files}:
         processes = [file.parent.name for file in files if file.parent.parent == step and _is_process(file)]
         if len(processes) > 1:
-            raise DumpError(step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them")
+            raise DumpError(
+                step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them"
+            )
     return files
 
 
@@ -290,7 +292,12 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], folder: Path) -> Tens
 
 def _inside(folder: Path, data_name: Any) -> tuple[str, str]:
     """The file a record names. It must lie in the dump's own tensor folder: dumps are untrusted."""
-    if not isinstance(data_name, str) or data_name != os.path.basename(data_name) or "\0" in data_name or "\\" in data_name:
+    if (
+        not isinstance(data_name, str)
+        or data_name != os.path.basename(data_name)
+        or "\0" in data_name
+        or "\\" in data_name
+    ):
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
     if data_name in ("", ".", "..") or os.path.splitext(data_name)[1] not in _ENCODINGS:
         return "", f"dump.json names {data_name!r:.60}, which is neither .pt nor .npy"

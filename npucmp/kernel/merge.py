@@ -5,7 +5,7 @@ Sums are added in the order of the blocks, so a result does not depend on who me
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Callable, Optional
 
 from npucmp.model import Moments, Side
 
@@ -55,12 +55,12 @@ def merge_sides(a: Side, b: Side) -> Side:
     )
 
 
-def _pick(best: "type[min] | object", a: float, b: float) -> float:
+def _pick(best: "Callable[[float, float], float]", a: float, b: float) -> float:
     if a != a:
         return b
     if b != b:
         return a
-    return float(best(a, b))  # type: ignore[operator]
+    return best(a, b)
 
 
 def _larger(a: Optional[int], b: Optional[int]) -> Optional[int]:

@@ -10,7 +10,7 @@ sides hold such a value they agree, as two infinities do; in the norms they woul
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -103,7 +103,7 @@ def widen(x: Array) -> Array:
     """float64, or complex128 for complex; through float32 for the small floats of ml_dtypes."""
     if x.dtype.kind == "c":
         return x.astype(np.complex128)
-    if x.dtype.kind == "V" or x.dtype.itemsize < 4 and x.dtype.kind not in "biu":
+    if x.dtype.kind == "V" or (x.dtype.itemsize < 4 and x.dtype.kind not in "biu"):
         x = x.astype(np.float32)
     return x.astype(np.float64)
 
@@ -207,7 +207,7 @@ def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optio
 
 
 def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
-    """|x - y| of integers without rounding or overflow; beyond 2^64 - 1 (a negative against a huge one) it stays there."""
+    """|x - y| of integers, exact; beyond 2^64 - 1 (a negative against a huge one) it stays there."""
     if x.dtype.kind == "u" and y.dtype.kind == "u":
         a, b = x.astype(np.uint64), y.astype(np.uint64)
         return np.where(a >= b, a - b, b - a)
@@ -236,7 +236,9 @@ def _largest(values: Floats, keep: Optional[npt.NDArray[np.intp]], start: int) -
 
 
 def _dot(a: Array, b: Array) -> float:
-    return float(np.vdot(b, a).real) if a.dtype.kind == "c" else float(np.dot(a, b))
+    if a.dtype.kind == "c":
+        return float(np.einsum("i,i->", a, np.conj(b)).real)
+    return float(np.einsum("i,i->", a, b))
 
 
 def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
@@ -260,7 +262,7 @@ def _ordered(x: Array, dtype: "np.dtype[Any]") -> Array:
     return result
 
 
-@lru_cache(maxsize=None)
+@cache
 def _decades() -> tuple[Array, Floats]:
     """For each binary exponent the bin of its lower end, and for each bin its upper edge."""
     exponents = np.arange(2048)

@@ -4,7 +4,7 @@
     C-contiguous, larger         one pread per block
     strided, span up to 64 MiB   the span is read once and copied out in logical order
     strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
-                                 small or dense are read at once, any other is split along its largest stride
+                                 small or without large gaps are read at once, others split along their largest stride
 
 The file is never mapped: mapped pages count as memory, and a file that shrinks would end the process.
 """
@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from npucmp.dtypes import numpy_dtype
@@ -32,7 +31,7 @@ _WHOLE = 1 << 20  # a payload up to this size is read in one go
 _SPAN = 64 << 20
 _TILE = 64 << 20
 _WINDOW = 8 << 20  # of one read while a tile is gathered
-_SPARSE = 64  # a window above _WHOLE is read at once if at least one element in this many is wanted
+_GAP = 16 << 10  # bytes that are cheaper to read than to skip with one more pread
 _PIECE = 1 << 18  # what is copied out of a view at once: both sides of a transposition fit the cache
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
@@ -109,21 +108,29 @@ class _Source:
 
     def view(self, file: RegularFile, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
         """A strided array over one read of all bytes that it spans."""
-        data = self.array(file, offset, reach(shape, strides))
-        return as_strided(data, shape, [stride * data.itemsize for stride in strides], writeable=False)
+        data = self.array(file, offset, reach(shape, strides)).view(np.uint8)
+        steps = [stride * self.itemsize for stride in strides]
+        found: Array = np.ndarray(shape, self.dtype, data, 0, steps)  # unlike as_strided, it checks bounds
+        return found
 
     def gather(self, file: RegularFile, into: Array, offset: int, strides: tuple[int, ...]) -> None:
         """Fill `into` from the file. Recurses once per dimension at most."""
-        span = reach(into.shape, strides)
-        size = span * self.itemsize
-        if size <= _WHOLE or (size <= _WINDOW and span <= _SPARSE * into.size):
+        if reach(into.shape, strides) * self.itemsize <= _WHOLE:
             into[...] = self.view(file, offset, into.shape, strides)
             return
         axis = max(range(into.ndim), key=lambda dim: strides[dim])
-        inner = strides[:axis] + strides[axis + 1 :]
-        for index in range(into.shape[axis]):
-            part = into[(slice(None),) * axis + (index, ...)]  # the ellipsis keeps a single element a view
-            self.gather(file, part, offset + index * strides[axis] * self.itemsize, inner)
+        step, inner = strides[axis], strides[:axis] + strides[axis + 1 :]
+        rows = np.moveaxis(into, axis, 0)
+        inner_span = reach(rows.shape[1:], inner)
+        fit = (_WINDOW // self.itemsize - inner_span) // step + 1  # indices that one window holds
+        if fit > 1 and (step - inner_span) * self.itemsize <= _GAP:
+            for start in range(0, len(rows), fit):
+                part = rows[start : start + fit]
+                part[...] = self.view(file, offset + start * step * self.itemsize, part.shape, (step, *inner))
+            return
+        for index in range(len(rows)):
+            part = rows[index, ...]  # the ellipsis keeps a single element a view
+            self.gather(file, part, offset + index * step * self.itemsize, inner)
 
 
 def _empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

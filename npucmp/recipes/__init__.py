@@ -1,1 +1,4 @@
-"""One recipe per detection, each a page: paths and options in, a Report out. The library offers them, the commands call them."""
+"""One recipe per detection, each a page: paths and options in, a Report out.
+
+The library offers them, the commands call them.
+"""

@@ -96,7 +96,9 @@ def _runs(path: StrPath, options: Options) -> list[Run]:
 
 
 def _keys(runs: Sequence[Run]) -> str:
-    words = [f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs]
+    words = [
+        f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
+    ]
     return ", ".join(words[:8]) + (" …" if len(words) > 8 else "")
 
 
@@ -171,5 +173,7 @@ def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison
     if rules.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
         return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
-    dtypes = {tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor}
+    dtypes = {
+        tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor
+    }
     return tuple(row for row in (*rules.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))

@@ -68,7 +68,9 @@ def _dtype_note(comparison: Comparison) -> Optional[str]:
     apart = [f for f in floats if f.pair.target and f.pair.golden and f.pair.target.dtype != f.pair.golden.dtype]
     if not apart:
         return None
-    kinds = Counter(f"{f.pair.target.dtype} against {f.pair.golden.dtype}" for f in apart if f.pair.target and f.pair.golden)
+    kinds = Counter(
+        f"{f.pair.target.dtype} against {f.pair.golden.dtype}" for f in apart if f.pair.target and f.pair.golden
+    )
     words = f"dtypes differ in {len(apart)} of {len(floats)} float tensors ({kinds.most_common(1)[0][0]})"
     if comparison.roots:
         return words

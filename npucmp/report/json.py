@@ -36,7 +36,9 @@ def summary(report: Report) -> "dict[str, Any]":
         "roots": list(root_rows(report))[:ROOTS],
         "rules": [row.__dict__ for row in report.rules],
         "notes": coverage.notes(report),
-        "unpaired": [{"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired],
+        "unpaired": [
+            {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
+        ],
         "seconds": round(report.seconds, 3),
         "bytes_read": report.bytes_read,
         "partial": report.partial,

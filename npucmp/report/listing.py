@@ -48,7 +48,9 @@ def _figures(one: Measurement) -> str:
     if one.moments is not None:
         side = one.moments.target
         finite = one.moments.count - side.nan - side.inf
-        words = f"min {side.minimum:.6g}  max {side.maximum:.6g}  l2 {math.sqrt(side.squares):.6g}" if finite else "empty"
+        words = (
+            f"min {side.minimum:.6g}  max {side.maximum:.6g}  l2 {math.sqrt(side.squares):.6g}" if finite else "empty"
+        )
         words += f"  mean {side.total / finite:.6g}" if finite else ""
         return words + (f"  {side.nan} NaN" if side.nan else "") + (f"  {side.inf} Inf" if side.inf else "")
     recorded = one.statistics[0]

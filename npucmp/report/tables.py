@@ -17,19 +17,22 @@ from npucmp.stack import source_line
 
 NAME = "csv"
 
-TENSOR_COLUMNS = (
-    "step rank order op op_type phase slot verdict because matched_by match_confidence target_op golden_op "
-    "target_tensor golden_tensor target_dtype golden_dtype target_shape golden_shape target_layout golden_layout "
-    "elements cosine rel_l2 max_abs_err max_abs_index max_rel_err max_rel_index mean_abs_err mean_rel_err rmse "
-    "err_1e3_ratio err_5e3_ratio allclose mismatch_ratio max_ulp exact_ratio nonfinite_mismatch target_nan target_inf "
-    "golden_nan golden_inf target_min target_max target_mean target_l2 golden_min golden_max golden_mean golden_l2 stack"
-).split()
-ROOT_COLUMNS = (
-    "place step rank order op op_type phase cause slot metric value limit input_error output_error growth evidence "
-    "stack target_op golden_op"
-).split()
-
-Row = "dict[str, Any]"
+TENSOR_COLUMNS = tuple(
+    (
+        "step rank order op op_type phase slot verdict because matched_by match_confidence target_op golden_op "
+        "target_tensor golden_tensor target_dtype golden_dtype target_shape golden_shape target_layout golden_layout "
+        "elements cosine rel_l2 max_abs_err max_abs_index max_rel_err max_rel_index mean_abs_err mean_rel_err rmse "
+        "err_1e3_ratio err_5e3_ratio allclose mismatch_ratio max_ulp exact_ratio nonfinite_mismatch "
+        "target_nan target_inf golden_nan golden_inf target_min target_max target_mean target_l2 "
+        "golden_min golden_max golden_mean golden_l2 stack"
+    ).split(" ")
+)
+ROOT_COLUMNS = tuple(
+    (
+        "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
+        "evidence stack target_op golden_op"
+    ).split(" ")
+)
 
 
 def render(report: Report, extra: Sequence[str] = ()) -> "dict[str, str]":

@@ -61,7 +61,9 @@ def describe(run: Run) -> str:
     size = coverage.bytes_of([run])
     content = f"{_count(len(run.operators), 'operator')}, {_count(run.tensors, 'tensor')}"
     return " · ".join(
-        visible(word) for word in (run.format, run.detail, *where, content + (f", {_bytes(size)}" if size else "")) if word
+        visible(word)
+        for word in (run.format, run.detail, *where, content + (f", {_bytes(size)}" if size else ""))
+        if word
     )
 
 
@@ -77,9 +79,9 @@ def _answer(comparison: Comparison, top: int, paint: Paint) -> Iterator[str]:
     if len(suspects) > top:
         yield f"     … and {len(suspects) - top} more in roots.csv"
     if suspects and passed:
-        worst = max(passed, key=lambda root: root.output_error or 0.0)
-        size = f", largest rel_l2 {brief(worst.output_error)}" if worst.output_error else ""
-        yield f"     PROPAGATED  {_count(len(passed), 'operator')} downstream{size} at {_name(worst.pair)}"
+        worst = max(passed, key=lambda root: root.value or 0.0)
+        size = f", largest rel_l2 {brief(worst.value)} at {_name(worst.pair)}" if worst.value else ""
+        yield f"     PROPAGATED  {_count(len(passed), 'operator')} downstream{size}"
 
 
 def _title(comparison: Comparison, first: Root) -> str:
@@ -93,7 +95,8 @@ def _title(comparison: Comparison, first: Root) -> str:
 
 
 def _root(root: Root, paint: Paint) -> Iterator[str]:
-    yield f"{root.place:3}  {paint(f'{root.cause.value:10}', root.cause.value)}  {_name(root.pair)}  {visible(root.slot)}"
+    cause = paint(f"{root.cause.value:10}", root.cause.value)
+    yield f"{root.place:3}  {cause}  {_name(root.pair)}  {visible(root.slot)}"
     if root.pair.target_op and root.pair.golden_op and root.pair.target_op.name != root.pair.golden_op.name:
         yield f"                 golden: {visible(root.pair.golden_op.name)}"
     for sentence in root.evidence.split("; "):
@@ -113,10 +116,14 @@ def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
     if differing:
         yield paint(f"{_count(len(differing), 'tensor')} diverged, in no operator that could be judged:", "title")
         for finding in differing[:NOTES]:
-            yield f"     {visible(finding.pair.operator.name)}  {visible(finding.pair.slot)}  {visible(finding.because)}"
+            yield f"     {_name(finding.pair)}  {visible(finding.pair.slot)}  {visible(finding.because)}"
     elif verdicts[Verdict.MATCH]:
         largest = max((f.error or 0.0 for f in comparison.findings), default=0.0)
-        how = "every tensor that was compared is bit for bit the same" if not largest else f"largest rel_l2 {brief(largest)}"
+        how = (
+            "every tensor that was compared is bit for bit the same"
+            if not largest
+            else f"largest rel_l2 {brief(largest)}"
+        )
         yield paint("No operator diverged", "MATCH") + f": {_count(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
     else:
         yield paint("Nothing could be decided", "UNKNOWN")
@@ -133,7 +140,10 @@ def _notes(report: Report) -> Iterator[str]:
     if len(words) > NOTES:
         yield f"note: and {len(words) - NOTES} more in summary.json"
     broken = [finding for finding in report.findings if finding.verdict is Verdict.UNREADABLE]
-    yield from (f"unreadable: {visible(f.pair.operator.name)} {visible(f.pair.slot)}: {visible(f.because)}" for f in broken[:NOTES])
+    yield from (
+        f"unreadable: {visible(f.pair.operator.name)} {visible(f.pair.slot)}: {visible(f.because)}"
+        for f in broken[:NOTES]
+    )
     if len(broken) > NOTES:
         yield f"unreadable: and {len(broken) - NOTES} more in tensors.csv"
 
@@ -150,7 +160,10 @@ def _last(report: Report, paint: Paint) -> str:
     elif status == 0:
         word, text = "AGREES", f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"
     elif verdicts[Verdict.UNREADABLE]:
-        word, text = "UNDECIDED", f"{_count(verdicts[Verdict.UNREADABLE], 'tensor')} could not be read, none of the others diverged"
+        word, text = (
+            "UNDECIDED",
+            f"{_count(verdicts[Verdict.UNREADABLE], 'tensor')} could not be read, none of the others diverged",
+        )
     else:
         word = "UNDECIDED"
         text = "statistics alone prove no agreement; dump with task tensor or md5, or pass --trust-statistics"
@@ -177,7 +190,8 @@ def _diverged_words(causes: "Counter[Cause]", verdicts: "Counter[Verdict]", repo
 
 
 def _strict_words(verdicts: "Counter[Verdict]", report: Report) -> str:
-    return f"--strict: {_count(verdicts[Verdict.MISSING], 'tensor')} and {_count(len(report.unpaired), 'run')} without a partner"
+    missing, runs = _count(verdicts[Verdict.MISSING], "tensor"), _count(len(report.unpaired), "run")
+    return f"--strict: {missing} and {runs} without a partner"
 
 
 def _count(number: int, word: str) -> str:
@@ -200,7 +214,13 @@ def colours(enabled: bool) -> Paint:
     """A painter for terminals that show colour; NO_COLOR is respected (no-color.org)."""
     if not enabled or os.environ.get("NO_COLOR"):
         return lambda text, _: text
-    codes = {"BORN": "1;31", "GAP": "1;31", "WORSENED": "1;33", "UNKNOWN": "33", "DIVERGED": "1;31", "UNDECIDED": "1;33"}
+    codes = {
+        "BORN": "1;31",
+        "GAP": "1;31",
+        "WORSENED": "1;33",
+        "UNKNOWN": "33",
+        "DIVERGED": "1;31",
+        "UNDECIDED": "1;33",
+    }
     codes.update({"AGREES": "1;32", "MATCH": "1;32", "title": "1"})
     return lambda text, what: f"\x1b[{codes[what]}m{text}\x1b[0m" if what in codes else text
-

@@ -19,7 +19,7 @@ from npucmp.readers import values
 from npucmp.readers.values import blocks
 
 WIDTH = {"bool": 1, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "complex64": 8, "complex128": 16}
-TINY = {"_WHOLE": 40, "_SPAN": 100, "_TILE": 90, "_WINDOW": 60, "_SPARSE": 2, "_PIECE": 50}
+TINY = {"_WHOLE": 40, "_SPAN": 100, "_TILE": 90, "_WINDOW": 60, "_GAP": 0, "_PIECE": 50}
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def payloads(draw):
     return Payload("", dtype, shape, offset, strides, draw(st.sampled_from("<>"))), raw
 
 
-@pytest.mark.parametrize("sizes", [{}, TINY, {**TINY, "_SPARSE": 1000}], ids=["default", "tiny", "dense"])
+@pytest.mark.parametrize("sizes", [{}, TINY, {**TINY, "_GAP": 1000}], ids=["default", "tiny", "large gap"])
 @settings(max_examples=250, deadline=None)
 @given(case=payloads(), elements=st.integers(1, 40))
 def test_equal_to_element_by_element(folder, sizes, case, elements):
