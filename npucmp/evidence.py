@@ -19,14 +19,14 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     return "; ".join(words + argument_words(pair) + pattern_words(own))
 
 
-def gap_words(gap: Finding, before: Optional[Finding], source: object) -> str:
+def gap_words(gap: Finding, before: Optional[Finding], parameter: bool) -> str:
     """Of an input that differs although everything dumped upstream agrees."""
     words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
-    if before is not None:
-        words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
-        words.append("the error is born between the two, in code that was not dumped")
-    else:
-        words.append("it is an input of the network or a parameter: these runs do not start from the same values")
+    if parameter or before is None:
+        what = "a parameter" if parameter else "an input of the network"
+        return "; ".join([f"{what} already differs: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
+    words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
+    words.append("the error is born between the two, in code that was not dumped")
     return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
 
 

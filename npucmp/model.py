@@ -100,7 +100,8 @@ class Operator:
     kind       name without call index: what stays the same when calls are inserted before it
     phase      "forward", "backward" or ""
     order      position in the execution order of its run, from 0
-    scope      the module that contains it, "" if the dump does not say
+    scope      name of the operator record of the module that contains it, "" if the dump does not say
+    path       of a module: where it sits in the model ("Module.encoder.layers.0"), "" for other operators
     arguments  its non-tensor arguments by slot ("input:4" → 1e-12)
     stack      call stack, innermost frame first, as the dump spells it
     unique     False when the name holds a call index, which shifts when a call is inserted
@@ -113,6 +114,7 @@ class Operator:
     order: int
     tensors: tuple[TensorRef, ...]
     scope: str = ""
+    path: str = ""
     arguments: Mapping[str, Scalar] = field(default_factory=dict)
     stack: tuple[str, ...] = ()
     unique: bool = True
@@ -267,8 +269,8 @@ class Tolerance:
 class Finding:
     """A measured pair with the verdict on it.
 
-    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, None if
-    nothing is known. `limit` is what it was held against.
+    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
+    difference of unknown size, None if nothing is known. `limit` is what it was held against.
     """
 
     measurement: Measurement

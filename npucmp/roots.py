@@ -12,7 +12,7 @@ import re
 from bisect import insort
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
 from npucmp.dtypes import lookup
@@ -59,7 +59,6 @@ class Node:
     outputs: list[Finding]
     context: list[Finding] = field(default_factory=list)  # forward tensors that a backward operator also reads
     tainted: bool = False
-    contains: str = ""  # an operator inside this module that bears or passes on the error
 
     @property
     def operator(self) -> Operator:
@@ -71,8 +70,9 @@ def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[
 
     by_round_off is False when the user's own rules decide; then nothing is taken back.
     """
-    search = _Search(by_round_off)
-    for node in _nodes(findings):
+    nodes = _nodes(findings)
+    search = _Search(by_round_off, {node.operator.name: node.operator.scope for node in nodes if node.operator.scope})
+    for node in nodes:
         search.visit(node)
     roots = sorted(search.roots, key=lambda root: (RANK[root.cause], root.pair.order))
     final = [search.revised.get(id(finding), finding) for finding in findings]
@@ -86,7 +86,7 @@ def error_of(finding: Finding) -> Optional[float]:
     return math.inf if math.isnan(finding.error) else finding.error
 
 
-def _nodes(findings: Sequence[Finding]) -> Iterable[Node]:
+def _nodes(findings: Sequence[Finding]) -> list[Node]:
     """Matched operators in graph order; gradients of parameters read what their module's backward reads."""
     nodes = []
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
@@ -123,7 +123,7 @@ def _is_output(pair: Pair) -> bool:
 class _Search:
     """Walks the operators once, in order, remembering which tensors descend from a root."""
 
-    def __init__(self, by_round_off: bool) -> None:
+    def __init__(self, by_round_off: bool, scopes: Mapping[str, str]) -> None:
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
@@ -131,7 +131,8 @@ class _Search:
         self._errors: list[float] = []
         self._any_tainted = False
         self._last_agreeing: Optional[Finding] = None
-        self._tainted_scopes: dict[str, str] = {}
+        self._scopes = scopes
+        self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
 
     def visit(self, node: Node) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
@@ -139,9 +140,9 @@ class _Search:
         own = None if gap else self._own(node)
         diverged = [output for output in node.outputs if self._differs(output)]
         if gap:
-            self._add(node, Cause.GAP, gap, gap_words(gap, self._last_agreeing, self._source(gap)))
-        elif own and node.contains:
-            self._add(node, Cause.PROPAGATED, own, f"contains {node.contains}, which has the error")
+            self._add(node, Cause.GAP, gap, gap_words(gap, self._last_agreeing, _is_parameter(gap.pair)))
+        elif own and self._culprit(node):
+            self._add(node, Cause.PROPAGATED, own, f"contains {self._culprit(node)}, which has the error")
         elif own:
             self._add(node, self._cause(node, own), own, self._words(node, own))
         elif inherits and diverged:
@@ -151,6 +152,11 @@ class _Search:
             self._excuse(diverged)
         node.tainted = bool(gap or own or (inherits and diverged))
         self._remember(node)
+
+    def _culprit(self, node: Node) -> str:
+        """An operator inside this module that has the error already; "" if there is none."""
+        operator = node.operator
+        return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
     def _inputs(self, node: Node) -> tuple[Optional[Finding], bool]:
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
@@ -201,8 +207,8 @@ class _Search:
         bar = GROWTH * before
         if node is not None:
             bar = max(bar, GROWTH * max(before, finding.limit / FACTOR) * cancellation(node, finding))
-            if _is_kinked(node, finding):
-                bar = max(bar, KINKED_GROWTH * math.sqrt(before))
+            if before > 0 and _is_kinked(node, finding):
+                bar = max(bar, KINKED_GROWTH * math.sqrt(before), _one_flip(finding))
         return error <= bar or math.isinf(before)
 
     def _scaled(self, node: Node, finding: Finding, known: float) -> bool:
@@ -300,7 +306,6 @@ class _Search:
 
     def _add(self, node: Node, cause: Cause, finding: Finding, evidence: str) -> None:
         known = self._input_error(node)
-        error = error_of(finding)
         outputs = [e for e in map(error_of, node.outputs) if e is not None]
         self.roots.append(
             Root(
@@ -309,7 +314,7 @@ class _Search:
                 cause=cause,
                 slot=finding.pair.slot,
                 metric=finding.metric or finding.verdict.value,
-                value=None if finding.metric == "checksum" else error,
+                value=_shown(finding),
                 limit=finding.limit,
                 input_error=known,
                 output_error=max(outputs, default=None),
@@ -326,20 +331,28 @@ class _Search:
             self._producers.add(fingerprint(finding), Source(finding, node.tainted and self._differs(finding)))
         if node.tainted:
             self._any_tainted = True
-            for scope in scopes_of(node.operator):
-                self._tainted_scopes.setdefault(scope, node.operator.name)
+            for container in containers(node.operator, self._scopes):
+                self._inside.setdefault(container, node.operator.name)
         else:
             for finding in [*node.inputs, *node.outputs]:
-                error = error_of(finding)
+                error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
             if node.outputs:
                 self._last_agreeing = node.outputs[0]
 
 
-def scopes_of(operator: Operator) -> list[str]:
-    """Names under which the modules around an operator may appear."""
-    return [operator.scope] if operator.scope else []
+def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
+    """Records and paths of the modules around an operator, as construct.json or the module paths tell."""
+    name, seen = scopes.get(operator.name, ""), {operator.name}
+    while name and name not in seen:
+        seen.add(name)
+        yield name
+        name = scopes.get(name, "")
+    path = operator.path.rpartition(".")[0]
+    while path:
+        yield f"{operator.phase} {path}"
+        path = path.rpartition(".")[0]
 
 
 def cancellation(node: Node, finding: Finding) -> float:
@@ -384,6 +397,24 @@ def _is_kinked(node: Node, finding: Finding) -> bool:
     golden = lookup(finding.pair.golden.dtype) if finding.pair.golden else None
     chosen = golden is not None and golden.kind in "biu"
     return (chosen or node.operator.phase == "backward") and bool(KINKED.search(node.operator.op_type))
+
+
+def _one_flip(finding: Finding) -> float:
+    """The error that two elements give which are there on one side only; small tensors cannot err by less."""
+    moments = finding.measurement.moments
+    if moments is None or not moments.yy:
+        return 0.0
+    largest = max(abs(moments.golden.minimum), abs(moments.golden.maximum))
+    return math.sqrt(2.0) * largest / math.sqrt(moments.yy)
+
+
+def _shown(finding: Finding) -> Optional[float]:
+    """The figure of a row: what was measured, or a proven lower bound."""
+    if finding.metric == "gain" and finding.measurement.moments is not None:
+        return metrics.gain(finding.measurement.moments)
+    if finding.error is None or math.isnan(finding.error):
+        return finding.measurement.bound
+    return finding.error
 
 
 def _gain(finding: Finding) -> float:

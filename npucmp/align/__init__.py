@@ -59,9 +59,10 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     """Names of different networks coincide by chance (linear.0, add.1 …); their shapes then do not."""
     smaller = min(len(target.operators), len(golden.operators))
     larger = max(len(target.operators), len(golden.operators))
-    named = sum(match.via == "mapping" or match.target.name == match.golden.name for match in matches)
+    names_given = any(match.via == "mapping" for match in matches)
+    named = sum(match.target.name == match.golden.name for match in matches)
     alike = sum(same_shapes(match.target, match.golden) for match in matches)
-    if named >= 0.8 * larger or alike >= 0.25 * larger or alike >= 0.6 * smaller:
+    if names_given or named >= 0.8 * larger or alike >= 0.5 * larger or alike >= 0.75 * smaller:
         return
     raise UsageError(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any, Optional
 
 import click
@@ -39,6 +40,7 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
     given["format"] = given.pop("format_")
     with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
         report = run(target, golden, Options(**given, progress=progress))
+    report = replace(report, argv=tuple(sys.argv))
     context.exit(finish(report, output, top, quiet, columns))
 
 

@@ -35,7 +35,18 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
     runs: list[Run] = module.open_runs(where)
     if not any(run.operators for run in runs):
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
+    _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
+
+
+def _require_one_dump(path: Path, runs: "list[Run]") -> None:
+    """A folder that holds several dumps would be compared at random."""
+    places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
+    for run in runs:
+        places.setdefault((run.step, run.rank), []).append(run.path)
+    several = next((paths for paths in places.values() if len(paths) > 1), None)
+    if several:
+        raise DumpError(path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them")
 
 
 def _named(name: str) -> ModuleType:

@@ -227,12 +227,21 @@ def _operator(
         order=order,
         tensors=tuple(tensors),
         scope=scopes.get(name, ""),
+        path=_module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
         arguments=arguments,
         stack=stacks.get(name) or stacks.get(forward, ()),
         unique=parts.unique,
         call=parts.call,
         reads_recorded=_reads_recorded(record),
     )
+
+
+def _module_path(parts: Name) -> str:
+    """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
+    for mark in (".forward", ".backward", ".parameters_grad"):
+        if parts.kind.endswith(mark):
+            return parts.kind[: -len(mark)].rpartition(".")[0]
+    return ""
 
 
 def _reads_recorded(record: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ _MAGIC = b"\x93NUMPY"
 _FIRST_READ = 1024  # holds every header up to rank 50, so that one read is enough
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _KEYS = {"descr", "fortran_order", "shape"}
-_DESCR = re.compile(r"([<>|])([biufc])(\d{1,2})", re.ASCII)
+_DESCR = re.compile(r"([<>|])([biufc])([1-9]\d?)", re.ASCII)
 _ORDINARY = re.compile(r"[\w\s,]+")
 _SIGNS = 100
 _WARNS = re.compile(r"\\|\d[A-Za-z_]")
@@ -70,7 +70,7 @@ def _header_text(file: RegularFile, limits: Limits) -> tuple[bytes, int]:
     """The version byte and the header text, and the offset of the data."""
     start = file.read(0, min(8, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:
-        raise DumpError(file.path, "not an NPY file" if start[:6] != _MAGIC[: len(start[:6])] else "ended early", 0)
+        raise DumpError(file.path, "not an NPY file", 0)
     width = _LENGTH_BYTES.get((start[6], start[7]))
     if width is None:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
@@ -88,10 +88,11 @@ def _parse(versioned: bytes) -> _Header:
     if len(_ORDINARY.sub("", text)) > _SIGNS or _WARNS.search(text):
         raise _Bad("not a plain header: a structured type, or damaged")
     try:
-        fields = ast.literal_eval(text)
+        tree = ast.parse(text, mode="eval").body
+        fields = ast.literal_eval(tree)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         raise _Bad("the header is not a Python dictionary") from None
-    if not isinstance(fields, dict) or set(fields) != _KEYS:
+    if not isinstance(tree, ast.Dict) or len(tree.keys) != len(_KEYS) or set(fields) != _KEYS:  # none said twice
         raise _Bad("the header must have exactly the keys descr, fortran_order and shape")
     if not isinstance(fields["fortran_order"], bool) or not isinstance(fields["shape"], tuple):
         raise _Bad("fortran_order must be True or False and shape a tuple")

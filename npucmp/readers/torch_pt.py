@@ -15,7 +15,7 @@
     list                         keys of the storages that follow
     per key                      int64 number of elements, then the bytes
 
-The tar format of torch before 0.1.10 is refused. Source: torch/serialization.py.
+The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _what(file: RegularFile) -> str:
     if file.size == 0:
         return "an empty file"
     if file.size > 262 and file.read(257, 5) == b"ustar":
-        return "unsupported: the tar format of torch before 0.1.10; load it with torch and save it again"
+        return "unsupported: the tar format of torch before 0.2; load it with torch and save it again"
     return "neither the zip nor the legacy format of torch.save"
 
 

@@ -1,0 +1,63 @@
+"""Writes small msprobe dumps from numpy arrays, so that a test can plant what it wants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+
+def tensor(array, name):
+    """The record of one tensor as msprobe writes it for MindSpore, whose payloads are .npy."""
+    return {"type": "mindspore.Tensor", "dtype": str(array.dtype), "shape": list(array.shape), "data_name": f"{name}.npy"}
+
+
+def write_run(folder, operators, step=0, rank=None, **top):
+    """operators: {name: {"in": [arrays or scalars], "out": [arrays], "param": {name: array}}} in execution order."""
+    place = Path(folder, f"step{step}", "proc1" if rank is None else f"rank{rank}")
+    data = place / "dump_tensor_data"
+    data.mkdir(parents=True)
+    records = {}
+    for name, operator in operators.items():
+        backward = ".backward" in name
+        record = {
+            "input" if backward else "input_args": [_leaf(data, name, "input", i, x) for i, x in enumerate(operator.get("in", []))],
+            "output": [_leaf(data, name, "output", i, x) for i, x in enumerate(operator.get("out", []))],
+        }
+        if not backward:
+            record["input_kwargs"] = {}
+        if "param" in operator:
+            record["parameters"] = {key: _leaf(data, name, "parameters", key, x) for key, x in operator["param"].items()}
+        records[name] = record
+    dump = {"task": "tensor", "level": "L1", "framework": "mindspore", "dump_data_dir": "x", **top, "data": records}
+    place.joinpath("dump.json").write_text(json.dumps(dump, indent=1))
+    return Path(folder)
+
+
+def _leaf(data, name, role, key, value):
+    if not isinstance(value, np.ndarray):
+        return {"type": type(value).__name__, "value": value}
+    file = f"{name}.{role}.{key}"
+    np.save(data / f"{file}.npy", value)
+    return tensor(value, file)
+
+
+def chain(faults=(), noise=0.0, seed=0, steps=6, dtype=np.float32, nan_at=None):
+    """A chain of operators y = tanh(x w): each reads the output of the one before.
+
+    faults: {index: factor on that output}; noise: relative rounding-like noise on every output.
+    """
+    random, faults = np.random.default_rng(7), dict(faults)
+    jitter = np.random.default_rng(seed)
+    x = random.standard_normal((8, 16)).astype(dtype)
+    operators = {}
+    for i in range(steps):
+        weight = random.standard_normal((16, 16)).astype(dtype) / 4
+        y = np.tanh(x.astype(np.float64) @ weight.astype(np.float64))
+        y = (y * faults.get(i, 1.0) * (1 + noise * jitter.standard_normal(y.shape))).astype(dtype)
+        if nan_at == i:
+            y[1, 2] = np.nan
+        operators[f"Functional.linear.{i}.forward"] = {"in": [x, weight, 1e-5], "out": [y]}
+        x = y
+    return operators

@@ -1,0 +1,259 @@
+"""The command line as a user and a script meet it: exit status, one-line errors, files."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.synthetic import chain, write_run
+
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
+SOFTMAX = SAMPLES / "msprobe_softmax" / "target", SAMPLES / "msprobe_softmax" / "golden"
+CLEAN = SAMPLES / "msprobe_clean" / "target", SAMPLES / "msprobe_clean" / "golden"
+
+
+def run(*words, **more):
+    command = [sys.executable, "-m", "npucmp", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
+
+
+def rows(file):
+    with open(file, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_help_imports_nothing_heavy():
+    trace = subprocess.run([sys.executable, "-X", "importtime", "-m", "npucmp", "--help"], capture_output=True, text=True)
+    loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in trace.stderr.splitlines()}
+    assert trace.returncode == 0
+    assert "npucmp" in loaded
+    assert not loaded & {"numpy", "pandas", "h5py", "ml_dtypes", "tqdm", "yaml"}
+
+
+@pytest.mark.parametrize("command", ["compare", "show", "formats"])
+def test_every_command_has_help(command):
+    got = run(command, "--help")
+    assert got.returncode == 0
+    assert "Usage: " in got.stdout
+
+
+def test_compare_writes_the_three_files(tmp_path):
+    got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
+    assert (got.returncode, got.stderr) == (1, "")
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["roots.csv", "summary.json", "tensors.csv"]
+    first = rows(tmp_path / "out" / "roots.csv")[0]
+    assert (first["place"], first["op"], first["cause"]) == ("1", "Functional.softmax.1.forward", "BORN")
+    assert first["op"] in got.stdout
+
+
+def test_columns_are_those_of_the_contract(tmp_path):
+    run("compare", *SOFTMAX, "-o", tmp_path)
+    with open(tmp_path / "tensors.csv", encoding="utf-8") as stream:
+        assert stream.readline().strip() == (
+            "step,rank,order,op,op_type,phase,slot,verdict,because,matched_by,match_confidence,target_op,golden_op,"
+            "target_tensor,golden_tensor,target_dtype,golden_dtype,target_shape,golden_shape,target_layout,golden_layout,"
+            "elements,cosine,rel_l2,max_abs_err,max_abs_index,max_rel_err,max_rel_index,mean_abs_err,mean_rel_err,rmse,"
+            "err_1e3_ratio,err_5e3_ratio,allclose,mismatch_ratio,max_ulp,exact_ratio,nonfinite_mismatch,target_nan,"
+            "target_inf,golden_nan,golden_inf,target_min,target_max,target_mean,target_l2,golden_min,golden_max,"
+            "golden_mean,golden_l2,stack"
+        )
+    with open(tmp_path / "roots.csv", encoding="utf-8") as stream:
+        assert stream.readline().strip() == (
+            "place,step,rank,order,op,op_type,phase,cause,slot,metric,value,limit,input_error,output_error,growth,"
+            "evidence,stack,target_op,golden_op"
+        )
+
+
+def test_summary_agrees_with_the_tables(tmp_path):
+    got = run("compare", *SOFTMAX, "-o", tmp_path)
+    summary = json.loads((tmp_path / "summary.json").read_text(), parse_constant=lambda word: pytest.fail(word))
+    tensors = rows(tmp_path / "tensors.csv")
+    assert summary["exit_status"] == got.returncode == 1
+    assert sum(summary["verdicts"].values()) == len(tensors)
+    assert summary["roots"][0]["op"] == rows(tmp_path / "roots.csv")[0]["op"]
+    assert summary["bytes_read"] > 0
+    assert summary["argv"][-3:] == [str(SOFTMAX[1]), "-o", str(tmp_path)]
+
+
+def test_a_column_on_request_is_appended(tmp_path):
+    assert run("compare", *SOFTMAX, "-o", tmp_path, "--metrics", "snr,cosine").returncode == 1
+    row = next(row for row in rows(tmp_path / "tensors.csv") if row["op"] == "Functional.softmax.1.forward" and row["slot"] == "output:0")
+    assert float(row["snr"]) == pytest.approx(-20 * np.log10(float(row["rel_l2"])))
+
+
+def test_quiet_prints_nothing():
+    got = run("compare", *CLEAN, "-q")
+    assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
+
+
+def test_results_do_not_depend_on_jobs(tmp_path):
+    for jobs in (1, 3):
+        run("compare", *SOFTMAX, "-q", "--jobs", jobs, "-o", tmp_path / str(jobs))
+    for name in ("tensors.csv", "roots.csv"):
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "3" / name).read_bytes()
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """Folders that are no dump, by what is wrong with them."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("hello")
+    half = tmp_path / "half" / "step0" / "rank0"
+    half.mkdir(parents=True)
+    text = next((SOFTMAX[0] / "step0").glob("*/dump.json")).read_text()
+    (half / "dump.json").write_text(text[: len(text) // 2])
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "dump.json").write_text("[1, 2]")
+    write_run(tmp_path / "network", {"Torch.conv.0.forward": {"in": [np.ones((3, 5, 7))], "out": [np.zeros((3, 2))]}})
+    write_run(tmp_path / "nothing", {})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("absent", "no such file or folder"),
+        ("empty", "the folder is empty"),
+        ("other", "no dump is recognised"),
+        ("half", "dump.json: is not complete JSON"),
+        ("list", "no msprobe dump"),
+        ("network", "look like different networks"),
+        ("nothing", "no operator was dumped"),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
+    paths = [SOFTMAX[0], SOFTMAX[1]]
+    paths[side] = broken / name
+    got = run("compare", *paths)
+    assert (got.returncode, got.stdout) == (2, "")
+    assert got.stderr.count("\n") == 1
+    assert words in got.stderr
+    assert str(broken / name) in got.stderr
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["compare"], "Missing argument"),
+        (["compare", *CLEAN, "--metrics", "cosin"], "nearest: cosine"),
+        (["compare", *CLEAN, "--format", "nope"], "npucmp reads msprobe, npy"),
+        (["compare", *CLEAN, "--step", "7"], "has no step 7"),
+        (["compare", *CLEAN, "--include", "nothing*"], "no operator passes"),
+        (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
+        (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
+        (["show", CLEAN[0], "nothing*"], "no operator fits"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_wrong_words_are_told(words, says):
+    got = run(*words)
+    assert got.returncode == 2
+    assert says in got.stderr
+    assert "Traceback" not in got.stderr
+
+
+def test_an_unreadable_tensor_is_a_row_and_status_2(tmp_path):
+    target, golden = write_run(tmp_path / "target", chain()), write_run(tmp_path / "golden", chain())
+    file = next(target.glob("step0/*/dump_tensor_data/Functional.linear.2.forward.output.0.npy"))
+    file.write_bytes(file.read_bytes()[:-10])
+    got = run("compare", target, golden, "-o", tmp_path / "out")
+    bad = [row for row in rows(tmp_path / "out" / "tensors.csv") if row["verdict"] != "match"]
+    assert got.returncode == 2
+    assert [(row["op"], row["slot"], row["verdict"]) for row in bad] == [("Functional.linear.2.forward", "output:0", "unreadable")]
+    assert bad[0]["because"].startswith("target: ")
+    assert "unreadable" in got.stdout
+
+
+@pytest.mark.parametrize("damage", ["truncate", "empty", "remove", "garbage"])
+def test_no_damage_is_ever_a_match(tmp_path, damage):
+    target, golden = write_run(tmp_path / "target", chain()), write_run(tmp_path / "golden", chain())
+    file = next(target.glob("step0/*/dump_tensor_data/*linear.3.forward.output.0.npy"))
+    content = file.read_bytes()
+    file.unlink()
+    if damage != "remove":
+        file.write_bytes({"truncate": content[:-1], "empty": b"", "garbage": os.urandom(len(content))}[damage])
+    run("compare", target, golden, "-q", "-o", tmp_path / "out")
+    row = next(r for r in rows(tmp_path / "out" / "tensors.csv") if (r["op"], r["slot"]) == ("Functional.linear.3.forward", "output:0"))
+    assert row["verdict"] == "unreadable"
+
+
+def test_npy_with_a_broken_header_is_one_row_without_slot(tmp_path):
+    for side in ("target", "golden"):
+        (tmp_path / side).mkdir()
+        np.save(tmp_path / side / "conv.0.1795254505853561.npy", np.ones(5))
+        np.save(tmp_path / side / "relu.0.1795254505853562.npy", np.ones(5))
+    (tmp_path / "target" / "conv.0.1795254505853561.npy").write_bytes(b"no header")
+    assert run("compare", tmp_path / "target", tmp_path / "golden", "-q", "-o", tmp_path / "out").returncode == 2
+    got = [(row["op"], row["slot"], row["verdict"]) for row in rows(tmp_path / "out" / "tensors.csv")]
+    assert got == [("conv", "", "unreadable"), ("relu", "output:0", "match")]
+
+
+def test_steps_and_ranks_are_paired_by_number(tmp_path):
+    for rank in (0, 1):
+        write_run(tmp_path / "target", chain(), step=0, rank=rank)
+        write_run(tmp_path / "golden", chain({2: 1.05} if rank else {}), step=0, rank=rank)
+    write_run(tmp_path / "target", chain(), step=1, rank=0)
+    got = run("compare", tmp_path / "target", tmp_path / "golden", "-o", tmp_path / "out")
+    assert got.returncode == 1
+    assert {(row["step"], row["rank"]) for row in rows(tmp_path / "out" / "tensors.csv")} == {("0", "0"), ("0", "1")}
+    assert {row["rank"] for row in rows(tmp_path / "out" / "roots.csv")} == {"1"}
+    assert "only in target: step 1 rank 0" in got.stdout
+
+
+def test_strict_minds_operators_without_partner(tmp_path):
+    target = chain()
+    target["Torch.abs.0.forward"] = {"in": [np.ones(3)], "out": [np.ones(3)]}
+    paths = write_run(tmp_path / "target", target), write_run(tmp_path / "golden", chain())
+    assert (run("compare", *paths, "-q").returncode, run("compare", *paths, "-q", "--strict").returncode) == (0, 1)
+
+
+HOSTILE = "=cmd|'/c calc'!A1\x1b[31m\u202egnp.\n"
+
+
+def test_names_from_dumps_stay_text(tmp_path):
+    def named(factor):
+        return {"Functional." + HOSTILE.replace("/", "") + ".0.forward": operator for operator in [chain({0: factor})["Functional.linear.0.forward"]]}
+
+    target, golden = (write_hostile(tmp_path / side, named(factor)) for side, factor in (("target", 2.0), ("golden", 1.0)))
+    got = run("compare", target, golden, "-o", tmp_path / "out")
+    text = got.stdout + (tmp_path / "out" / "tensors.csv").read_text() + (tmp_path / "out" / "roots.csv").read_text()
+    assert got.returncode == 1
+    assert not set(text) & {"\x1b", "\u202e"}
+    assert "\\x1b[31m\\u202e" in text
+
+
+def write_hostile(folder, operators):
+    """Like write_run, but file names stay harmless: the name is in dump.json."""
+    (name, operator), = operators.items()
+    write_run(folder, {"X.0.forward": operator})
+    file = folder / "step0/proc1/dump.json"
+    top = json.loads(file.read_text())
+    top["data"] = {name: top["data"]["X.0.forward"]}
+    file.write_text(json.dumps(top))
+    return folder
+
+
+def test_an_output_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    got = run("compare", *CLEAN, "-o", tmp_path / "file")
+    assert got.returncode == 2
+    assert got.stderr.count("\n") == 1
+    assert str(tmp_path / "file") in got.stderr
+
+
+def test_show_tells_statistics_and_arguments():
+    got = run("show", SOFTMAX[1], "*softmax.1.forward")
+    assert got.returncode == 0
+    assert "input:dim = -1" in got.stdout
+    assert "output:0 float32[2, 8, 8]  min " in got.stdout
+
+
+def test_formats_lists_all():
+    assert [line.split()[0] for line in run("formats").stdout.splitlines()] == ["msprobe", "npy"]

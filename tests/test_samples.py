@@ -1,0 +1,87 @@
+"""The product's acceptance test: every sample's planted operator comes first, and every run agrees with itself."""
+
+from pathlib import Path
+
+import pytest
+
+import npucmp
+from npucmp.report.status import exit_status
+
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
+SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "msprobe"
+
+FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
+    ("msprobe_softmax", "Functional.softmax.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
+    ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 is 0.01"),
+    ("msprobe_uncaptured", "Functional.linear.9.forward", "GAP", "input:0", "Functional.linear.8.forward output:0"),
+    ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
+    ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
+]
+CLEAN = ["msprobe_clean", "msprobe_bfloat16"]
+
+SHARED_FAULTED = [  # (target, golden, operator, cause) as shared/data/msprobe/manifest.json tells, verified bit by bit
+    ("bert/B", "bert/A", "Functional.linear.11.forward", "GAP"),
+    ("bert/D", "bert/A", "Functional.layer_norm.2.forward", "BORN"),
+    ("bert/E", "bert/A", "Functional.softmax.1.forward", "BORN"),
+    ("vit/B", "vit/A", "Functional.softmax.1.forward", "BORN"),
+    ("bert/D_md5_L1", "bert/A_md5_L1", "Functional.layer_norm.2.forward", "BORN"),
+]
+shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")
+
+
+@pytest.mark.parametrize("sample, operator, cause, slot, words", FAULTED)
+def test_planted_operator_comes_first(sample, operator, cause, slot, words):
+    report = npucmp.compare(SAMPLES / sample / "target", SAMPLES / sample / "golden")
+    first = report.roots[0]
+    assert (first.place, first.pair.operator.name, first.cause.value, first.slot) == (1, operator, cause, slot)
+    assert words in first.evidence
+    assert exit_status(report) == 1
+
+
+@pytest.mark.parametrize("sample", CLEAN)
+def test_clean_pair_is_silent(sample):
+    report = npucmp.compare(SAMPLES / sample / "target", SAMPLES / sample / "golden")
+    assert report.roots == ()
+    assert {finding.verdict.value for finding in report.findings} == {"match"}
+    assert exit_status(report) == 0
+
+
+@pytest.mark.parametrize("run", sorted(path for path in SAMPLES.glob("*/*") if path.is_dir()), ids=lambda p: p.parent.name + p.name)
+def test_every_run_agrees_with_itself(run):
+    report = npucmp.compare(run, run)
+    assert report.roots == ()
+    assert {finding.verdict.value for finding in report.findings} == {"match"}
+
+
+def test_an_extra_operator_mispairs_nothing():
+    folder = SAMPLES / "msprobe_extra_operator"
+    findings = npucmp.compare(folder / "target", folder / "golden").findings
+    matched = {(f.pair.target_op.name, f.pair.golden_op.name) for f in findings if f.pair.target_op and f.pair.golden_op}
+    alone = {f.pair.operator.name for f in findings if not (f.pair.target_op and f.pair.golden_op)}
+    shifted = {(target, golden) for target, golden in matched if target != golden}
+    assert alone == {"Tensor.__mul__.0.forward"}
+    assert ("Tensor.__mul__.1.forward", "Tensor.__mul__.0.forward") in shifted
+    assert ("Tensor.__mul__.2.backward", "Tensor.__mul__.1.backward") in shifted
+    assert all(target.startswith("Tensor.__mul__.") for target, _ in shifted)
+
+
+@shared
+@pytest.mark.parametrize("target, golden, operator, cause", SHARED_FAULTED)
+def test_shared_pairs(target, golden, operator, cause):
+    first = npucmp.compare(SHARED / target, SHARED / golden).roots[0]
+    assert (first.pair.operator.name, first.cause.value) == (operator, cause)
+
+
+@shared
+@pytest.mark.parametrize("target", ["bert/R", "bert/C"])
+def test_shared_clean_pairs(target):
+    report = npucmp.compare(SHARED / target, SHARED / "bert/A")
+    assert (report.roots, exit_status(report)) == ((), 0)
+
+
+@shared
+def test_statistics_alone_prove_no_agreement():
+    paths = SHARED / "bert/R_stat_L1", SHARED / "bert/A_stat_L1"
+    plain, trusting = npucmp.compare(*paths), npucmp.compare(*paths, trust_statistics=True)
+    assert {finding.verdict.value for finding in plain.findings} == {"unknown"}
+    assert (exit_status(plain), exit_status(trusting)) == (2, 0)
