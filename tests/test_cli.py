@@ -28,7 +28,9 @@ def rows(file):
 
 
 def test_help_imports_nothing_heavy():
-    trace = subprocess.run([sys.executable, "-X", "importtime", "-m", "npucmp", "--help"], capture_output=True, text=True)
+    trace = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "npucmp", "--help"], capture_output=True, text=True
+    )
     loaded = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in trace.stderr.splitlines()}
     assert trace.returncode == 0
     assert "npucmp" in loaded
@@ -82,7 +84,11 @@ def test_summary_agrees_with_the_tables(tmp_path):
 
 def test_a_column_on_request_is_appended(tmp_path):
     assert run("compare", *SOFTMAX, "-o", tmp_path, "--metrics", "snr,cosine").returncode == 1
-    row = next(row for row in rows(tmp_path / "tensors.csv") if row["op"] == "Functional.softmax.1.forward" and row["slot"] == "output:0")
+    row = next(
+        row
+        for row in rows(tmp_path / "tensors.csv")
+        if row["op"] == "Functional.softmax.1.forward" and row["slot"] == "output:0"
+    )
     assert float(row["snr"]) == pytest.approx(-20 * np.log10(float(row["rel_l2"])))
 
 
@@ -166,7 +172,9 @@ def test_an_unreadable_tensor_is_a_row_and_status_2(tmp_path):
     got = run("compare", target, golden, "-o", tmp_path / "out")
     bad = [row for row in rows(tmp_path / "out" / "tensors.csv") if row["verdict"] != "match"]
     assert got.returncode == 2
-    assert [(row["op"], row["slot"], row["verdict"]) for row in bad] == [("Functional.linear.2.forward", "output:0", "unreadable")]
+    assert [(row["op"], row["slot"], row["verdict"]) for row in bad] == [
+        ("Functional.linear.2.forward", "output:0", "unreadable")
+    ]
     assert bad[0]["because"].startswith("target: ")
     assert "unreadable" in got.stdout
 
@@ -180,7 +188,11 @@ def test_no_damage_is_ever_a_match(tmp_path, damage):
     if damage != "remove":
         file.write_bytes({"truncate": content[:-1], "empty": b"", "garbage": os.urandom(len(content))}[damage])
     run("compare", target, golden, "-q", "-o", tmp_path / "out")
-    row = next(r for r in rows(tmp_path / "out" / "tensors.csv") if (r["op"], r["slot"]) == ("Functional.linear.3.forward", "output:0"))
+    row = next(
+        r
+        for r in rows(tmp_path / "out" / "tensors.csv")
+        if (r["op"], r["slot"]) == ("Functional.linear.3.forward", "output:0")
+    )
     assert row["verdict"] == "unreadable"
 
 
@@ -219,9 +231,14 @@ HOSTILE = "=cmd|'/c calc'!A1\x1b[31m\u202egnp.\n"
 
 def test_names_from_dumps_stay_text(tmp_path):
     def named(factor):
-        return {"Functional." + HOSTILE.replace("/", "") + ".0.forward": operator for operator in [chain({0: factor})["Functional.linear.0.forward"]]}
+        return {
+            "Functional." + HOSTILE.replace("/", "") + ".0.forward": operator
+            for operator in [chain({0: factor})["Functional.linear.0.forward"]]
+        }
 
-    target, golden = (write_hostile(tmp_path / side, named(factor)) for side, factor in (("target", 2.0), ("golden", 1.0)))
+    target, golden = (
+        write_hostile(tmp_path / side, named(factor)) for side, factor in (("target", 2.0), ("golden", 1.0))
+    )
     got = run("compare", target, golden, "-o", tmp_path / "out")
     text = got.stdout + (tmp_path / "out" / "tensors.csv").read_text() + (tmp_path / "out" / "roots.csv").read_text()
     assert got.returncode == 1
@@ -231,7 +248,7 @@ def test_names_from_dumps_stay_text(tmp_path):
 
 def write_hostile(folder, operators):
     """Like write_run, but file names stay harmless: the name is in dump.json."""
-    (name, operator), = operators.items()
+    ((name, operator),) = operators.items()
     write_run(folder, {"X.0.forward": operator})
     file = folder / "step0/proc1/dump.json"
     top = json.loads(file.read_text())
@@ -257,3 +274,12 @@ def test_show_tells_statistics_and_arguments():
 
 def test_formats_lists_all():
     assert [line.split()[0] for line in run("formats").stdout.splitlines()] == ["msprobe", "npy"]
+
+
+def test_the_readme_shows_the_real_output():
+    root = SAMPLES.parent
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    shown = readme.split("```text\n")[1].split("```")[0]
+    got = run("compare", "sample_dumps/msprobe_softmax/target", "sample_dumps/msprobe_softmax/golden", cwd=root).stdout
+    without_time = [text.rsplit("   ", 1)[0] for text in (shown.strip(), got.strip())]
+    assert without_time[0] == without_time[1]

@@ -36,22 +36,24 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
     from npucmp.recipes.compare import compare as run
 
     columns = _metrics(given.pop("metrics"))
-    output, top, quiet, show = (given.pop(name) for name in ("output", "top", "quiet", "progress"))
+    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
+    screen = {name: given.pop(name) for name in ("top", "verbose")}
     given["format"] = given.pop("format_")
     with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
         report = run(target, golden, Options(**given, progress=progress))
     report = replace(report, argv=tuple(sys.argv))
-    context.exit(finish(report, output, top, quiet, columns))
+    context.exit(finish(report, output, quiet, columns, screen))
 
 
-def finish(report: Any, output: Optional[str], top: int, quiet: bool, columns: "list[str]") -> int:
+def finish(report: Any, output: Optional[str], quiet: bool, columns: "list[str]", screen: "dict[str, Any]") -> int:
     """Writes and shows a report; returns its exit status."""
     from npucmp.report import terminal, write_reports
     from npucmp.report.status import exit_status
 
     files = write_reports(report, output, columns) if output else []
     if not quiet:
-        click.echo(terminal.render(report, top, files, terminal.colours(sys.stdout.isatty())), nl=False, color=True)
+        paint = terminal.colours(sys.stdout.isatty())
+        click.echo(terminal.render(report, files=files, paint=paint, **screen), nl=False, color=True)
     return exit_status(report)
 
 

@@ -43,5 +43,6 @@ _COMMON: "tuple[Callable[[Any], Any], ...]" = (
         "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
     ),
     click.option("--progress/--no-progress", default=None, help="Show progress (default: on a terminal)."),
+    click.option("-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
 )

@@ -46,7 +46,9 @@ def _require_one_dump(path: Path, runs: "list[Run]") -> None:
         places.setdefault((run.step, run.rank), []).append(run.path)
     several = next((paths for paths in places.values() if len(paths) > 1), None)
     if several:
-        raise DumpError(path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them")
+        raise DumpError(
+            path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them"
+        )
 
 
 def _named(name: str) -> ModuleType:

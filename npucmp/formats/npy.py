@@ -4,6 +4,7 @@
     {operator}.{input|output}.{index}.npy            tensor folders of msprobe without their dump.json
     {anything}.npy                                   plain: one operator with one output
 
+A file whose name was too long for the file system has a number for a name; mapping.csv beside it tells the real one.
 Files with a time are executed in that order; the others in the natural order of their names, and the run says so.
 Several times for one (operator, index) are several executions.
 Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
@@ -11,17 +12,20 @@ Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Mapping, NamedTuple
 
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.readers import npy as reader
 
 NAME = "npy"
+MAPPING = "mapping.csv"
+MAPPING_BYTES = 64 * 2**20
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
 
 _TIMED = re.compile(r"(?P<op>.+)\.(?P<index>\d{1,6})\.(?P<time>\d{10,20})")
@@ -47,17 +51,32 @@ def sniff(path: Path) -> bool:
 
 def open_runs(path: Path) -> list[Run]:
     """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
-    names = [path] if path.is_file() else [Path(path, name) for name in os.listdir(path) if name.endswith(".npy")]
-    executions = _executions([parse_name(file) for file in names])
+    long_names = {} if path.is_file() else _long_names(path / MAPPING)
+    names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
+    files = [parse_name(file, long_names.get(file.name, "")) for file in names if _is_tensor(file, long_names)]
+    executions = _executions(files)
     operators = tuple(_operator(order, files) for order, files in enumerate(executions))
     timed = sum(1 for files in executions if files[0].time)
     notes = () if timed else ("file names hold no time: operators stand in the order of their names, not of execution",)
     return [Run(path=str(path), format=NAME, operators=operators, detail="outputs only", notes=notes)]
 
 
-def parse_name(file: Path) -> File:
-    """Operator, slot and time from a file name; see the table at the top."""
-    stem = file.name[: -len(".npy")]
+def _is_tensor(file: Path, long_names: Mapping[str, str]) -> bool:
+    return file.suffix == ".npy" or file.name in long_names
+
+
+def _long_names(file: Path) -> dict[str, str]:
+    """Names that were too long for the file system: mapping.csv has {file name},{original name} per line."""
+    if not file.is_file() or file.stat().st_size > MAPPING_BYTES:
+        return {}
+    with open(file, newline="", encoding="utf-8", errors="replace") as stream:
+        return {row[0].strip(): row[1].strip() for row in csv.reader(stream) if len(row) >= 2 and row[1].strip()}
+
+
+def parse_name(file: Path, long_name: str = "") -> File:
+    """Operator, slot and time from a file name, or from the long name it stands for; see the table at the top."""
+    name = long_name or file.name
+    stem = name[: -len(".npy")] if name.endswith(".npy") else name
     timed = _TIMED.fullmatch(stem)
     if timed:
         return File(timed["op"], f"output:{int(timed['index'])}", int(timed["time"]), str(file))

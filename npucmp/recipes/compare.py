@@ -68,7 +68,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     together, unpaired = pair_runs(lefts, rights)
     if not together:
         raise UsageError(f"no step and rank is in both: {target} has {_keys(lefts)}, {golden} has {_keys(rights)}")
-    comparisons = _compare(together, options, rules, names)
+    comparisons, partial = _compare(together, options, rules, names)
     return Report(
         command="compare",
         target_path=str(target),
@@ -78,6 +78,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         rules=_rules_used(rules, options, comparisons),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
+        partial=partial,
         strict=options.strict,
     )
 
@@ -130,26 +131,32 @@ def _distance(a: Run, b: Run) -> int:
 
 def _compare(
     together: Sequence[tuple[Run, Run]], options: Options, rules: Rules, names: Mapping[str, str]
-) -> tuple[Comparison, ...]:
+) -> tuple[tuple[Comparison, ...], bool]:
+    """The comparisons, and whether Ctrl-C ended them early; what was measured by then is kept."""
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
     total = sum(payload_bytes(pair) for some in todo for pair in some)
     done = 0
     comparisons = []
+    partial = False
     for (target, golden, alignment), some in zip(aligned, todo):
         findings: list[Finding] = []
-        closeness = Closeness(options.rtol, options.atol)
-        measured = measure_pairs(some, closeness, options.jobs or default_jobs())
-        for finding in judge(measured, rules):
-            findings.append(finding)
-            done += payload_bytes(finding.pair)
-            if options.progress:
-                options.progress(done, total)
+        try:
+            measured = measure_pairs(some, Closeness(options.rtol, options.atol), options.jobs or default_jobs())
+            for finding in judge(measured, rules):
+                findings.append(finding)
+                done += payload_bytes(finding.pair)
+                if options.progress:
+                    options.progress(done, total)
+        except KeyboardInterrupt:
+            partial = True
         final, roots = find_roots(findings, rules.by_round_off)
         comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched))
-    if not any(one.findings for one in comparisons):
+        if partial:
+            break
+    if not partial and not any(one.findings for one in comparisons):
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
-    return tuple(comparisons)
+    return tuple(comparisons), partial
 
 
 def _wanted(pair: Pair, options: Options) -> bool:

@@ -18,16 +18,21 @@ NOTES = 6  # of one kind, before "and n more"
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
 
 
-def render(report: Report, top: int = 10, files: Sequence[Path] = (), paint: Optional[Paint] = None) -> str:
-    """The whole screen as text; every word from a dump has its invisible characters shown."""
+def render(
+    report: Report, top: int = 10, files: Sequence[Path] = (), paint: Optional[Paint] = None, verbose: bool = False
+) -> str:
+    """The whole screen as text; every word from a dump has its invisible characters shown.
+
+    verbose also lists the operators that pass the error on, and every note.
+    """
     colour = paint or (lambda text, _: text)
     lines: list[str] = []
     for comparison in report.comparisons:
         lines += _heading(report, comparison)
-        lines += _answer(comparison, top, colour)
+        lines += _answer(comparison, top, colour, verbose)
         lines.append("")
     lines += _unpaired(report)
-    lines += _notes(report)
+    lines += _notes(report, len(report.findings) if verbose else NOTES)
     lines.append(_last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
@@ -67,7 +72,7 @@ def describe(run: Run) -> str:
     )
 
 
-def _answer(comparison: Comparison, top: int, paint: Paint) -> Iterator[str]:
+def _answer(comparison: Comparison, top: int, paint: Paint, verbose: bool) -> Iterator[str]:
     suspects = [root for root in comparison.roots if root.cause is not Cause.PROPAGATED]
     passed = [root for root in comparison.roots if root.cause is Cause.PROPAGATED]
     if not comparison.roots:
@@ -78,7 +83,10 @@ def _answer(comparison: Comparison, top: int, paint: Paint) -> Iterator[str]:
         yield from _root(root, paint)
     if len(suspects) > top:
         yield f"     … and {len(suspects) - top} more in roots.csv"
-    if suspects and passed:
+    if suspects and verbose:
+        for root in passed:
+            yield from _root(root, paint)
+    elif suspects and passed:
         worst = max(passed, key=lambda root: root.value or 0.0)
         size = f", largest rel_l2 {brief(worst.value)} at {_name(worst.pair)}" if worst.value else ""
         yield f"     PROPAGATED  {_count(len(passed), 'operator')} downstream{size}"
@@ -134,18 +142,16 @@ def _unpaired(report: Report) -> Iterator[str]:
         yield f"only in {side}: step {run.step} rank {run.rank} ({visible(run.path)})"
 
 
-def _notes(report: Report) -> Iterator[str]:
+def _notes(report: Report, most: int) -> Iterator[str]:
     words = coverage.notes(report)
-    yield from (f"note: {visible(word)}" for word in words[:NOTES])
-    if len(words) > NOTES:
-        yield f"note: and {len(words) - NOTES} more in summary.json"
+    yield from (f"note: {visible(word)}" for word in words[:most])
+    if len(words) > most:
+        yield f"note: and {len(words) - most} more in summary.json"
     broken = [finding for finding in report.findings if finding.verdict is Verdict.UNREADABLE]
-    yield from (
-        f"unreadable: {visible(f.pair.operator.name)} {visible(f.pair.slot)}: {visible(f.because)}"
-        for f in broken[:NOTES]
-    )
-    if len(broken) > NOTES:
-        yield f"unreadable: and {len(broken) - NOTES} more in tensors.csv"
+    for finding in broken[:most]:
+        yield f"unreadable: {_name(finding.pair)} {visible(finding.pair.slot)}: {visible(finding.because)}"
+    if len(broken) > most:
+        yield f"unreadable: and {len(broken) - most} more in tensors.csv"
 
 
 def _last(report: Report, paint: Paint) -> str:
@@ -155,7 +161,9 @@ def _last(report: Report, paint: Paint) -> str:
     rate = f"{report.seconds:.1f} s, {_bytes(report.bytes_read)}"
     if report.seconds > 0.5 and report.bytes_read > 1e8:
         rate += f", {report.bytes_read / report.seconds / 1e9:.2f} GB/s"
-    if status == 1:
+    if status == 130:
+        word, text = "PARTIAL", f"interrupted after {_count(len(report.findings), 'tensor')}"
+    elif status == 1:
         word, text = "DIVERGED", _diverged_words(causes, verdicts, report)
     elif status == 0:
         word, text = "AGREES", f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"
