@@ -6,8 +6,10 @@ import math
 from typing import Iterable, Optional
 
 from npucmp import metrics
+from npucmp.judge import CONTRACTION
 from npucmp.model import Finding, Operator, Pair
 
+HF32 = 2.0**-15, 2.0**-10.5  # rel_l2 of products of inputs rounded to 11 significant bits
 WHOLE_SCALE = 0.9  # share of the error that one common factor must explain to be named
 
 
@@ -16,7 +18,7 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
     inputs = f"inputs {'agree' if agree else 'differ'} ({figure})" if reads else "it reads no tensor"
     words = [inputs, f"{own.pair.slot}: {own.because}"]
-    return "; ".join(words + argument_words(pair) + pattern_words(own))
+    return "; ".join(words + argument_words(pair) + pattern_words(own) + precision_words(own))
 
 
 def gap_words(gap: Finding, before: Optional[Finding], parameter: bool) -> str:
@@ -57,6 +59,16 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
         a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
         if repr(a) != repr(b) and not slot.endswith("device"):
             yield slot, a, b
+
+
+def precision_words(own: Finding) -> list[str]:
+    """A matrix product in float32 whose error is that of 10-bit mantissas: not wrong, but not float32 either."""
+    golden, target = own.pair.golden, own.pair.target
+    error = own.error or 0.0
+    both_single = golden is not None and target is not None and golden.dtype == target.dtype == "float32"
+    if both_single and CONTRACTION.search(own.pair.operator.op_type) and HF32[0] < error < HF32[1]:
+        return ["an error of this size is what HF32 or TF32 matrix units give; see whether one run allows them"]
+    return []
 
 
 def pattern_words(finding: Finding) -> list[str]:

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Iterable, Iterator, Optional, Sequence
 
 from npucmp import metrics
-from npucmp.dtypes import lookup
-from npucmp.errors import DumpError, UsageError
+from npucmp.dtypes import DTYPES, canonical, lookup
+from npucmp.errors import UsageError
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Tolerance, Verdict
+from npucmp.readers.text import read_text
 from npucmp.readers.toml import load_toml
 
+LARGEST_TABLE = 2**20  # bytes of a tolerance file
 ACCUMULATED_IN_ITSELF = 2.0**-24  # float32 and wider
 CONTRACTION = re.compile(r"linear|matmul|mm$|bmm|conv|einsum|dot|attention", re.IGNORECASE)
+MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
 
@@ -122,7 +125,7 @@ def accumulation(pair: Pair, round_off: float) -> float:
     """
     if round_off > ACCUMULATED_IN_ITSELF or pair.golden_op is None or pair.golden is None:
         return 1.0
-    return max(1.0, math.sqrt(terms_summed(pair.golden_op, pair.golden)) / 16.0)
+    return max(1.0, math.sqrt(min(terms_summed(pair.golden_op, pair.golden), MOST_TERMS)) / 16.0)
 
 
 def terms_summed(operator: Operator, output: TensorRef) -> float:
@@ -133,13 +136,14 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
     """
     if not output.is_output or not output.shape or 0 in output.shape:
         return 1.0
-    sizes = sorted((math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output), reverse=True)
+    inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
+    sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
     elements = math.prod(output.shape)
     if operator.phase == "backward":
-        return sizes[0] / output.shape[0] if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
+        return float(sizes[0] // output.shape[0]) if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
     if CONTRACTION.search(operator.op_type) and len(sizes) > 1:
-        return math.sqrt(sizes[0] * sizes[1] / elements)
-    return sizes[0] / elements if sizes else 1.0
+        return math.sqrt(sizes[0] * sizes[1] // elements)
+    return float(sizes[0] // elements) if sizes else 1.0
 
 
 def subnormal(pair: Pair, moments: Moments) -> float:
@@ -148,9 +152,10 @@ def subnormal(pair: Pair, moments: Moments) -> float:
     Below the smallest normal number the spacing stays what it is there, so the relative round-off grows.
     """
     row = lookup(_dtypes(pair)[0])
-    if row is None or not row.round_off or not moments.yy:
+    mean_square = moments.yy / moments.compared if moments.compared else 0.0
+    if row is None or not row.round_off or not mean_square:
         return 1.0
-    return max(1.0, row.tiny / math.sqrt(moments.yy / moments.compared))
+    return max(1.0, row.tiny / math.sqrt(mean_square))
 
 
 def _dtypes(pair: Pair) -> Sequence[str]:
@@ -196,15 +201,15 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     CSV with the columns metric, limit, dtype, op_type, why; or TOML with [[tolerance]] tables of these keys.
     Raises DumpError if the file cannot be read, UsageError for a row that cannot be used.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DumpError(path, getattr(error, "strerror", None) or "is not UTF-8 text") from None
+    text = read_text(path, LARGEST_TABLE)
     if path.suffix.lower() == ".toml":
         found = load_toml(path, text).get("tolerance")
         rows = found if isinstance(found, list) else []
     else:
-        rows = list(csv.DictReader(text.splitlines()))
+        try:
+            rows = list(csv.DictReader(text.splitlines()))
+        except csv.Error as error:
+            raise UsageError(f"{path}: not CSV: {error}") from None
     if not rows:
         raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns metric,limit,dtype,op_type,why")
     return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
@@ -219,6 +224,11 @@ def _tolerance(path: Path, number: int, row: object) -> Tolerance:
     try:
         limit = float(cells.get("limit", ""))
     except (TypeError, ValueError):
-        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r} is no number") from None
-    words = {key: str(cells.get(key) or "") for key in ("dtype", "op_type", "why")}
-    return Tolerance(name, limit, **words)
+        limit = math.nan
+    if math.isnan(limit):
+        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r:.60} is no number")
+    words = {key: str(cells.get(key) or "") for key in ("op_type", "why")}
+    dtype = canonical(str(cells.get("dtype") or ""))
+    if dtype and lookup(dtype) is None:
+        raise UsageError(f"{path}: row {number}: no dtype {dtype!r:.60}", difflib.get_close_matches(dtype, DTYPES))
+    return Tolerance(name, limit, dtype, **words)

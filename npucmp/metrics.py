@@ -17,30 +17,44 @@ NAN = float("nan")
 
 
 def cosine(m: Moments) -> float:
-    """Σxy / (‖x‖‖y‖), in [-1, 1]; both all-zero 1, one all-zero 0, nothing to compare NaN."""
+    """Σxy / (‖x‖‖y‖), in [-1, 1]; both all-zero 1, one all-zero 0.
+
+    NaN when there is nothing to compare, or when squares leave the range of float64.
+    """
     if not m.compared:
         return NAN
     if not m.xx or not m.yy:
-        return 1.0 if m.xx == m.yy else 0.0
+        if m.compared == m.count and _magnitude(m.target) > 0 and _magnitude(m.golden) > 0:
+            return NAN  # squares fell below float64
+        return 1.0 if m.xx == m.yy and not m.max_abs else 0.0
     if m.equal == m.count:
         return 1.0
-    return max(-1.0, min(1.0, m.xy / (math.sqrt(m.xx) * math.sqrt(m.yy))))
+    ratio = m.xy / (math.sqrt(m.xx) * math.sqrt(m.yy))
+    return max(-1.0, min(1.0, ratio)) if math.isfinite(ratio) else NAN
 
 
 def rel_l2(m: Moments) -> float:
     """‖x-y‖ / ‖y‖ (CANN: RelativeEuclideanDistance); golden all-zero: inf unless x is too; empty 0."""
     if m.mismatched:
         return math.inf
-    if not m.sum_dd:
-        return 0.0 if m.max_abs == 0 else m.max_abs / _magnitude(m.golden)  # squares fell below float64
-    if not m.yy:
+    if not m.max_abs:
+        return 0.0
+    if not m.yy and _all_zero(m):
         return math.inf
+    if not m.sum_dd or not m.yy:
+        return m.max_abs / _magnitude(m.golden)  # squares fell below float64
     ratio = math.sqrt(m.sum_dd) / math.sqrt(m.yy)
     return ratio if math.isfinite(ratio) else m.max_abs / _magnitude(m.golden)  # squares rose above float64
 
 
+def _all_zero(m: Moments) -> bool:
+    """Whether the golden is zero wherever it was compared; masks are not zero, but are not compared either."""
+    return m.masked > 0 or not _magnitude(m.golden)
+
+
 def _magnitude(side: Side) -> float:
-    return max(abs(side.minimum), abs(side.maximum), 5e-324) if side.minimum == side.minimum else 5e-324
+    """Largest finite magnitude; 0 when nothing is finite."""
+    return max(abs(side.minimum), abs(side.maximum)) if side.minimum == side.minimum else 0.0
 
 
 def gain(m: Moments) -> float:
@@ -119,7 +133,8 @@ def snr(m: Moments) -> float:
     """10·log10(Σy² / Σ(x-y)²) in dB; inf when there is no error."""
     if not m.sum_dd:
         return math.inf
-    return 10.0 * math.log10(m.yy / m.sum_dd) if m.yy else -math.inf
+    ratio = m.yy / m.sum_dd
+    return 10.0 * math.log10(ratio) if ratio > 0 else NAN if math.isnan(ratio) else -math.inf
 
 
 def accumulated_rel_err(m: Moments) -> float:
@@ -131,7 +146,9 @@ def standard_deviation(m: Moments) -> float:
     """Population standard deviation of x-y."""
     if not m.compared:
         return NAN
-    return math.sqrt(max(0.0, m.sum_dd / m.compared - (m.sum_d / m.compared) ** 2))
+    mean = m.sum_d / m.compared
+    variance = m.sum_dd / m.compared - mean * mean
+    return math.sqrt(max(0.0, variance)) if not math.isnan(variance) else NAN
 
 
 def _mean(total: float, m: Moments) -> float:

@@ -10,7 +10,12 @@ import numpy as np
 
 def tensor(array, name):
     """The record of one tensor as msprobe writes it for MindSpore, whose payloads are .npy."""
-    return {"type": "mindspore.Tensor", "dtype": str(array.dtype), "shape": list(array.shape), "data_name": f"{name}.npy"}
+    return {
+        "type": "mindspore.Tensor",
+        "dtype": str(array.dtype),
+        "shape": list(array.shape),
+        "data_name": f"{name}.npy",
+    }
 
 
 def write_run(folder, operators, step=0, rank=None, **top):
@@ -22,13 +27,17 @@ def write_run(folder, operators, step=0, rank=None, **top):
     for name, operator in operators.items():
         backward = ".backward" in name
         record = {
-            "input" if backward else "input_args": [_leaf(data, name, "input", i, x) for i, x in enumerate(operator.get("in", []))],
+            "input" if backward else "input_args": [
+                _leaf(data, name, "input", i, x) for i, x in enumerate(operator.get("in", []))
+            ],
             "output": [_leaf(data, name, "output", i, x) for i, x in enumerate(operator.get("out", []))],
         }
         if not backward:
             record["input_kwargs"] = {}
         if "param" in operator:
-            record["parameters"] = {key: _leaf(data, name, "parameters", key, x) for key, x in operator["param"].items()}
+            record["parameters"] = {
+                key: _leaf(data, name, "parameters", key, x) for key, x in operator["param"].items()
+            }
         records[name] = record
     dump = {"task": "tensor", "level": "L1", "framework": "mindspore", "dump_data_dir": "x", **top, "data": records}
     place.joinpath("dump.json").write_text(json.dumps(dump, indent=1))

@@ -16,7 +16,11 @@ def report(tmp_path, target, golden, **options):
 
 
 def found(report):
-    return [(root.pair.operator.name, root.cause.value, root.slot) for root in report.roots if root.cause.value != "PROPAGATED"]
+    return [
+        (root.pair.operator.name, root.cause.value, root.slot)
+        for root in report.roots
+        if root.cause.value != "PROPAGATED"
+    ]
 
 
 @pytest.mark.parametrize("factor", [1.00002, 1.001, 1.05, 2.0, 0.0, -1.0])
@@ -99,7 +103,10 @@ def test_two_faults_are_two_roots_in_graph_order(tmp_path):
 def test_a_differing_argument_is_named(tmp_path):
     target = chain({2: 1.05})
     target["Functional.linear.2.forward"]["in"][2] = 1e-3
-    assert "argument input:2 is 0.001 in the target, 1e-05 in the golden" in report(tmp_path, target, chain()).roots[0].evidence
+    assert (
+        "argument input:2 is 0.001 in the target, 1e-05 in the golden"
+        in report(tmp_path, target, chain()).roots[0].evidence
+    )
 
 
 def test_a_dead_output_is_seen(tmp_path):
@@ -114,7 +121,9 @@ def test_outputs_without_inputs_are_of_unknown_cause(tmp_path):
     golden = write_run(tmp_path / "golden", strip(chain()))
     for folder in (target, golden):  # a dump of outputs only has no input key at all
         file = folder / "step0/proc1/dump.json"
-        file.write_text(file.read_text().replace('"input_args": [],', "").replace('"input_kwargs": {}', '"is_recompute": false'))
+        file.write_text(
+            file.read_text().replace('"input_args": [],', "").replace('"input_kwargs": {}', '"is_recompute": false')
+        )
     assert found(npucmp.compare(target, golden))[0] == ("Functional.linear.2.forward", "UNKNOWN", "output:0")
 
 

@@ -46,7 +46,9 @@ def test_clean_pair_is_silent(sample):
     assert exit_status(report) == 0
 
 
-@pytest.mark.parametrize("run", sorted(path for path in SAMPLES.glob("*/*") if path.is_dir()), ids=lambda p: p.parent.name + p.name)
+@pytest.mark.parametrize(
+    "run", sorted(path for path in SAMPLES.glob("*/*") if path.is_dir()), ids=lambda p: p.parent.name + p.name
+)
 def test_every_run_agrees_with_itself(run):
     report = npucmp.compare(run, run)
     assert report.roots == ()
@@ -56,7 +58,9 @@ def test_every_run_agrees_with_itself(run):
 def test_an_extra_operator_mispairs_nothing():
     folder = SAMPLES / "msprobe_extra_operator"
     findings = npucmp.compare(folder / "target", folder / "golden").findings
-    matched = {(f.pair.target_op.name, f.pair.golden_op.name) for f in findings if f.pair.target_op and f.pair.golden_op}
+    matched = {
+        (f.pair.target_op.name, f.pair.golden_op.name) for f in findings if f.pair.target_op and f.pair.golden_op
+    }
     alone = {f.pair.operator.name for f in findings if not (f.pair.target_op and f.pair.golden_op)}
     shifted = {(target, golden) for target, golden in matched if target != golden}
     assert alone == {"Tensor.__mul__.0.forward"}

@@ -10,8 +10,9 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from npucmp.errors import DumpError, MissingExtra, UsageError
+from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
+from npucmp.readers.text import read_text
 from npucmp.readers.toml import load_toml
 
 _LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
@@ -32,21 +33,21 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
 
 def load(path: Path) -> dict[str, str]:
     """Reads a mapping file. Raises DumpError if it cannot be read, UsageError if it is no flat table of names."""
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise DumpError(path, "is larger than 16 MiB, too large for a mapping")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DumpError(path, getattr(error, "strerror", None) or "is not UTF-8 text") from None
+    text = read_text(path, _LARGEST)
     suffix = path.suffix.lower()
-    table: Any = _csv(text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
+    table: Any = (
+        _csv(path, text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
+    )
     if not isinstance(table, dict) or not all(isinstance(n, str) for item in table.items() for n in item):
         raise UsageError(f"{path}: a mapping is one flat table, target name: golden name")
     return table
 
 
-def _csv(text: str) -> dict[str, str]:
-    rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
+def _csv(path: Path, text: str) -> dict[str, str]:
+    try:
+        rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
+    except csv.Error as error:
+        raise UsageError(f"{path}: not CSV: {error}") from None
     return {
         row[0].strip(): row[1].strip() for row in rows if [cell.strip() for cell in row[:2]] != ["target", "golden"]
     }
@@ -59,5 +60,5 @@ def _yaml(path: Path, text: str) -> Any:
         raise MissingExtra("PyYAML", f"the YAML mapping {path}") from None
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None

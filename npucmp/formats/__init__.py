@@ -29,7 +29,7 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
     exist, is no dump, or holds nothing; UsageError for an unknown format.
     """
     where = Path(path)
-    if not where.exists():
+    if not _exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
     module = _recognise(where) if format is None else _named(format)
     runs: list[Run] = module.open_runs(where)
@@ -37,6 +37,13 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _require_one_dump(path: Path, runs: "list[Run]") -> None:

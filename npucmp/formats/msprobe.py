@@ -22,6 +22,7 @@ Source: public documentation and output of mindstudio-probe 26.2 and older; docs
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -30,11 +31,13 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional
 from npucmp.dtypes import canonical
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.readers.text import read_text
 
 NAME = "msprobe"
 ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
 
 DATA_FOLDER = "dump_tensor_data"
+JSON_BYTES = 4 * 2**30
 _DEPTH = 6  # verl and others put folders above step*
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
@@ -43,9 +46,12 @@ _PHASES = ("forward", "backward")
 
 def sniff(path: Path) -> bool:
     """A dump.json or debug.json, or a folder with one at most six levels down."""
-    if path.is_file():
-        return path.suffix == ".json" and _starts_like_a_dump(path)
-    return next(_dump_files(path), None) is not None
+    try:
+        if path.is_file():
+            return path.suffix == ".json" and _starts_like_a_dump(path)
+        return next(_dump_files(path), None) is not None
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def open_runs(path: Path) -> list[Run]:
@@ -100,17 +106,17 @@ def _number(path: Path, word: str) -> Optional[int]:
 
 
 def _load(path: Path) -> Any:
+    text = read_text(path, JSON_BYTES)
     try:
-        with open(path, encoding="utf-8") as stream:
-            return json.load(stream)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise DumpError(
-            path, f"is not complete JSON ({error.msg}); the run that wrote it was probably interrupted", error.pos
+            path,
+            f"is not complete JSON ({error.msg}); the run that wrote it was probably interrupted",
+            len(text[: error.pos].encode("utf-8", "surrogatepass")),
         ) from None
-    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (RecursionError, ValueError) as error:
         raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
-    except OSError as error:
-        raise DumpError(path, error.strerror or "cannot be read") from None
 
 
 def _open(path: Path) -> Run:
@@ -122,7 +128,7 @@ def _open(path: Path) -> Run:
     scopes, more = _beside(path, "construct.json", _scopes)
     operators = []
     for order, (name, record) in enumerate(top["data"].items()):
-        operators.append(_operator(name, record if isinstance(record, dict) else {}, order, folder, scopes, stacks))
+        operators.append(_operator(name, record, order, folder, scopes, stacks))
     return Run(
         path=str(path),
         format=NAME,
@@ -154,7 +160,7 @@ def _framework(data: Mapping[str, Any]) -> str:
 def _beside(path: Path, name: str, parse: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A companion file is a help, not a need: if it is broken, the run goes on with a note."""
     file = path.parent / name
-    if not file.is_file():
+    if not file.exists():
         return {}, ()
     try:
         return parse(_load(file)), ()
@@ -208,12 +214,12 @@ def parse_name(name: str) -> Name:
 
 
 def _operator(
-    name: str, record: dict[str, Any], order: int, folder: Path, scopes: Mapping[str, str], stacks: Mapping[str, Any]
+    name: str, record: Any, order: int, folder: Path, scopes: Mapping[str, str], stacks: Mapping[str, Any]
 ) -> Operator:
     parts = parse_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
-    for slot, leaf in _leaves(name, record, parts):
+    for slot, leaf in _leaves(record, parts):
         if "dtype" in leaf and "shape" in leaf:
             tensors.append(_tensor(name, slot, leaf, folder))
         else:
@@ -244,20 +250,23 @@ def _module_path(parts: Name) -> str:
     return ""
 
 
-def _reads_recorded(record: Mapping[str, Any]) -> bool:
+def _reads_recorded(record: Any) -> bool:
     """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
+    if not isinstance(record, dict):
+        return False
     trees = [record[key] for key in ("input_args", "input_kwargs", "input", "parameters") if key in record]
     return bool(trees) and any(tree != [None] for tree in trees)
 
 
-def _leaves(name: str, record: dict[str, Any], parts: Name) -> Iterator[tuple[str, dict[str, Any]]]:
+def _leaves(record: Any, parts: Name) -> Iterator[tuple[str, dict[str, Any]]]:
     """(slot, leaf) of a record, inputs before parameters before outputs."""
-    if ".parameters_grad" in name:
-        trees = [(f"grad:{key}", value) for key, value in record.items()]
-        for slot, tree in trees:
-            yield from _walk(slot, tree[0] if isinstance(tree, list) and len(tree) == 1 else tree, _NESTING)
-    elif parts.kind.endswith(".debug"):
+    if parts.kind.endswith(".debug"):
         yield from _walk("output:", record, _NESTING)
+    elif not isinstance(record, dict):
+        return
+    elif parts.kind.endswith(".parameters_grad"):
+        for key, tree in record.items():
+            yield from _walk(f"grad:{key}", tree[0] if isinstance(tree, list) and len(tree) == 1 else tree, _NESTING)
     else:
         for key in ("input_args", "input", "input_kwargs"):
             yield from _walk("input:", record.get(key), _NESTING)
@@ -313,7 +322,15 @@ def _inside(folder: Path, data_name: Any) -> tuple[str, str]:
     return f"{folder}{os.sep}{data_name}", ""
 
 
+def _float(value: "int | float") -> float:
+    """As JSON's number, a whole number beyond float64 being infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
     values = [leaf.get(key) for key in ("Max", "Min", "Mean", "Norm")]
-    numbers = [float(value) if isinstance(value, (int, float)) else None for value in values]
+    numbers = [_float(value) if isinstance(value, (int, float)) else None for value in values]
     return Statistics(*numbers) if any(number is not None for number in numbers) else None

@@ -22,14 +22,15 @@ from typing import Mapping, NamedTuple
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.readers import npy as reader
+from npucmp.readers.text import read_text
 
 NAME = "npy"
 MAPPING = "mapping.csv"
 MAPPING_BYTES = 64 * 2**20
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
 
-_TIMED = re.compile(r"(?P<op>.+)\.(?P<index>\d{1,6})\.(?P<time>\d{10,20})")
-_SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>\d+(?:\.\w+)*)")
+_TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
+_SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\.\w+)*)")
 
 
 class File(NamedTuple):
@@ -43,10 +44,13 @@ class File(NamedTuple):
 
 def sniff(path: Path) -> bool:
     """A .npy file, or a folder that directly holds one."""
-    if path.is_file():
-        return path.suffix == ".npy"
-    with os.scandir(path) as entries:
-        return any(entry.name.endswith(".npy") for entry in entries)
+    try:
+        if not path.is_dir():
+            return path.is_file() and path.suffix == ".npy"
+        with os.scandir(path) as entries:
+            return any(entry.name.endswith(".npy") for entry in entries)
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def open_runs(path: Path) -> list[Run]:
@@ -67,10 +71,13 @@ def _is_tensor(file: Path, long_names: Mapping[str, str]) -> bool:
 
 def _long_names(file: Path) -> dict[str, str]:
     """Names that were too long for the file system: mapping.csv has {file name},{original name} per line."""
-    if not file.is_file() or file.stat().st_size > MAPPING_BYTES:
+    if not file.exists():
         return {}
-    with open(file, newline="", encoding="utf-8", errors="replace") as stream:
-        return {row[0].strip(): row[1].strip() for row in csv.reader(stream) if len(row) >= 2 and row[1].strip()}
+    try:
+        rows = list(csv.reader(read_text(file, MAPPING_BYTES).splitlines()))
+    except (DumpError, csv.Error):
+        return {}
+    return {row[0].strip(): row[1].strip() for row in rows if len(row) >= 2 and row[1].strip()}
 
 
 def parse_name(file: Path, long_name: str = "") -> File:
@@ -100,7 +107,7 @@ def _executions(files: list[File]) -> list[list[File]]:
 
 
 def _natural(text: str) -> list[object]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", text))]
 
 
 def _natural_slot(file: File) -> list[object]:
@@ -115,7 +122,7 @@ def _operator(order: int, files: list[File]) -> Operator:
     name = files[0].operator
     return Operator(
         name=name,
-        op_type=re.sub(r"[_.]?\d+$", "", re.split(r"[/_]", name)[-1] or name) or name,
+        op_type=_op_type(name),
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
@@ -123,6 +130,12 @@ def _operator(order: int, files: list[File]) -> Operator:
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )
+
+
+def _op_type(name: str) -> str:
+    """The last part of a TensorFlow name that is no index: "MatMul" of "layer1_MatMul_3"."""
+    parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
+    return parts[-1] if parts else name
 
 
 def _tensor(file: File) -> TensorRef:

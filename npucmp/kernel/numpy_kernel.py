@@ -61,6 +61,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
         if keep is not None:
             x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
         exact, signed, size = _difference(x, y, wide_x, wide_y)
+        equal = np.count_nonzero(same) if same is not None else np.count_nonzero(size == 0.0)
         relative = size / np.maximum(np.abs(wide_y), bars.floor)
         bar = bars.atol + bars.rtol * np.abs(wide_y)
         max_abs, max_abs_index = _largest(size, keep, start)
@@ -72,7 +73,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
             compared=len(wide_x),
             masked=masked,
             mismatched=mismatched,
-            equal=int(np.count_nonzero(same)) if same is not None else int(np.count_nonzero(wide_x == wide_y)),
+            equal=int(equal),
             xx=_dot(wide_x, wide_x),
             yy=_dot(wide_y, wide_y),
             xy=_dot(wide_x, wide_y),
@@ -201,13 +202,15 @@ def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optio
     if x.dtype.kind in "biu" and y.dtype.kind in "biu":
         exact = integer_distance(x, y)
         size = exact.astype(np.float64)
-        return (int(exact.max()) if len(exact) else 0), np.where(wide_x >= wide_y, size, -size), size
+        return (int(exact.max()) if len(exact) else 0), np.where(_less(x, y), -size, size), size
     difference = wide_x - wide_y
     return None, np.real(difference), np.abs(difference)
 
 
 def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
     """|x - y| of integers, exact; beyond 2^64 - 1 (a negative against a huge one) it stays there."""
+    if x.dtype.itemsize <= 4 and y.dtype.itemsize <= 4:
+        return np.abs(x.astype(np.int64) - y.astype(np.int64)).view(np.uint64)
     if x.dtype.kind == "u" and y.dtype.kind == "u":
         a, b = x.astype(np.uint64), y.astype(np.uint64)
         return np.where(a >= b, a - b, b - a)
@@ -222,6 +225,18 @@ def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
     near = np.where(big >= other, big - other, other - big)
     far = np.where(big > np.uint64(2**64 - 1) - other, np.uint64(2**64 - 1), big + other)
     return np.where(below, far, near)
+
+
+def _less(x: Array, y: Array) -> npt.NDArray[np.bool_]:
+    """x < y without rounding, also for uint64 against a signed type."""
+    if x.dtype.kind == "i" and y.dtype.type is np.uint64:
+        below: npt.NDArray[np.bool_] = (x < 0) | (x.astype(np.uint64) < y)
+        return below
+    if y.dtype.kind == "i" and x.dtype.type is np.uint64:
+        above: npt.NDArray[np.bool_] = (y >= 0) & (x < y.astype(np.uint64))
+        return above
+    less: npt.NDArray[np.bool_] = x < y
+    return less
 
 
 def _largest(values: Floats, keep: Optional[npt.NDArray[np.intp]], start: int) -> tuple[float, int]:

@@ -17,5 +17,5 @@ def load_toml(path: Path, text: str) -> "dict[str, Any]":
         import tomli as tomllib
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None

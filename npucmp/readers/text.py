@@ -1,0 +1,20 @@
+"""Text files, whole: bounded, regular files only, with or without a byte order mark (spreadsheets write one)."""
+
+from __future__ import annotations
+
+import os
+
+from npucmp.errors import DumpError
+from npucmp.readers.files import open_regular
+
+
+def read_text(path: "str | os.PathLike[str]", most: int) -> str:
+    """The text of a UTF-8 file of at most `most` bytes. Raises DumpError for anything else."""
+    with open_regular(os.fspath(path)) as file:
+        if file.size > most:
+            raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
+        data = file.read(0, file.size)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DumpError(path, "is not UTF-8 text", error.start) from None

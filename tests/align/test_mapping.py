@@ -1,0 +1,114 @@
+"""Partners that a user wrote down."""
+
+from __future__ import annotations
+
+import pytest
+
+from npucmp.align import align
+from npucmp.align.mapping import load, match
+from npucmp.errors import DumpError, NpucmpError, UsageError
+from tests.align.craft import a_run, own
+
+
+def named(*names) -> list:
+    return [own(name, order) for order, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    "target, golden, names, expected",
+    [
+        ("a b", "x y", {"a": "x"}, ["a x"]),
+        ("a b", "x y", {"a": "y", "b": "x"}, ["a y", "b x"]),
+        ("a a", "x x", {"a": "x"}, ["a x", "a x"]),
+        ("a a a", "x", {"a": "x"}, ["a x"]),
+        ("a b", "x", {"a": "x", "b": "x"}, ["a x"]),
+        ("a", "x", {"a": "gone"}, []),
+        ("a", "x", {"gone": "x"}, []),
+        ("a", "a", {}, []),
+    ],
+)
+def test_match(target, golden, names, expected):
+    found = match(named(*target.split()), named(*golden.split()), names)
+    assert [f"{m.target.name} {m.golden.name}" for m in found] == expected
+    assert all((m.via, m.confidence) == ("mapping", 1.0) for m in found)
+
+
+def test_the_mapping_goes_before_equal_names():
+    target, golden = a_run(named("a", "b", "c")), a_run(named("a", "b", "c"))
+    found = align(target, golden, {"a": "b", "b": "a"})
+    assert [f"{m.target.name} {m.golden.name} {m.via}" for m in found.matches] == [
+        "a b mapping",
+        "b a mapping",
+        "c c name",
+    ]
+
+
+NAMES = {"Module.a.Linear.forward.0": "Cell.a.Dense.forward.0", "b": "y"}
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("m.yaml", "Module.a.Linear.forward.0: Cell.a.Dense.forward.0\nb: y\n"),
+        ("m.yml", "{Module.a.Linear.forward.0: Cell.a.Dense.forward.0, 'b': \"y\"}"),
+        ("m.json", '{"Module.a.Linear.forward.0": "Cell.a.Dense.forward.0", "b": "y"}'),
+        ("m.toml", '"Module.a.Linear.forward.0" = "Cell.a.Dense.forward.0"\nb = "y"\n'),
+        ("m.csv", "Module.a.Linear.forward.0,Cell.a.Dense.forward.0\nb,y\n"),
+        ("m.csv", "target,golden\r\nModule.a.Linear.forward.0, Cell.a.Dense.forward.0 \r\nb , y\r\n"),
+        ("M.CSV", "target, golden\n\nModule.a.Linear.forward.0,Cell.a.Dense.forward.0,a note\nb,y\n"),
+        ("m.csv", "\ufeffModule.a.Linear.forward.0,Cell.a.Dense.forward.0\nb,y\n"),
+        ("m.yaml", "\ufeffModule.a.Linear.forward.0: Cell.a.Dense.forward.0\nb: y\n"),
+    ],
+)
+def test_load(tmp_path, file, text):
+    (tmp_path / file).write_bytes(text.encode())
+    assert load(tmp_path / file) == NAMES
+
+
+@pytest.mark.parametrize(
+    "file, text",
+    [
+        ("m.yaml", ""),
+        ("m.yaml", "- a\n- b\n"),
+        ("m.yaml", "a: {b: c}"),
+        ("m.yaml", "a: [b]"),
+        ("m.yaml", "a: 1"),
+        ("m.yaml", "1: a"),
+        ("m.yaml", "a: null"),
+        ("m.yaml", "a: [b"),
+        ("m.yaml", "a: !!python/object/apply:os.getcwd []"),
+        ("m.yaml", "a: 2001-99-99"),
+        ("m.yaml", "a: 0b_"),
+        ("m.yaml", "? [a]\n: b"),
+        ("m.yaml", "a: " + "[" * 1200),
+        ("m.yaml", "a: &a [x,x]\nb: &b [*a,*a]\nc: &c [*b,*b]\n"),
+        ("m.toml", "a = 1"),
+        ("m.toml", "a.b = 'c'"),
+        ("m.toml", "a = "),
+        ("m.toml", "a = " + "[" * 100_000),
+        ("m.csv", "a," + "x" * 200_000),
+    ],
+)
+def test_load_refuses(tmp_path, file, text):
+    (tmp_path / file).write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load(tmp_path / file)
+    assert file in str(caught.value)
+
+
+def huge(path):
+    with open(path, "wb") as stream:
+        stream.truncate(2**30)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_bytes(b"a: \xff\xfe"), huge],
+    ids=["missing", "folder", "not UTF-8", "huge"],
+)
+@pytest.mark.parametrize("suffix", ["yaml", "toml", "csv"])
+def test_load_names_the_file_that_cannot_be_read(tmp_path, make, suffix):
+    make(tmp_path / f"m.{suffix}")
+    with pytest.raises(DumpError) as caught:
+        load(tmp_path / f"m.{suffix}")
+    assert isinstance(caught.value, NpucmpError) and f"m.{suffix}" in str(caught.value)
