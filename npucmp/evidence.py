@@ -6,11 +6,11 @@ import math
 from typing import Iterable, Optional
 
 from npucmp import metrics
+from npucmp.explain import GROWTH, WHOLE_SCALE
 from npucmp.judge import CONTRACTION
 from npucmp.model import Finding, Operator, Pair
 
 HF32 = 2.0**-15, 2.0**-10.5  # rel_l2 of products of inputs rounded to 11 significant bits
-WHOLE_SCALE = 0.9  # share of the error that one common factor must explain to be named
 
 
 def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: bool) -> str:
@@ -41,6 +41,15 @@ def passed_words(input_error: Optional[float], worst: Finding) -> str:
     """Of an operator that passes on what it got."""
     got = "unknown" if input_error is None else f"{input_error:.1e}"
     return f"inputs differ ({got}); {worst.pair.slot}: {worst.because}"
+
+
+def gradual_words(steepest: Finding, growth: float, worst: Finding) -> str:
+    """Of a run whose errors grow step by step, no operator being to blame alone."""
+    return (
+        f"no operator turns its inputs' error into more than {GROWTH:g} times as much, yet errors grow to "
+        f"{brief(worst.error)} at {worst.pair.operator.name} {worst.pair.slot}; "
+        f"the steepest growth is here: {growth:.1f} times; {steepest.pair.slot}: {steepest.because}"
+    )
 
 
 def argument_words(pair: Pair) -> list[str]:

@@ -44,6 +44,19 @@ def test_the_limit_follows_the_dtype(tmp_path, dtype, noise, factor):
     assert found(faulted)[0] == ("Functional.linear.2.forward", "BORN", "output:0")
 
 
+def test_errors_that_grow_step_by_step_are_not_agreement(tmp_path):
+    values = [random.standard_normal((8, 8)).astype(np.float32) for _ in range(11)]
+    jitter = random.standard_normal((8, 8))
+
+    def run(noise):
+        off = [(value * (1 + noise * 4.0**i * jitter)).astype(np.float32) for i, value in enumerate(values)]
+        return {f"Torch.mystery.{i}.forward": {"in": [off[i]], "out": [off[i + 1]]} for i in range(10)}
+
+    got = report(tmp_path, run(1e-7), run(0.0))
+    assert [root.cause.value for root in got.roots] == ["WORSENED"]
+    assert "no operator turns its inputs' error into more than 8 times as much" in got.roots[0].evidence
+
+
 def test_nan_is_born_once_and_passed_on(tmp_path):
     got = report(tmp_path, chain(nan_at=2), chain())
     assert found(got) == [("Functional.linear.2.forward", "BORN", "output:0")]

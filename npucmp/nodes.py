@@ -1,0 +1,85 @@
+"""Findings grouped by operator: what it read, what it wrote, and what contains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Iterable, Iterator, Mapping, Sequence
+
+from npucmp.model import Finding, Operator, Pair
+
+PARAMETERS = {  # positional inputs that are parameters, of functional operators; modules say param: themselves
+    "linear": (1, 2), "conv1d": (1, 2), "conv2d": (1, 2), "conv3d": (1, 2), "conv_transpose2d": (1, 2),
+    "embedding": (1,), "layer_norm": (2, 3), "batch_norm": (1, 2, 3, 4), "group_norm": (2, 3),
+    "instance_norm": (1, 2, 3, 4), "rms_norm": (2,), "prelu": (1,), "bilinear": (2, 3), "addmm": (0, 2),
+}  # fmt: skip
+
+
+@dataclass
+class Node:
+    """One matched operator: its findings, and what the search has made of it."""
+
+    pair: Pair
+    inputs: list[Finding]
+    outputs: list[Finding]
+    context: list[Finding] = field(default_factory=list)  # forward tensors that a backward operator also reads
+    tainted: bool = False
+
+    @property
+    def operator(self) -> Operator:
+        return self.pair.operator
+
+
+def nodes_of(findings: Sequence[Finding]) -> list[Node]:
+    """Matched operators in graph order; gradients of parameters read what their module's backward reads."""
+    nodes = []
+    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
+        rows = list(group)
+        pair = rows[0].pair
+        if pair.target_op is None or pair.golden_op is None:
+            continue
+        outputs = [row for row in rows if _is_output(row.pair)]
+        nodes.append(Node(pair, [row for row in rows if not _is_output(row.pair)], outputs))
+    forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
+    backward = _by_module(node for node in nodes if node.operator.phase == "backward")
+    for node in nodes:
+        if node.operator.phase == "backward":
+            partner = forward.get(node.operator.call)
+            node.context += partner.inputs + partner.outputs if partner else []
+            if ".parameters_grad" in node.operator.name:
+                for other in backward.get(node.operator.call, ()):
+                    node.inputs += other.inputs
+    return nodes
+
+
+def _by_module(nodes: Iterable[Node]) -> "Mapping[str, list[Node]]":
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
+    return found
+
+
+def _is_output(pair: Pair) -> bool:
+    tensor = pair.target or pair.golden
+    return tensor is not None and tensor.is_output
+
+
+def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
+    """Records and paths of the modules around an operator, as construct.json or the module paths tell."""
+    name, seen = scopes.get(operator.name, ""), {operator.name}
+    while name and name not in seen:
+        seen.add(name)
+        yield name
+        name = scopes.get(name, "")
+    path = operator.path.rpartition(".")[0]
+    while path:
+        yield f"{operator.phase} {path}"
+        path = path.rpartition(".")[0]
+
+
+def is_parameter(pair: Pair) -> bool:
+    """Whether a tensor is a weight, a bias or a running statistic, as far as slot and operator tell."""
+    role, _, key = pair.slot.partition(":")
+    if role == "param":
+        return True
+    return key.isdigit() and int(key) in PARAMETERS.get(pair.operator.op_type, ()) and pair.operator.phase != "backward"
