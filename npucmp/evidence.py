@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Iterable, Optional
+import re
+from typing import Iterable, Optional, Sequence
 
 from npucmp import metrics
 from npucmp.explain import GROWTH, WHOLE_SCALE
 from npucmp.judge import CONTRACTION
 from npucmp.model import Finding, Operator, Pair
 
+RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|uniform_$|exponential_$", re.IGNORECASE)
 HF32 = 2.0**-15, 2.0**-10.5  # rel_l2 of products of inputs rounded to 11 significant bits
 
 
@@ -18,17 +20,24 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
     inputs = f"inputs {'agree' if agree else 'differ'} ({figure})" if reads else "it reads no tensor"
     words = [inputs, f"{own.pair.slot}: {own.because}"]
-    return "; ".join(words + argument_words(pair) + pattern_words(own) + precision_words(own))
+    words += [*argument_words(pair), *pattern_words(own), *precision_words(own)]
+    if RANDOM.search(pair.operator.op_type):
+        words.append("a random operator: it differs unless both runs share its seed and generator; switch it off")
+    return "; ".join(words)
 
 
-def gap_words(gap: Finding, before: Optional[Finding], parameter: bool) -> str:
+def gap_words(gap: Finding, before: Optional[Finding], parameter: bool, between: Sequence[Pair]) -> str:
     """Of an input that differs although everything dumped upstream agrees."""
     words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
     if parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
         return "; ".join([f"{what} already differs: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
     words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
-    words.append("the error is born between the two, in code that was not dumped")
+    if between:
+        sides = [f"{pair.operator.name} (only in the {'target' if pair.target_op else 'golden'})" for pair in between]
+        words.append(f"between the two: {', '.join(sides[:3])}{' …' if len(sides) > 3 else ''}")
+    else:
+        words.append("the error is born between the two, in code that was not dumped")
     return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
 
 

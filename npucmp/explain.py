@@ -42,7 +42,7 @@ def scaled(node: Node, finding: Finding, before: float) -> bool:
     Rounding errors cancel in Σxy/Σy², a wrong factor does not: this sees a 2 % fault under bfloat16.
     """
     moments = finding.measurement.moments
-    if moments is None or not moments.max_abs or finding.metric != "rel_l2":
+    if moments is None or not moments.max_abs or finding.error is None or finding.metric != "rel_l2":
         return False
     factor = abs(metrics.gain(moments))
     if factor < WHOLE_SCALE * size_of(finding):

@@ -14,6 +14,12 @@ PARAMETERS = {  # positional inputs that are parameters, of functional operators
     "instance_norm": (1, 2, 3, 4), "rms_norm": (2,), "prelu": (1,), "bilinear": (2, 3), "addmm": (0, 2),
 }  # fmt: skip
 
+UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format"}
+WORKSPACES = {  # outputs that only the operator's own gradient reads; their content is the device's business
+    "FusedBatchNormV3": ("output:3", "output:4", "output:5"),  # reserve_space_1 to 3 in TensorFlow's API
+    "FusedBatchNormV2": ("output:3", "output:4"),
+}
+
 
 @dataclass
 class Node:
@@ -75,6 +81,14 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
     while path:
         yield f"{operator.phase} {path}"
         path = path.rpartition(".")[0]
+
+
+def is_meaningless(pair: Pair) -> bool:
+    """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
+    op_type = pair.operator.op_type
+    if op_type in UNINITIALISED:
+        return pair.slot.startswith("output")
+    return pair.slot in WORKSPACES.get(op_type, ())
 
 
 def is_parameter(pair: Pair) -> bool:

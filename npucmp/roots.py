@@ -18,8 +18,8 @@ from npucmp.evidence import gap_words, gradual_words, own_words, passed_words, u
 from npucmp.explain import GROWTH, error_of, explained, scale_limit, scaled, size_of
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
-from npucmp.model import Cause, Finding, Root, Verdict
-from npucmp.nodes import Node, containers, is_parameter, nodes_of
+from npucmp.model import Cause, Finding, Pair, Root, Verdict
+from npucmp.nodes import Node, containers, is_meaningless, is_parameter, nodes_of
 
 IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$")
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
@@ -29,10 +29,12 @@ RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.
 
 
 class Source(NamedTuple):
-    """Where an input comes from: the finding of the same tensor seen earlier, and whether it descends from a root."""
+    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
+    whether it is memory that nobody wrote."""
 
     finding: Finding
     tainted: bool
+    meaningless: bool = False
 
 
 def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[list[Finding], list[Root]]:
@@ -40,8 +42,11 @@ def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[
 
     by_round_off is False when the user's own rules decide; then nothing is taken back.
     """
+    findings = [_disregard(finding) if is_meaningless(finding.pair) else finding for finding in findings]
     nodes = nodes_of(findings)
-    search = _Search(by_round_off, {node.operator.name: node.operator.scope for node in nodes if node.operator.scope})
+    alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
+    scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
+    search = _Search(by_round_off, alone, scopes)
     for node in nodes:
         search.visit(node)
     search.finish()
@@ -50,10 +55,18 @@ def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[
     return final, [replace(root, place=place) for place, root in enumerate(roots, 1)]
 
 
+def _disregard(finding: Finding) -> Finding:
+    """A difference in uninitialised memory or a workspace decides nothing."""
+    if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
+        return finding
+    because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
+    return replace(finding, verdict=Verdict.UNKNOWN, because=because, error=None)
+
+
 class _Search:
     """Walks the operators once, in order, remembering which tensors descend from a root."""
 
-    def __init__(self, by_round_off: bool, scopes: Mapping[str, str]) -> None:
+    def __init__(self, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str]) -> None:
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
@@ -63,6 +76,7 @@ class _Search:
         self._steepest: Optional[tuple[float, Node, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self._last_agreeing: Optional[Finding] = None
+        self._alone = alone  # operators that one side has, by their place
         self._scopes = scopes
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
 
@@ -72,7 +86,9 @@ class _Search:
         own = None if gap else self._own(node)
         diverged = [output for output in node.outputs if self._differs(output)]
         if gap:
-            self._add(node, Cause.GAP, gap, gap_words(gap, self._last_agreeing, is_parameter(gap.pair)))
+            words = gap_words(gap, self._last_agreeing, is_parameter(gap.pair), self._between(node))
+            self._add(node, Cause.GAP, gap, words)
+            self._producers.add(fingerprint(gap), Source(gap, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
             self._add(node, Cause.PROPAGATED, own, f"contains {self._culprit(node)}, which has the error")
         elif own:
@@ -85,6 +101,11 @@ class _Search:
             self._watch(node, diverged)
         node.tainted = bool(gap or own or (inherits and diverged))
         self._remember(node)
+
+    def _between(self, node: Node) -> list[Pair]:
+        """Operators of one side only, between the last operator that agrees and this one."""
+        start = self._last_agreeing.pair.order if self._last_agreeing else -1
+        return [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
 
     def _watch(self, node: Node, excused: Sequence[Finding]) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
@@ -122,7 +143,9 @@ class _Search:
                 inherits = True
             if not self._differs(finding) or self._overwritten(node, finding):
                 continue
-            if self._is_gap(node, finding, source):
+            if source is not None and source.meaningless:
+                self.revised[id(finding)] = _disregard(finding)
+            elif self._is_gap(node, finding, source):
                 gap = gap or finding
             elif source is None and self._any_tainted:
                 inherits = True
@@ -192,11 +215,11 @@ class _Search:
         """
         errors = []
         for finding in node.inputs:
-            if self._overwritten(node, finding):
+            source = self._source(finding)
+            if self._overwritten(node, finding) or (source is not None and source.meaningless):
                 continue
             error = self._error(finding)
             if error is None:
-                source = self._source(finding)
                 error = self._error(source.finding) if source else None
             if error is None and finding.verdict is not Verdict.MISSING:
                 return None
@@ -261,7 +284,8 @@ class _Search:
             if mark is not None and self._producers.find(mark) is None:
                 self._producers.add(mark, Source(finding, node.tainted and self._differs(finding)))
         for finding in node.outputs:
-            self._producers.add(fingerprint(finding), Source(finding, node.tainted and self._differs(finding)))
+            source = Source(finding, node.tainted and self._differs(finding), is_meaningless(finding.pair))
+            self._producers.add(fingerprint(finding), source)
         if node.tainted:
             self._any_tainted = True
             for container in containers(node.operator, self._scopes):

@@ -57,6 +57,32 @@ def test_errors_that_grow_step_by_step_are_not_agreement(tmp_path):
     assert "no operator turns its inputs' error into more than 8 times as much" in got.roots[0].evidence
 
 
+def test_uninitialised_memory_is_nobodys_fault(tmp_path):
+    x, garbage, other = (random.standard_normal((4, 8)).astype(np.float32) for _ in range(3))
+
+    def run(memory):
+        return {
+            "Torch.empty.0.forward": {"in": [4, 8], "out": [memory]},
+            "Tensor.copy.0.forward": {"in": [memory, x], "out": [x]},
+            "Torch.tanh.0.forward": {"in": [x], "out": [np.tanh(x)]},
+        }
+
+    got = report(tmp_path, run(garbage), run(other))
+    assert got.roots == ()
+    assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
+
+
+def test_a_random_operator_is_named_as_such(tmp_path):
+    x = random.standard_normal((4, 8)).astype(np.float32)
+    run = lambda seed: {  # noqa: E731
+        "Functional.dropout.0.forward": {
+            "in": [x, 0.5],
+            "out": [x * (np.random.default_rng(seed).random(x.shape) < 0.5)],
+        }
+    }
+    assert "a random operator" in report(tmp_path, run(1), run(2)).roots[0].evidence
+
+
 def test_nan_is_born_once_and_passed_on(tmp_path):
     got = report(tmp_path, chain(nan_at=2), chain())
     assert found(got) == [("Functional.linear.2.forward", "BORN", "output:0")]
