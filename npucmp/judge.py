@@ -75,22 +75,23 @@ def _judge(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
     if pair.target is None or pair.golden is None:
         return Finding(measurement, Verdict.MISSING, pair.note)
     if measurement.unlike:
-        shape = measurement.unlike.startswith("shape")
-        return Finding(
-            measurement, Verdict.SHAPE if shape else Verdict.DTYPE, measurement.unlike, math.inf if shape else None
-        )
+        if measurement.shapes_differ:
+            return Finding(measurement, Verdict.SHAPE, measurement.unlike, math.inf)
+        return Finding(measurement, Verdict.DTYPE, measurement.unlike)
     if measurement.moments is not None:
         return _by_values(measurement, measurement.moments, rules, round_off)
     return _by_record(measurement, rules, round_off)
 
 
 def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_off: float) -> Finding:
+    pair = measurement.pair
     error = metrics.rel_l2(moments)
     if moments.mismatched:
         return Finding(measurement, Verdict.NONFINITE, _nonfinite(moments), math.inf, metric="nonfinite_mismatch")
     if moments.equal == moments.count:
-        return Finding(measurement, Verdict.MATCH, "the same bits", 0.0, FACTOR * round_off, "rel_l2")
-    rule = _rule(rules, measurement.pair, moments, round_off)
+        words = "the same bits" if len({t.dtype for t in (pair.target, pair.golden) if t}) == 1 else "equal values"
+        return Finding(measurement, Verdict.MATCH, words, 0.0, FACTOR * round_off, "rel_l2")
+    rule = _rule(rules, pair, moments, round_off)
     value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
     words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
     dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
@@ -168,7 +169,7 @@ def _nonfinite(moments: Moments) -> str:
     target, golden = moments.target, moments.golden
     return (
         f"{moments.mismatched} of {moments.count} positions are NaN or Inf on one side only "
-        f"(target {target.nan} NaN, {target.inf} Inf; golden {golden.nan} NaN, {golden.inf} Inf)"
+        f"(target {target.nan} NaN, {target.inf} Inf, golden {golden.nan} NaN, {golden.inf} Inf)"
     )
 
 

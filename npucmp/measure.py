@@ -43,6 +43,10 @@ class Closeness(NamedTuple):
 class Unlike(Exception):
     """Two readable tensors that cannot be compared."""
 
+    def __init__(self, because: str, shapes_differ: bool = False) -> None:
+        self.shapes_differ = shapes_differ
+        super().__init__(because)
+
 
 def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1) -> Iterator[Measurement]:
     """One Measurement per pair, in the order of the pairs."""
@@ -56,7 +60,7 @@ def measure(pair: Pair, closeness: Closeness = Closeness()) -> Measurement:
             return _one_side(pair)
         return _both_sides(pair, pair.target, pair.golden, closeness)
     except Unlike as reason:
-        return Measurement(pair, unlike=str(reason))
+        return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
 
 
 class _Trouble(Exception):
@@ -133,7 +137,7 @@ def _require_alike(x: Payload, y: Payload) -> None:
 def _require_one_shape(x: "tuple[int, ...]", y: "tuple[int, ...]") -> None:
     """Equal shapes, or one element however it is wrapped."""
     if x != y and not (math.prod(x) == math.prod(y) == 1):
-        raise Unlike(f"shape {list(x)} against {list(y)}")
+        raise Unlike(f"shape {list(x)} against {list(y)}", shapes_differ=True)
 
 
 def _moments(x: Payload, y: Payload, dtypes: "tuple[str, str]", closeness: Closeness) -> Moments:
@@ -193,7 +197,8 @@ def _recorded(
     elif target.checksum and golden.checksum and _same_kind(target, golden):
         same = target.checksum == golden.checksum
     bound = None if same is not None else lower_bound(*statistics, elements)
-    return Measurement(pair, bound=bound, same=same, statistics=statistics)
+    read = sum(_size(payload) for payload in (x, y) if payload)
+    return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
 
 
 def _same_kind(target: TensorRef, golden: TensorRef) -> bool:

@@ -35,7 +35,6 @@ class Cause(str, Enum):
     WORSENED = "WORSENED"  # inputs differ, outputs far more than that explains
     UNKNOWN = "UNKNOWN"  # inputs were not dumped or cannot be compared
     PROPAGATED = "PROPAGATED"  # passes on what it got
-    HEALED = "HEALED"  # inputs differ, outputs do not; a note, never a row
 
 
 class Payload(NamedTuple):
@@ -124,7 +123,11 @@ class Operator:
 
 @dataclass(frozen=True)
 class Run:
-    """One rank and step of a dump. `detail` and `notes` are words for the reader of a report."""
+    """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.
+
+    ordered is False when the dump does not tell the order of execution; `problem` says why a run cannot be read
+    (it then has no operators), "" if it can.
+    """
 
     path: str
     format: str
@@ -133,6 +136,8 @@ class Run:
     rank: Optional[int] = None
     detail: str = ""
     notes: tuple[str, ...] = ()
+    ordered: bool = True
+    problem: str = ""
 
     @property
     def tensors(self) -> int:
@@ -241,7 +246,8 @@ class Measurement:
 
     moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
     recorded statistics, `same` what checksums say; each None where the dump cannot tell.
-    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared.
+    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
+    `shapes_differ` whether it is for their shapes.
     """
 
     pair: Pair
@@ -250,6 +256,7 @@ class Measurement:
     same: Optional[bool] = None
     problem: str = ""
     unlike: str = ""
+    shapes_differ: bool = False
     statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
     bytes_read: int = 0
 
@@ -332,6 +339,7 @@ class Report:
     golden_path: str
     comparisons: tuple[Comparison, ...]
     unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
+    broken: tuple[tuple[str, Run], ...] = ()  # runs that cannot be read
     rules: tuple[Tolerance, ...] = ()
     argv: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

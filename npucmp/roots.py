@@ -179,7 +179,7 @@ class _Search:
         return self._explained(finding, max(known, finding.limit) if self._any_tainted else known, node)
 
     def _explained(self, finding: Finding, before: float, node: Optional[Node] = None) -> bool:
-        """The user's own rules know no growth: inputs that agree explain nothing, others everything."""
+        """Where the user's own rules decide, inputs that agree by them explain nothing."""
         return explained(finding, before, node) if self.by_round_off or before > 0 else False
 
     def _promote(self, finding: Finding) -> Finding:
@@ -206,7 +206,9 @@ class _Search:
         known = self._input_error(node)
         if known is None:
             return unknown_words(own)
-        return own_words(node.pair, own, known, bool(node.inputs), not self._disagreeing(node))
+        read = [*node.inputs, *node.context]
+        largest = max((size_of(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
+        return own_words(node.pair, own, largest, bool(node.inputs), not self._disagreeing(node))
 
     def _input_error(self, node: Node) -> Optional[float]:
         """Largest error among all that the operator reads; None when that is not known.
@@ -301,8 +303,10 @@ class _Search:
 
 def _shown(finding: Finding) -> Optional[float]:
     """The figure of a row: what was measured, or a proven lower bound."""
-    if finding.metric == "gain" and finding.measurement.moments is not None:
-        return metrics.gain(finding.measurement.moments)
+    known = {metric.name: metric.function for metric in metrics.METRICS}
+    if finding.metric in known and finding.measurement.moments is not None:
+        value = known[finding.metric](finding.measurement.moments)
+        return None if value is None else float(value)
     if finding.error is None or math.isnan(finding.error):
         return finding.measurement.bound
     return finding.error

@@ -283,3 +283,15 @@ def test_the_readme_shows_the_real_output():
     got = run("compare", "sample_dumps/msprobe_softmax/target", "sample_dumps/msprobe_softmax/golden", cwd=root).stdout
     without_time = [text.rsplit("   ", 1)[0] for text in (shown.strip(), got.strip())]
     assert without_time[0] == without_time[1]
+
+
+def test_a_broken_rank_costs_only_itself(tmp_path):
+    for rank in (0, 1):
+        write_run(tmp_path / "target", chain(), rank=rank)
+        write_run(tmp_path / "golden", chain(), rank=rank)
+    file = tmp_path / "target/step0/rank1/dump.json"
+    file.write_text(file.read_text()[:500])
+    got = run("compare", tmp_path / "target", tmp_path / "golden", "-o", tmp_path / "out")
+    assert got.returncode == 2
+    assert "rank1/dump.json: is not complete JSON" in got.stdout
+    assert {row["rank"] for row in rows(tmp_path / "out" / "tensors.csv")} == {"0"}

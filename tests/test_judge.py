@@ -65,7 +65,7 @@ NAN, INF = math.nan, math.inf
         (measured([NAN, 1], [1, 1]), Verdict.NONFINITE, INF),
         (measured([1, 1], [1, INF], "bfloat16"), Verdict.NONFINITE, INF),
         (measured([1, -INF], [1, INF]), Verdict.NONFINITE, INF),
-        (Measurement(a_pair(), unlike="shape [2] against [3]"), Verdict.SHAPE, INF),
+        (Measurement(a_pair(), unlike="shape [2] against [3]", shapes_differ=True), Verdict.SHAPE, INF),
         (Measurement(a_pair(), unlike="dtype float32 cannot be compared with complex64"), Verdict.DTYPE, None),
         (Measurement(a_pair(), problem="target: ended early"), Verdict.UNREADABLE, None),
         (Measurement(a_pair(sides="target")), Verdict.MISSING, None),
@@ -88,7 +88,7 @@ def test_verdict(measurement, expected, error):
 
 def test_words_of_a_verdict():
     found = verdict(measured([NAN, 1, 1], [1, 1, INF]))
-    assert "2 of 3 positions" in found.because and "target 1 NaN, 0 Inf; golden 0 NaN, 1 Inf" in found.because
+    assert "2 of 3 positions" in found.because and "target 1 NaN, 0 Inf, golden 0 NaN, 1 Inf" in found.because
     assert verdict(measured([1.5], [1.0])).because == "rel_l2 5.00e-01, limit 8.88e-16"
     assert verdict(Measurement(a_pair(sides="target"))).because == "the golden run has no such operator"
     assert "target is all zero" in verdict(measured([0.0], [1.0])).because

@@ -91,7 +91,7 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
 
 def _why_missing(target: Optional[Operator], golden: Optional[Operator]) -> str:
     if target and golden:
-        return ""
+        return "the operator of the other run has no such tensor"
     return "the golden run has no such operator" if target else "the target run has no such operator"
 
 

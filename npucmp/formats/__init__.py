@@ -33,6 +33,9 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
     module = _recognise(where) if format is None else _named(format)
     runs: list[Run] = module.open_runs(where)
+    broken = [run.problem for run in runs if run.problem]
+    if broken and len(broken) == len(runs):
+        raise DumpError(where, f"none of its {len(runs)} dumps can be read, the first: {broken[0]}")
     if not any(run.operators for run in runs):
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)

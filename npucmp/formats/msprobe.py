@@ -57,7 +57,17 @@ def sniff(path: Path) -> bool:
 def open_runs(path: Path) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
     files = [path] if path.is_file() else _without_helpers(list(_dump_files(path)))
-    return [_open(file) for file in files]
+    if len(files) == 1:
+        return [_open(files[0])]
+    return [_open_one_of_many(file) for file in files]
+
+
+def _open_one_of_many(file: Path) -> Run:
+    """A broken dump.json costs its own step and rank, not the others."""
+    try:
+        return _open(file)
+    except DumpError as error:
+        return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
 
 
 def _starts_like_a_dump(path: Path) -> bool:
@@ -277,6 +287,7 @@ def _leaves(record: Any, parts: Name) -> Iterator[tuple[str, dict[str, Any]]]:
 def _walk(slot: str, value: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
     if depth == 0:
+        yield slot, {"type": "str", "value": f"nested deeper than {_NESTING}, not read"}
         return
     if isinstance(value, dict) and "type" in value and ("value" in value or "shape" in value or "format" in value):
         yield slot, value

@@ -55,27 +55,40 @@ def sniff(path: Path) -> bool:
 
 def open_runs(path: Path) -> list[Run]:
     """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
-    long_names = {} if path.is_file() else _long_names(path / MAPPING)
+    notes: list[str] = []
+    long_names = {} if path.is_file() else _long_names(path / MAPPING, notes)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
     files = [parse_name(file, long_names.get(file.name, "")) for file in names if _is_tensor(file, long_names)]
     executions = _executions(files)
     operators = tuple(_operator(order, files) for order, files in enumerate(executions))
-    timed = sum(1 for files in executions if files[0].time)
-    notes = () if timed else ("file names hold no time: operators stand in the order of their names, not of execution",)
-    return [Run(path=str(path), format=NAME, operators=operators, detail="outputs only", notes=notes)]
+    timed = all(files[0].time for files in executions)
+    outputs = all(file.slot.startswith("output") for file in files)
+    if not timed:
+        notes.append("not every file name holds a time: operators with no time stand in the order of their names")
+    return [
+        Run(
+            path=str(path),
+            format=NAME,
+            operators=operators,
+            detail="outputs only" if outputs else "",
+            notes=tuple(notes),
+            ordered=timed,
+        )
+    ]
 
 
 def _is_tensor(file: Path, long_names: Mapping[str, str]) -> bool:
     return file.suffix == ".npy" or file.name in long_names
 
 
-def _long_names(file: Path) -> dict[str, str]:
+def _long_names(file: Path, notes: list[str]) -> dict[str, str]:
     """Names that were too long for the file system: mapping.csv has {file name},{original name} per line."""
     if not file.exists():
         return {}
     try:
         rows = list(csv.reader(read_text(file, MAPPING_BYTES).splitlines()))
-    except (DumpError, csv.Error):
+    except (DumpError, csv.Error) as error:
+        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
         return {}
     return {row[0].strip(): row[1].strip() for row in rows if len(row) >= 2 and row[1].strip()}
 

@@ -65,6 +65,8 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     started = time.monotonic()
     rules, names = options.rules(), options.names()
     lefts, rights = _runs(target, options), _runs(golden, options)
+    broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
+    lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     together, unpaired = pair_runs(lefts, rights)
     if not together:
         raise UsageError(f"no step and rank is in both: {target} has {_keys(lefts)}, {golden} has {_keys(rights)}")
@@ -75,6 +77,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         golden_path=str(golden),
         comparisons=comparisons,
         unpaired=unpaired,
+        broken=broken,
         rules=_rules_used(rules, options, comparisons),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),

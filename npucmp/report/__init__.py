@@ -1,6 +1,7 @@
 """Report → text. A presenter reads the Report and nothing else.
 
-REPORTS are the presenters that write files; each is a module with NAME and render(report) -> {file name: text}.
+REPORTS are the presenters that write files; each is a module with NAME and
+    render(report, metrics) -> {file name: text}
 terminal.py shows the same on a screen.
 """
 

@@ -39,6 +39,7 @@ def summary(report: Report) -> "dict[str, Any]":
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
         ],
+        "broken": [{"side": side, "path": run.path, "because": run.problem} for side, run in report.broken],
         "seconds": round(report.seconds, 3),
         "bytes_read": report.bytes_read,
         "partial": report.partial,

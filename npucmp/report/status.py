@@ -15,6 +15,6 @@ def exit_status(report: Report) -> int:
     verdicts = {finding.verdict for finding in report.findings}
     if verdicts & DIFFERS or (report.strict and (Verdict.MISSING in verdicts or report.unpaired)):
         return 1
-    if Verdict.UNREADABLE in verdicts or not verdicts & DECIDED:
+    if report.broken or Verdict.UNREADABLE in verdicts or not verdicts & DECIDED:
         return 2
     return 0

@@ -95,7 +95,7 @@ def _answer(comparison: Comparison, top: int, paint: Paint, verbose: bool) -> It
 def _title(comparison: Comparison, first: Root) -> str:
     """The word "first" is kept for when everything before was compared, in an order that is known."""
     unseen = coverage.upstream_unseen(comparison, first.pair.order)
-    if any("not of execution" in note for note in (*comparison.target.notes, *comparison.golden.notes)):
+    if not (comparison.target.ordered and comparison.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen:
         return f"Earliest diverging operator found ({_count(unseen, 'tensor')} before it could not be compared)"
@@ -138,6 +138,8 @@ def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
 
 
 def _unpaired(report: Report) -> Iterator[str]:
+    for side, run in report.broken:
+        yield f"unreadable {side}: {visible(run.problem)}"
     for side, run in report.unpaired:
         yield f"only in {side}: step {run.step} rank {run.rank} ({visible(run.path)})"
 
@@ -166,7 +168,9 @@ def _last(report: Report, paint: Paint) -> str:
     elif status == 1:
         word, text = "DIVERGED", _diverged_words(causes, verdicts, report)
     elif status == 0:
-        word, text = "AGREES", f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"
+        word, text = "AGREES", _agrees_words(verdicts)
+    elif report.broken:
+        word, text = "UNDECIDED", f"{_count(len(report.broken), 'run')} could not be read, the others agree"
     elif verdicts[Verdict.UNREADABLE]:
         word, text = (
             "UNDECIDED",
@@ -176,6 +180,20 @@ def _last(report: Report, paint: Paint) -> str:
         word = "UNDECIDED"
         text = "statistics alone prove no agreement; dump with task tensor or md5, or pass --trust-statistics"
     return f"{paint(word, word)}: {text}.   {rate}"
+
+
+def _agrees_words(verdicts: "Counter[Verdict]") -> str:
+    words = [f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"]
+    words += [
+        f"{verdicts[verdict]} {what}"
+        for verdict, what in (
+            (Verdict.UNKNOWN, "undecided"),
+            (Verdict.MISSING, "without a partner"),
+            (Verdict.DTYPE, "of types that cannot be compared"),
+        )
+        if verdicts[verdict]
+    ]
+    return ", ".join(words)
 
 
 def _diverged_words(causes: "Counter[Cause]", verdicts: "Counter[Verdict]", report: Report) -> str:

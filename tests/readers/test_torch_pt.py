@@ -131,6 +131,8 @@ V2_BY_STACK = reduce(
     storage(), integer(0), integers(6), integers(1), b"\x89", ORDERED_DICT,
 )  # fmt: skip
 
+FORMAT = name("torch_npu.npu._format", "Format")
+PARAMETER = name("torch._utils", "_rebuild_parameter")
 READABLE = {
     "contiguous": (tensor(), (2, 3), SIX),
     "transposed": (tensor(integers(3, 2), integers(1, 3)), (3, 2), [0, 3, 1, 4, 2, 5]),
@@ -138,11 +140,13 @@ READABLE = {
     "expanded": (tensor(integers(2, 2), integers(0, 1), offset=integer(4)), (2, 2), [4, 5, 4, 5]),
     "one element": (tensor(integers(), integers(), offset=integer(5)), (), [5]),
     "empty at the end": (tensor(integers(0, 3), integers(3, 1), offset=integer(6)), (0, 3), []),
+    "empty behind the end": (tensor(integers(3, 0), integers(1, 1), offset=integer(9)), (3, 0), []),
     "no conj, no neg": (tensor(metadata=b"}" + text("conj") + b"\x89s"), (2, 3), SIX),
     "metadata None": (tensor(metadata=b"N"), (2, 3), SIX),
     "stack global": (V2_BY_STACK, (6,), SIX),
     "npu, old flag": (_npu(b"\x88"), (2, 3), SIX),
-    "npu, format": (_npu(reduce(name("torch_npu.npu._format", "Format"), integer(29))), (2, 3), SIX),
+    "npu, format": (_npu(reduce(FORMAT, integer(29))), (2, 3), SIX),
+    "parameter": (reduce(PARAMETER, tensor(), b"\x88", ORDERED_DICT), (2, 3), SIX),
     "untyped": (_v3(name("torch", "complex64"), storage("torch.storage UntypedStorage", count=24)), (3,), SIX),
     "untyped, typed storage": (_v3(name("torch", "complex64"), storage()), (3,), SIX),
 }
@@ -249,10 +253,13 @@ UNSUPPORTED = {
     "shape is a list": (tensor(shape=b"]"), "without storage, size or stride"),
     "no storage": (tensor(store=b"N"), "without storage, size or stride"),
     "too few arguments": (reduce(name("torch._utils", "_rebuild_tensor_v2"), storage()), "unknown arguments"),
-    "parameter of a number": (
-        reduce(name("torch._utils", "_rebuild_parameter"), integer(1), b"\x88", ORDERED_DICT),
-        "unknown arguments",
-    ),
+    "parameter of a number": (reduce(PARAMETER, integer(1), b"\x88", ORDERED_DICT), "unknown arguments"),
+    "parameter without hooks": (reduce(PARAMETER, tensor(), b"\x88"), "unknown arguments"),
+    "format of nothing": (_npu(reduce(FORMAT)), "unknown arguments"),
+    "format of text": (_npu(reduce(FORMAT, text("ND"))), "unknown arguments"),
+    "format of two": (_npu(reduce(FORMAT, integer(2), integer(2))), "unknown arguments"),
+    "npu without format": (_npu(b""), "unknown arguments"),
+    "dict of a number": (reduce(name("collections", "OrderedDict"), integer(1)), "unknown arguments"),
 }
 
 
@@ -294,6 +301,7 @@ def test_legacy_that_does_not_fit(folder, kind):
 OTHER_FILES = {
     "empty": (b"", "an empty file"),
     "text": (b"hello, world", "neither the zip nor the legacy format"),
+    "long text": (b"hello, world" * 100, "neither the zip nor the legacy format"),
     "tar": (b"storages".ljust(257, b"\0") + b"ustar\0" + bytes(300), "the tar format"),
     "npz": (zipped({"a.npy": b"1"}), "without data.pkl"),
     "data.pkl deeper": (zipped({"a/b/data.pkl": b"1"}), "without data.pkl"),

@@ -1,0 +1,166 @@
+"""The documentation is run: commands and code as they stand there, and the names that it has to tell."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional
+
+import click
+import pytest
+
+import npucmp
+from npucmp.cli import npucmp as group
+from npucmp.formats import FORMATS
+from npucmp.metrics import METRICS
+from npucmp.model import Cause, Verdict
+from npucmp.report.json import summary
+from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PAGES = [page for page in (README, *sorted((ROOT / "docs").glob("*.md"))) if page.is_file()]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$")
+SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
+PATHS = ("target", "golden", "dump", "mapping", "tolerances")
+
+
+class Line(NamedTuple):
+    """A command of a page, as words; `shown` is the output that the page prints under it."""
+
+    page: str
+    words: tuple[str, ...]
+    shown: Optional[str] = None
+
+    def __str__(self) -> str:
+        return f"{self.page}: {' '.join(self.words)}"
+
+
+def fences(page: Path) -> "list[re.Match[str]]":
+    return list(FENCE.finditer(page.read_text(encoding="utf-8"))) if page in PAGES else []
+
+
+def lines() -> Iterator[Line]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for fence in fences(page):
+            if fence[1] not in ("console", "sh"):
+                continue
+            commands = [found for line in fence[2].replace("\\\n", " ").splitlines() if (found := COMMAND.match(line))]
+            below = FENCE.match(text, fence.end() + 1)
+            for found in commands:
+                words = tuple(shlex.split(SHELL.sub("", f"{found['words']} ")))
+                only = len(commands) == 1 and below is not None and below[1] == "text"
+                yield Line(page.name, words, below[2] if only and below else None)
+
+
+LINES = list(lines())
+
+
+def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
+    """The parameters of a command as click understands them; None for the group's own options."""
+    if words[0].startswith("-"):
+        return None
+    context = click.Context(group)
+    command = group.get_command(context, words[0])
+    assert command is not None, f"there is no command {words[0]}"
+    if "--help" in words:
+        return None
+    return command.make_context(words[0], list(words[1:]), parent=context).params
+
+
+def runnable(line: Line) -> bool:
+    given = parsed(line.words) or {}
+    return all((ROOT / str(given[name])).exists() for name in PATHS if given.get(name))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A stand-in of the repository's root, in which `-o report` leaves nothing behind."""
+    for entry in ROOT.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    return tmp_path
+
+
+def run(command: "list[str]", where: Path) -> "subprocess.CompletedProcess[str]":
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(
+        [sys.executable, *command], cwd=where, env=surroundings, capture_output=True, encoding="utf-8", timeout=120
+    )
+
+
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_commands_are_well_formed(line):
+    try:
+        parsed(line.words)
+    except click.ClickException as error:
+        pytest.fail(f"{line}: {error.format_message()}")
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if runnable(line)], ids=str)
+def test_commands_run(line, root):
+    got = run(["-m", "npucmp", *line.words], root)
+    assert got.returncode in (0, 1), got.stderr
+    if line.shown is not None:
+        assert SECONDS.sub("", got.stdout) == SECONDS.sub("", line.shown)
+
+
+def test_some_command_is_run_and_its_output_shown():
+    assert [line for line in LINES if runnable(line) and line.shown and line.words[0] == "compare"]
+
+
+@pytest.mark.parametrize("code", [fence[2] for fence in fences(README) if fence[1] == "python"])
+def test_code_of_the_readme_runs(code, root):
+    got = run(["-c", code], root)
+    assert got.returncode == 0, got.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    links = [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+    assert not [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
+
+
+def told(page: str) -> "set[str]":
+    """The words that stand in code marks on a page, outside fences."""
+    text = FENCE.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    return set(re.findall(r"`([^`\n]+)`", text))
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*TENSOR_COLUMNS, *ROOT_COLUMNS]))
+def test_every_column_is_told(name):
+    assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("name", [metric.name for metric in METRICS])
+def test_every_metric_is_told(name):
+    assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("name", [verdict.value for verdict in Verdict])
+def test_every_verdict_is_told(name):
+    assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("name", [cause.value for cause in Cause])
+def test_every_cause_is_told(name):
+    assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("module", FORMATS, ids=lambda module: module.NAME)
+def test_every_format_is_told(module):
+    assert module.NAME in told("formats.md")
+
+
+def test_every_key_of_the_summary_is_told():
+    clean = ROOT / "sample_dumps" / "msprobe_clean"
+    keys = summary(npucmp.compare(clean / "target", clean / "golden"))
+    assert not set(keys) - told("metrics.md")

@@ -1,0 +1,170 @@
+"""The law of one direction, read from the imports: a module imports only what stands left of it in ORDER.
+
+docs/architecture.md shows the same order and tells why.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Iterator, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "npucmp"
+ORDER = (
+    "errors model dtypes layouts readers graphs formats align kernel metrics runner measure judge links nodes explain "
+    "evidence roots recipes stack report commands cli __main__"
+).split(" ")
+LAZY = {("npucmp.model", "npucmp.report.tables"): "Report.to_pandas: the noun that users hold opens its own presenter"}
+HEAVY = {"pandas", "h5py", "ml_dtypes", "tqdm", "yaml"}  # slow to import, or needed by few
+DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
+
+
+class Import(NamedTuple):
+    """`module` imports `name`; top is True outside functions."""
+
+    module: str
+    name: str
+    top: bool
+
+
+def modules() -> dict[str, Path]:
+    named = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        parts = file.relative_to(ROOT).with_suffix("").parts
+        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return named
+
+
+MODULES = modules()
+TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in MODULES.items()}
+
+
+def imports(module: str) -> Iterator[Import]:
+    """All imports of a module but those for type checkers; of `from package import module`, the module."""
+    for node, top in walk(TREES[module]):
+        if isinstance(node, ast.Import):
+            yield from (Import(module, alias.name, top) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: a relative import; imports are absolute here"
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield Import(module, whole if whole in MODULES else str(node.module), top)
+
+
+def walk(node: ast.AST, top: bool = True) -> "Iterator[tuple[ast.AST, bool]]":
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        yield child, top
+        yield from walk(child, top and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
+
+
+def own(module: str) -> "list[Import]":
+    """Imports of other modules of this package, without those that LAZY excuses."""
+    found = [one for one in imports(module) if one.name.startswith(f"{DOOR}.")]
+    return [one for one in found if (module, one.name) not in LAZY]
+
+
+def layer(module: str) -> str:
+    return module.split(".")[1]
+
+
+INSIDE = [name for name in MODULES if name != DOOR]
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_every_module_has_a_place_in_the_order(module):
+    assert layer(module) in ORDER
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_imports_point_left(module):
+    for one in own(module):
+        here, there = ORDER.index(layer(module)), ORDER.index(layer(one.name))
+        assert there <= here, f"{module} imports {one.name}, which stands to the right of it"
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_nothing_but_the_version_comes_from_the_door(module):
+    names = [
+        alias.name
+        for node, _ in walk(TREES[module])
+        if isinstance(node, ast.ImportFrom) and node.module == DOOR
+        for alias in node.names
+        if f"{DOOR}.{alias.name}" not in MODULES
+    ]
+    assert set(names) <= {"__version__"}
+
+
+def test_no_module_imports_itself_round_a_circle():
+    graph = {module: {one.name for one in own(module)} for module in INSIDE}
+    assert set(TopologicalSorter(graph).static_order()) >= set(INSIDE)
+
+
+def test_exceptions_are_still_needed():
+    for module, name in LAZY:
+        assert Import(module, name, top=False) in imports(module)
+
+
+@pytest.mark.parametrize("package, door", [("formats", "npucmp.formats"), ("report", "npucmp.report")])
+def test_plug_ins_do_not_import_their_door(package, door):
+    for module in INSIDE:
+        if module.startswith(f"npucmp.{package}."):
+            assert door not in {one.name for one in own(module)}
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if name.startswith("npucmp.formats.")])
+def test_formats_do_not_know_each_other(module):
+    assert not [one for one in own(module) if layer(one.name) == "formats"]
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if layer(name) == "readers"])
+def test_readers_know_no_formats(module):
+    assert {layer(one.name) for one in own(module)} <= {"errors", "model", "dtypes", "readers"}
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if layer(name) == "kernel"])
+def test_the_kernel_knows_numbers_only(module):
+    assert {layer(one.name) for one in own(module)} <= {"errors", "model", "dtypes", "kernel"}
+
+
+def test_metrics_know_the_nouns_only():
+    assert {one.name for one in own("npucmp.metrics")} == {"npucmp.model"}
+
+
+@pytest.mark.parametrize("module", [name for name in INSIDE if layer(name) == "report"])
+def test_a_report_opens_no_dump_and_measures_nothing(module):
+    forbidden = {"readers", "formats", "align", "kernel", "measure", "recipes"}
+    assert not {layer(one.name) for one in own(module)} & forbidden
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_heavy_packages_are_imported_where_they_are_used(module):
+    assert not {one.name.split(".")[0] for one in imports(module) if one.top} & HEAVY
+
+
+@pytest.mark.parametrize("module", INSIDE)
+def test_click_stays_at_the_command_line(module):
+    if layer(module) not in ("commands", "cli"):
+        assert "click" not in {one.name.split(".")[0] for one in imports(module)}
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "npucmp.cli"])
+def test_only_cli_prints_or_exits(module):
+    calls = {ast.unparse(node.func) for node, _ in walk(TREES[module]) if isinstance(node, ast.Call)}
+    raised = {ast.unparse(node.exc) for node, _ in walk(TREES[module]) if isinstance(node, ast.Raise) and node.exc}
+    assert not calls & {"print", "exit", "quit", "sys.exit", "os._exit", "SystemExit"}
+    assert "SystemExit" not in raised
+
+
+def test_the_page_shows_this_order():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = re.search(r"## Import order\n.*?```text\n(.*?)```", page, re.DOTALL)
+    assert shown, "docs/architecture.md has no import order"
+    existing = {layer(module) for module in INSIDE}
+    assert shown.group(1).replace("→", " ").split() == [name for name in ORDER if name in existing]
