@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Iterable, Optional, Sequence
+from typing import Optional, Sequence
 
 from npucmp import metrics
 from npucmp.explain import GROWTH, WHOLE_SCALE
-from npucmp.judge import CONTRACTION
-from npucmp.model import Finding, Operator, Pair
+from npucmp.model import Finding, Pair
+from npucmp.nodes import differing_arguments
 
 RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|uniform_$|exponential_$", re.IGNORECASE)
-HF32 = 2.0**-15, 2.0**-10.5  # rel_l2 of products of inputs rounded to 11 significant bits
 
 
 def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: bool) -> str:
@@ -20,7 +19,7 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
     inputs = f"inputs {'agree' if agree else 'differ'} ({figure})" if reads else "it reads no tensor"
     words = [inputs, f"{own.pair.slot}: {own.because}"]
-    words += [*argument_words(pair), *pattern_words(own), *precision_words(own)]
+    words += [*argument_words(pair), *pattern_words(own)]
     if RANDOM.search(pair.operator.op_type):
         words.append("a random operator: it differs unless both runs share its seed and generator; switch it off")
     return "; ".join(words)
@@ -69,24 +68,6 @@ def argument_words(pair: Pair) -> list[str]:
         f"argument {slot} is {_show(target)} in the target, {_show(golden)} in the golden"
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
-
-
-def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
-    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN."""
-    for slot in {**target.arguments, **golden.arguments}:
-        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
-        if repr(a) != repr(b) and not slot.endswith("device"):
-            yield slot, a, b
-
-
-def precision_words(own: Finding) -> list[str]:
-    """A matrix product in float32 whose error is that of 10-bit mantissas: not wrong, but not float32 either."""
-    golden, target = own.pair.golden, own.pair.target
-    error = own.error or 0.0
-    both_single = golden is not None and target is not None and golden.dtype == target.dtype == "float32"
-    if both_single and CONTRACTION.search(own.pair.operator.op_type) and HF32[0] < error < HF32[1]:
-        return ["an error of this size is what HF32 or TF32 matrix units give; see whether one run allows them"]
-    return []
 
 
 def pattern_words(finding: Finding) -> list[str]:

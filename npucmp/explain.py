@@ -10,17 +10,20 @@ from npucmp import metrics
 from npucmp.dtypes import lookup
 from npucmp.judge import FACTOR
 from npucmp.model import Finding
-from npucmp.nodes import Node
+from npucmp.nodes import Node, differing_arguments
+from npucmp.precision import SINGLE, round_off_of
 
 GROWTH = 8.0  # an operator may turn an input error e into 8 e
 KINKED_GROWTH = 4.0  # one with a kink or a choice into 4 √e: a mask bit that flips moves a whole element
+EQUAL_BITS = 3.0  # round-offs between two right results from the same bits, in types that are summed in a wider one
+ARGUED = 2.0  # growth of error that is suspicious where an argument differs
 SCALED = 4.0  # round-offs by which rounding may scale a tensor as a whole; also growth of such a factor
 SCALED_NOISE = 2.0  # the factor must stand out of the error that comes in
 WHOLE_SCALE = 0.9  # share of the error that one common factor must make up
 
 KINKED = re.compile(
     r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where|mask|"
-    r"^_*(eq|ne|gt|ge|lt|le|sign|round|floor|ceil|bool|any|all|not|invert)_*$|dropout",
+    r"^_*(sign|round|floor|ceil)_*$|dropout",
     re.IGNORECASE,
 )
 SUMS = re.compile(r"^_*(i?add|i?sub|rsub|sum|mean|cumsum|lerp)_*$")
@@ -31,8 +34,8 @@ def explained(finding: Finding, before: float, node: Optional[Node] = None) -> b
     bar = GROWTH * before
     if node is not None:
         bar = max(bar, GROWTH * max(before, finding.limit / FACTOR) * cancellation(node, finding))
-        if before > 0 and is_kinked(node, finding):
-            bar = max(bar, KINKED_GROWTH * math.sqrt(before), one_flip(finding))
+    if before > 0 and (is_choice(finding) or (node is not None and is_kinked(node))):
+        bar = max(bar, KINKED_GROWTH * math.sqrt(before), one_flip(finding))
     return size_of(finding) <= bar or math.isinf(before)
 
 
@@ -49,6 +52,38 @@ def scaled(node: Node, finding: Finding, before: float) -> bool:
         return False
     inherited = max((abs(_gain(other)) for other in [*node.inputs, *node.context]), default=0.0)
     return factor > max(scale_limit(finding), SCALED * inherited, SCALED_NOISE * before)
+
+
+def common_factor(finding: Finding, before: float) -> bool:
+    """The same of a tensor of unknown origin, `before` being the errors seen so far."""
+    moments = finding.measurement.moments
+    if moments is None or not moments.max_abs or finding.error is None or finding.metric != "rel_l2":
+        return False
+    factor = abs(metrics.gain(moments))
+    return factor >= WHOLE_SCALE * size_of(finding) and factor > max(scale_limit(finding), SCALED_NOISE * before)
+
+
+def from_equal_bits(finding: Finding, before: float) -> bool:
+    """Whether an operator that read the same bits wrote more than roundings of them apart, in 8 or 16 bits.
+
+    Such types are summed in float32, so that two right results differ by one rounding here and there. The limit of
+    8 u is for what gathered along the way, and here nothing did.
+    """
+    target, golden = finding.pair.target, finding.pair.golden
+    if before or target is None or golden is None or target.dtype != golden.dtype or finding.error is None:
+        return False
+    row = lookup(golden.dtype)
+    return row is not None and row.round_off > SINGLE and size_of(finding) > EQUAL_BITS * row.round_off
+
+
+def by_arguments(node: Node, finding: Finding, before: float) -> bool:
+    """Whether an operator whose non-tensor arguments differ wrote more apart than it read, be it little."""
+    pair = finding.pair
+    if finding.error is None or pair.target_op is None or pair.golden_op is None or pair.target is None:
+        return False
+    if not any(True for _ in differing_arguments(pair.target_op, pair.golden_op)):
+        return False
+    return size_of(finding) > max(ARGUED * before, round_off_of(pair))
 
 
 def scale_limit(finding: Finding) -> float:
@@ -104,11 +139,15 @@ def _golden_rms(finding: Finding) -> tuple[float, int]:
     return 0.0, 0
 
 
-def is_kinked(node: Node, finding: Finding) -> bool:
-    """A choice that flips: in a backward, or in an output that is a choice itself (a mask, an index)."""
+def is_kinked(node: Node) -> bool:
+    """A backward through a choice, whose mask flips where the forward was near its kink."""
+    return node.operator.phase == "backward" and bool(KINKED.search(node.operator.op_type))
+
+
+def is_choice(finding: Finding) -> bool:
+    """A tensor that is a choice itself: a mask, an index."""
     golden = lookup(finding.pair.golden.dtype) if finding.pair.golden else None
-    chosen = golden is not None and golden.kind in "biu"
-    return (chosen or node.operator.phase == "backward") and bool(KINKED.search(node.operator.op_type))
+    return golden is not None and golden.kind in "biu"
 
 
 def one_flip(finding: Finding) -> float:

@@ -10,22 +10,19 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Iterable, Iterator, Optional
 
 from npucmp import metrics
 from npucmp.dtypes import DTYPES, canonical, lookup
 from npucmp.errors import UsageError
-from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Tolerance, Verdict
+from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
+from npucmp.precision import accumulation, narrower_dtype, round_off_of, subnormal, working_round_offs
 from npucmp.readers.text import read_text
 from npucmp.readers.toml import load_toml
 
 LARGEST_TABLE = 2**20  # bytes of a tolerance file
-ACCUMULATED_IN_ITSELF = 2.0**-24  # float32 and wider
-CONTRACTION = re.compile(r"linear|matmul|mm$|bmm|conv|einsum|dot|attention", re.IGNORECASE)
-MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
 
@@ -56,16 +53,9 @@ class Rules:
 
 def judge(measurements: Iterable[Measurement], rules: Rules = Rules()) -> Iterator[Finding]:
     """One Finding per Measurement, in the same order, which must be graph order."""
-    round_off = 0.0
-    for measurement in measurements:
-        round_off = max(round_off, working_round_off(measurement.pair))
+    everything = list(measurements)
+    for measurement, round_off in zip(everything, working_round_offs(everything)):
         yield _judge(measurement, rules, round_off)
-
-
-def working_round_off(pair: Pair) -> float:
-    """The coarser unit round-off of a pair's float types; 0 without floats."""
-    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
-    return max((row.round_off for row in rows if row), default=0.0)
 
 
 def _judge(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
@@ -114,55 +104,11 @@ def _rule(rules: Rules, pair: Pair, moments: Moments, round_off: float) -> Toler
     if rules.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given")
     for row in rules.table:
-        if row.op_type in ("", pair.operator.op_type) and row.dtype in ("", *_dtypes(pair)):
+        if row.op_type in ("", pair.operator.op_type) and row.dtype in ("", narrower_dtype(pair)):
             return row
+    if not round_off_of(pair):
+        return Tolerance("rel_l2", 0.0, why="whole numbers are equal or not")
     return Tolerance("rel_l2", FACTOR * round_off * max(subnormal(pair, moments), accumulation(pair, round_off)))
-
-
-def accumulation(pair: Pair, round_off: float) -> float:
-    """How much a long sum widens the limit: two orders of adding K terms differ by about √K/16 times 8 u.
-
-    Only where sums are accumulated in the type itself; those of 16-bit floats are accumulated in float32.
-    """
-    if round_off > ACCUMULATED_IN_ITSELF or pair.golden_op is None or pair.golden is None:
-        return 1.0
-    return max(1.0, math.sqrt(min(terms_summed(pair.golden_op, pair.golden), MOST_TERMS)) / 16.0)
-
-
-def terms_summed(operator: Operator, output: TensorRef) -> float:
-    """About how many terms went into each element of an output, from shapes alone; 1 for what is no sum.
-
-    A product (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn); a gradient of a parameter sums over what is left of
-    the incoming gradient when the parameter's first axis is taken out of it.
-    """
-    if not output.is_output or not output.shape or 0 in output.shape:
-        return 1.0
-    inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
-    sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
-    elements = math.prod(output.shape)
-    if operator.phase == "backward":
-        return float(sizes[0] // output.shape[0]) if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
-    if CONTRACTION.search(operator.op_type) and len(sizes) > 1:
-        return math.sqrt(sizes[0] * sizes[1] // elements)
-    return float(sizes[0] // elements) if sizes else 1.0
-
-
-def subnormal(pair: Pair, moments: Moments) -> float:
-    """How much coarser than its unit round-off a type is for values this small: float16 gradients live below 6e-5.
-
-    Below the smallest normal number the spacing stays what it is there, so the relative round-off grows.
-    """
-    row = lookup(_dtypes(pair)[0])
-    mean_square = moments.yy / moments.compared if moments.compared else 0.0
-    if row is None or not row.round_off or not mean_square:
-        return 1.0
-    return max(1.0, row.tiny / math.sqrt(mean_square))
-
-
-def _dtypes(pair: Pair) -> Sequence[str]:
-    """The type a rule is chosen by: the narrower of the pair's."""
-    tensors: list[TensorRef] = [tensor for tensor in (pair.target, pair.golden) if tensor is not None]
-    return [max(tensors, key=lambda t: row.round_off if (row := lookup(t.dtype)) else 0.0).dtype]
 
 
 def _nonfinite(moments: Moments) -> str:

@@ -97,3 +97,11 @@ def is_parameter(pair: Pair) -> bool:
     if role == "param":
         return True
     return key.isdigit() and int(key) in PARAMETERS.get(pair.operator.op_type, ()) and pair.operator.phase != "backward"
+
+
+def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
+    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN."""
+    for slot in {**target.arguments, **golden.arguments}:
+        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
+        if repr(a) != repr(b) and not slot.endswith("device"):
+            yield slot, a, b

@@ -15,7 +15,17 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
 from npucmp.evidence import gap_words, gradual_words, own_words, passed_words, unknown_words
-from npucmp.explain import GROWTH, error_of, explained, scale_limit, scaled, size_of
+from npucmp.explain import (
+    GROWTH,
+    by_arguments,
+    common_factor,
+    error_of,
+    explained,
+    from_equal_bits,
+    scale_limit,
+    scaled,
+    size_of,
+)
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
@@ -141,6 +151,8 @@ class _Search:
             source = self._producers.find(fingerprint(finding))
             if source is not None and source.tainted:
                 inherits = True
+            if source is None and not self._differs(finding) and self._is_scaled_gap(finding):
+                gap = gap or self._promote(finding, by_factor=True)
             if not self._differs(finding) or self._overwritten(node, finding):
                 continue
             if source is not None and source.meaningless:
@@ -158,7 +170,12 @@ class _Search:
             return not self._explained(finding, size_of(source.finding)) and not source.tainted
         if is_parameter(finding.pair):
             return True
-        return not self._any_tainted and not self._explained(finding, self._background())
+        if self._any_tainted:
+            return False
+        return not self._explained(finding, self._background()) or self._is_scaled_gap(finding)
+
+    def _is_scaled_gap(self, finding: Finding) -> bool:
+        return self.by_round_off and not self._any_tainted and common_factor(finding, self._background())
 
     def _own(self, node: Node) -> Optional[Finding]:
         """The output whose error is more than what the inputs explain; the largest, if there are several."""
@@ -169,8 +186,11 @@ class _Search:
             return max(unexplained, key=size_of)
         if not self.by_round_off or known is None:
             return None
-        whole = [finding for finding in node.outputs if scaled(node, finding, known)]
-        return self._promote(max(whole, key=size_of)) if whole else None
+        for test in (scaled, by_arguments, _from_equal_bits):
+            found = [finding for finding in node.outputs if test(node, finding, known)]
+            if found:
+                return self._promote(max(found, key=size_of), by_factor=test is scaled)
+        return None
 
     def _inherited(self, node: Node, finding: Finding, known: Optional[float]) -> bool:
         """Whether an output's error is explained; behind a root, inputs below the limit count as at the limit."""
@@ -182,12 +202,16 @@ class _Search:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
         return explained(finding, before, node) if self.by_round_off or before > 0 else False
 
-    def _promote(self, finding: Finding) -> Finding:
-        """A finding below the limit of rel_l2 that is diverged for another reason."""
-        assert finding.measurement.moments is not None
-        factor, limit = metrics.gain(finding.measurement.moments), scale_limit(finding)
-        because = f"scaled by {1 + factor:.4g} as a whole, limit ±{limit:.1e}"
-        found = replace(finding, verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
+    def _promote(self, finding: Finding, by_factor: bool) -> Finding:
+        """A finding that is diverged for another reason than the limit of rel_l2."""
+        moments = finding.measurement.moments
+        if by_factor and moments is not None:
+            factor, limit = metrics.gain(moments), scale_limit(finding)
+            because = f"scaled by {1 + factor:.4g} as a whole, limit ±{limit:.1e}"
+            found = replace(finding, verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
+        else:
+            because = f"rel_l2 {size_of(finding):.2e}, more than this operator may add to what it read"
+            found = replace(finding, verdict=Verdict.DIVERGED, because=because)
         self.revised[id(finding)] = found
         return found
 
@@ -299,6 +323,10 @@ class _Search:
                     insort(self._errors, error)
             if node.outputs:
                 self._last_agreeing = node.outputs[0]
+
+
+def _from_equal_bits(node: Node, finding: Finding, before: float) -> bool:
+    return bool(node.inputs) and from_equal_bits(finding, before)
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.judge import Rules, judge, load_tolerances, working_round_off
+from npucmp.judge import Rules, judge, load_tolerances, round_off_of
 from npucmp.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, Statistics, TensorRef, Tolerance, Verdict
 
@@ -136,15 +136,22 @@ def measured_types(target, golden=""):
     [
         ("float64 float32 float64", "float64 float32 float32"),
         ("float32 bfloat16 float32 float16", "float32 bfloat16 bfloat16 bfloat16"),
-        ("float32 int64 bool float16 int32", "float32 float32 float32 float16 float16"),
+        ("float32 int64 bool float16 int32", "float32 exact exact float16 exact"),
         ("float32 complex64 complex128", "float32 float32 float32"),
         ("float64/bfloat16 float64", "bfloat16 bfloat16"),
         ("bfloat16/float32 float32", "bfloat16 bfloat16"),
     ],
 )
 def test_working_precision_only_coarsens(dtypes, expected):
-    measurements = [measured_types(*word.split("/")) for word in dtypes.split()]
-    assert [found.limit for found in judge(measurements)] == [8 * U[word] for word in expected.split()]
+    single = [measured_types(*word.split("/")) for word in dtypes.split()]
+    measurements = [replace(one, pair=replace(one.pair, order=order)) for order, one in enumerate(single)]
+    assert [found.limit for found in judge(measurements)] == [8 * U.get(word, 0.0) for word in expected.split()]
+
+
+def test_all_tensors_of_an_operator_share_its_precision():
+    assert [found.limit for found in judge([measured_types("float32"), measured_types("float16")])] == [
+        8 * U["float16"]
+    ] * 2
 
 
 def test_missing_and_unreadable_tensors_coarsen_too():
@@ -153,7 +160,7 @@ def test_missing_and_unreadable_tensors_coarsen_too():
 
 
 def test_integers_alone_have_no_slack():
-    assert working_round_off(a_pair("int32")) == working_round_off(a_pair("odd word")) == 0.0
+    assert round_off_of(a_pair("int32")) == round_off_of(a_pair("odd word")) == 0.0
     assert verdict(measured([2**40 + 1], [2**40], "int64")).verdict is Verdict.DIVERGED
 
 

@@ -105,15 +105,15 @@ def call(function: object, arguments: object) -> object:
     if short == "_rebuild_parameter" and len(arguments) == 3 and type(arguments[0]) is Tensor:
         return arguments[0]
     if short == "_rebuild_tensor_v2" and len(arguments) in (6, 7):
-        return _view(arguments, arguments[6:], None)
+        return _view(arguments, arguments[6:])
     if short == "_rebuild_npu_tensor" and len(arguments) == 7:
-        return _view(arguments, (), None)
+        return _view(arguments, ())
     if short == "_rebuild_tensor_v3" and len(arguments) in (7, 8):
-        return _view(arguments, arguments[7:], arguments[6])
+        return _view(arguments, arguments[7:])._replace(dtype=_dtype(arguments[6]))
     raise Refused(f"refused: unknown arguments of {function.name}")
 
 
-def _view(arguments: tuple[Any, ...], metadata: tuple[Any, ...], dtype: object) -> Tensor:
+def _view(arguments: tuple[Any, ...], metadata: tuple[Any, ...]) -> Tensor:
     storage, offset, shape, strides = arguments[:4]
     if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
         raise Refused("a damaged pickle: a tensor without storage, size or stride")
@@ -123,11 +123,13 @@ def _view(arguments: tuple[Any, ...], metadata: tuple[Any, ...], dtype: object) 
         lazy = [str(key)[:40] for key, value in (facts or {}).items() if value is not False]
         if lazy:  # the bytes are those of another tensor; torch applies conj or neg when it computes
             raise Refused(f"unsupported: a {ascii('/'.join(lazy))[1:-1]} view")
-    if dtype is None:
-        return Tensor(storage, storage.dtype, offset, shape, strides)
-    if type(dtype) is not Word or dtype.role != "dtype":
+    return Tensor(storage, storage.dtype, offset, shape, strides)
+
+
+def _dtype(word: object) -> str:
+    if type(word) is not Word or word.role != "dtype":
         raise Refused("a damaged pickle: a dtype that is none")
-    return Tensor(storage, dtype.name, offset, shape, strides)
+    return word.name
 
 
 def storage(identity: object) -> Storage:

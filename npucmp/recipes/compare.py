@@ -16,7 +16,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.formats import open_runs
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_tolerances
 from npucmp.measure import Closeness, measure_pairs
-from npucmp.model import Comparison, Finding, Pair, Report, Run, TensorRef, Tolerance
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, TensorRef, Tolerance
 from npucmp.roots import find_roots
 from npucmp.runner import default_jobs
 
@@ -143,17 +143,17 @@ def _compare(
     comparisons = []
     partial = False
     for (target, golden, alignment), some in zip(aligned, todo):
-        findings: list[Finding] = []
+        measurements: list[Measurement] = []
         try:
             measured = measure_pairs(some, Closeness(options.rtol, options.atol), options.jobs or default_jobs())
-            for finding in judge(measured, rules):
-                findings.append(finding)
-                done += payload_bytes(finding.pair)
+            for measurement in measured:
+                measurements.append(measurement)
+                done += payload_bytes(measurement.pair)
                 if options.progress:
                     options.progress(done, total)
         except KeyboardInterrupt:
             partial = True
-        final, roots = find_roots(findings, rules.by_round_off)
+        final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
         comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched))
         if partial:
             break

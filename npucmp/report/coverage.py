@@ -8,9 +8,9 @@ from typing import Any, Iterable, Optional
 
 from npucmp import metrics
 from npucmp.dtypes import lookup
-from npucmp.evidence import differing_arguments
-from npucmp.judge import working_round_off
 from npucmp.model import Comparison, Finding, Report, Run, TensorRef, Verdict
+from npucmp.nodes import differing_arguments
+from npucmp.precision import REDUCED, reduced_products, round_off_of
 from npucmp.report.status import DECIDED
 
 
@@ -59,7 +59,7 @@ def notes(report: Report) -> "list[str]":
     """Sentences for the reader: differing dtypes and how far the error stays within them, arguments, broken files."""
     words = [note for one in report.comparisons for run in (one.target, one.golden) for note in run.notes]
     for comparison in report.comparisons:
-        words += filter(None, (_dtype_note(comparison), *_argument_notes(comparison)))
+        words += filter(None, (_dtype_note(comparison), _reduced_note(comparison), *_argument_notes(comparison)))
     return [*dict.fromkeys([*words, *report.notes])]
 
 
@@ -74,12 +74,21 @@ def _dtype_note(comparison: Comparison) -> Optional[str]:
     words = f"dtypes differ in {len(apart)} of {len(floats)} float tensors ({kinds.most_common(1)[0][0]})"
     if comparison.roots:
         return words
-    round_off = max(working_round_off(finding.pair) for finding in floats)
+    round_off = max(round_off_of(finding.pair) for finding in floats)
     worst = max(floats, key=lambda f: metrics.rel_l2(f.measurement.moments) if f.measurement.moments else 0.0)
     error = worst.error or 0.0
     return (
         f"{words}; the error stays within them: largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
         f"at {worst.pair.operator.name} {worst.pair.slot}"
+    )
+
+
+def _reduced_note(comparison: Comparison) -> Optional[str]:
+    if reduced_products([finding.measurement for finding in comparison.findings]) is None:
+        return None
+    return (
+        "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
+        f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
     )
 
 
