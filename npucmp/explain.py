@@ -63,6 +63,15 @@ def common_factor(finding: Finding, before: float) -> bool:
     return factor >= WHOLE_SCALE * size_of(finding) and factor > max(scale_limit(finding), SCALED_NOISE * before)
 
 
+def wrong_parameter(finding: Finding, usual: float) -> bool:
+    """Whether a parameter differs by more than its own type and the other parameters tell, `usual` being their median.
+
+    A parameter is stored, not computed: at the first step of a run it owes nothing to the working precision.
+    """
+    error, own = size_of(finding), FACTOR * round_off_of(finding.pair)
+    return finding.error is not None and math.isfinite(error) and error > max(own, GROWTH * usual)
+
+
 def from_equal_bits(finding: Finding, before: float) -> bool:
     """Whether an operator that read the same bits wrote more than roundings of them apart, in 8 or 16 bits.
 

@@ -11,6 +11,7 @@ import math
 import re
 from bisect import insort
 from dataclasses import replace
+from statistics import median
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
@@ -25,6 +26,7 @@ from npucmp.explain import (
     scale_limit,
     scaled,
     size_of,
+    wrong_parameter,
 )
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
@@ -56,13 +58,19 @@ def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[
     nodes = nodes_of(findings)
     alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
-    search = _Search(by_round_off, alone, scopes)
+    search = _Search(by_round_off, alone, scopes, _parameter_error(nodes))
     for node in nodes:
         search.visit(node)
     search.finish()
     roots = sorted(search.roots, key=lambda root: (RANK[root.cause], root.pair.order))
     final = [search.revised.get(id(finding), finding) for finding in findings]
     return final, [replace(root, place=place) for place, root in enumerate(roots, 1)]
+
+
+def _parameter_error(nodes: Sequence[Node]) -> float:
+    """Median error of the parameters: 0 at the start of two runs, the noise of the steps before in a later one."""
+    errors = [size_of(finding) for node in nodes for finding in node.inputs if is_parameter(finding.pair)]
+    return median(errors) if errors else 0.0
 
 
 def _disregard(finding: Finding) -> Finding:
@@ -76,7 +84,9 @@ def _disregard(finding: Finding) -> Finding:
 class _Search:
     """Walks the operators once, in order, remembering which tensors descend from a root."""
 
-    def __init__(self, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str]) -> None:
+    def __init__(
+        self, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str], parameters: float
+    ) -> None:
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
@@ -86,6 +96,7 @@ class _Search:
         self._steepest: Optional[tuple[float, Node, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self._last_agreeing: Optional[Finding] = None
+        self._parameters = parameters  # median error of the parameters
         self._alone = alone  # operators that one side has, by their place
         self._scopes = scopes
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
@@ -151,6 +162,8 @@ class _Search:
             source = self._producers.find(fingerprint(finding))
             if source is not None and source.tainted:
                 inherits = True
+            if source is None and not self._differs(finding) and self._is_wrong_parameter(finding):
+                gap = gap or self._promote(finding, by_factor=False)
             if source is None and not self._differs(finding) and self._is_scaled_gap(finding):
                 gap = gap or self._promote(finding, by_factor=True)
             if not self._differs(finding) or self._overwritten(node, finding):
@@ -173,6 +186,9 @@ class _Search:
         if self._any_tainted:
             return False
         return not self._explained(finding, self._background()) or self._is_scaled_gap(finding)
+
+    def _is_wrong_parameter(self, finding: Finding) -> bool:
+        return self.by_round_off and is_parameter(finding.pair) and wrong_parameter(finding, self._parameters)
 
     def _is_scaled_gap(self, finding: Finding) -> bool:
         return self.by_round_off and not self._any_tainted and common_factor(finding, self._background())
@@ -210,7 +226,7 @@ class _Search:
             because = f"scaled by {1 + factor:.4g} as a whole, limit ±{limit:.1e}"
             found = replace(finding, verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
         else:
-            because = f"rel_l2 {size_of(finding):.2e}, more than this operator may add to what it read"
+            because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
             found = replace(finding, verdict=Verdict.DIVERGED, because=because)
         self.revised[id(finding)] = found
         return found
