@@ -116,9 +116,9 @@ def test_encoding_chooses_the_reader(folder):
 # --- what can be in such a file
 
 
-def _v3(dtype: bytes, store: bytes) -> bytes:
+def _v3(dtype: bytes, store: bytes, more: bytes = b"") -> bytes:
     function = name("torch._utils", "_rebuild_tensor_v3")
-    return reduce(function, store, integer(0), integers(3), integers(1), b"\x89", ORDERED_DICT, dtype)
+    return reduce(function, store, integer(0), integers(3), integers(1), b"\x89", ORDERED_DICT, dtype, more)
 
 
 def _npu(layout: bytes) -> bytes:
@@ -132,6 +132,7 @@ V2_BY_STACK = reduce(
 )  # fmt: skip
 
 FORMAT = name("torch_npu.npu._format", "Format")
+DICT = name("collections", "OrderedDict")
 PARAMETER = name("torch._utils", "_rebuild_parameter")
 READABLE = {
     "contiguous": (tensor(), (2, 3), SIX),
@@ -259,8 +260,61 @@ UNSUPPORTED = {
     "format of text": (_npu(reduce(FORMAT, text("ND"))), "unknown arguments"),
     "format of two": (_npu(reduce(FORMAT, integer(2), integer(2))), "unknown arguments"),
     "npu without format": (_npu(b""), "unknown arguments"),
-    "dict of a number": (reduce(name("collections", "OrderedDict"), integer(1)), "unknown arguments"),
+    "dict of a parameter": (reduce(DICT, tensor(), b"\x88", ORDERED_DICT), "unknown arguments"),
+    "dict of a tensor's arguments": (
+        reduce(DICT, storage(), integer(0), integers(1), integers(1), b"\x89", ORDERED_DICT, name("torch", "uint8")),
+        "unknown arguments",
+    ),
+    "entries of a list": (b"]N" + b"a(" + integer(0) + integer(0) + b"u", "something that is not a dict"),
+    "entry without value": (b"}(" + text("a") + b"u", "something that is not a dict"),
+    "appended to a dict": (b"}" + text("a") + b"a", "something that is not a list"),
+    "dict of a number": (reduce(DICT, integer(1)), "unknown arguments"),
 }
+
+
+FLOAT_STORAGE = name("torch", "FloatStorage")
+SIX_ITEMS = [text("storage"), FLOAT_STORAGE, text("0"), text("cpu"), integer(6), b"N"]
+
+
+def _id(**changes: bytes) -> bytes:
+    """A tensor whose persistent id has other items, by place: _1=… is the class."""
+    items = [changes.get(f"_{place}", item) for place, item in enumerate(SIX_ITEMS)]
+    return tensor(store=row(*items) + b"Q")
+
+
+COMPLEX = name("torch", "complex64")
+UNSUPPORTED.update({
+    "v3 without dtype": (_v3(b"", storage()), "unknown arguments"),
+    "v3 with more": (_v3(COMPLEX, storage(), b"NN"), "unknown arguments"),
+    "v3 conj": (_v3(COMPLEX, storage(), b"}" + text("conj") + b"\x88s"), "unsupported: a conj view"),
+    "v3 dtype None": (_v3(b"N", storage()), "a dtype that is none"),
+    "v3 dtype text": (_v3(text("float32"), storage()), "a dtype that is none"),
+    "v3 dtype is a class": (_v3(FLOAT_STORAGE, storage()), "a dtype that is none"),
+    "strides are a list": (tensor(strides=b"]"), "without storage, size or stride"),
+    "metadata is text": (tensor(metadata=text("conj")), "metadata that is not a dict"),
+    "id is text": (tensor(store=text("storage") + b"Q"), "persistent id that is not a storage"),
+    "id is a list": (tensor(store=b"](" + b"".join(SIX_ITEMS) + b"eQ"), "persistent id that is not a storage"),
+    "id too short": (tensor(store=row(*SIX_ITEMS[:4]) + b"Q"), "persistent id that is not a storage"),
+    "id too long": (tensor(store=row(*SIX_ITEMS, b"N") + b"Q"), "persistent id that is not a storage"),
+    "id of another kind": (_id(_0=text("module")), "persistent id that is not a storage"),
+    "class is text": (_id(_1=text("FloatStorage")), "without class or location"),
+    "class is a dtype": (_id(_1=name("torch", "float32")), "without class or location"),
+    "class is a function": (_id(_1=PARAMETER), "without class or location"),
+    "location is a number": (_id(_3=integer(0)), "without class or location"),
+    "key is a number": (_id(_2=integer(0)), "key that is not a number"),
+    "key is long": (_id(_2=text("0" * 41)), "key that is not a number"),
+    "key is empty": (_id(_2=text("")), "key that is not a number"),
+    "count is text": (_id(_4=text("6")), "a storage whose size|a damaged pickle"),
+    "count is bool": (_id(_4=b"\x88"), "a storage whose size"),
+    "view of two items": (_id(_5=row(text("1"), integer(0))), "a damaged pickle"),
+    "view is a number": (_id(_5=integer(1)), "a damaged pickle"),
+    "view starts before": (_id(_5=row(text("1"), integer(-1), integer(3))), "a storage whose size"),
+    "view of negative size": (_id(_5=row(text("1"), integer(1), integer(-1))), "a storage whose size"),
+})  # fmt: skip
+
+
+def test_the_unchanged_id_is_fine(folder):
+    assert header(written(folder, pt(_id(), FLOATS))).shape == (2, 3)
 
 
 @pytest.mark.parametrize("kind", UNSUPPORTED)

@@ -67,6 +67,8 @@ HOSTILE = {
     "dict from pairs": (reduce(name("collections", "OrderedDict"), b"]"), "unknown arguments"),
     "persistent id of a module": (row(text("module"), TENSOR_CLASS, text("f.py"), text("x")) + b"Q", "not a storage"),
     "persistent id of a call": (row(text("storage"), SYSTEM, text("0"), text("cpu"), integer(1)) + b"Q", "os.system"),
+    "names that are not text": (integer(1) + integer(2) + b"\x93", "wants to call $"),
+    "one name that is not text": (text("torch") + integer(2) + b"\x93", "wants to call $"),
     "arguments in a list": (name("collections", "OrderedDict") + b"]R", "not a function"),
     "INST": (b"(" + COMMAND + b"ios\nsystem\n", "opcode 0x69"),
     "OBJ": (b"(" + TENSOR_CLASS + COMMAND + b"o", "opcode 0x6f"),

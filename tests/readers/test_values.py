@@ -160,7 +160,13 @@ def test_memory_of_a_large_tensor(folder):
 
 @pytest.mark.parametrize(
     ("shape", "strides"),
-    [((2048, 4096), (1, 2048)), ((512, 64, 256), (64, 1, 32768)), ((1 << 22,), (2,)), ((64, 1 << 17), (0, 64))],
+    [
+        ((2048, 4096), (1, 2048)),
+        ((512, 64, 256), (64, 1, 32768)),
+        ((1 << 22,), (2,)),
+        ((2, 1 << 22), (1, 2)),
+        ((64, 1 << 17), (0, 64)),
+    ],
 )
 def test_memory_of_a_large_view(folder, monkeypatch, shape, strides):
     for name in ("_SPAN", "_TILE", "_WINDOW"):
@@ -187,5 +193,7 @@ def test_rank_that_numpy_cannot_hold(folder):
     alternating = Payload(str(folder / "rank"), "int8", (2,) * 40, 0, (0, 1) * 20)
     with pytest.raises(DumpError, match="more than 32 dimensions"):
         next(blocks(alternating))
+    most = Payload(str(folder / "rank"), "int8", (2,) * 32, 0, (0, 1) * 16)
+    assert len(next(blocks(most, 100))) == 100
     flat = Payload(str(folder / "rank"), "int8", (1,) * 60 + (2, 2), 0, (7,) * 60 + (1, 2))
     assert [len(block) for block in blocks(flat)] == [4]
