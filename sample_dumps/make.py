@@ -105,7 +105,8 @@ def neutral(folder: Path) -> None:
         if file.name == "stack.json":
             top = json.loads(text)
             for value in top.values():
-                value[1] = [frame.replace(str(HERE), "/home/user") for frame in value[1] if "site-packages" not in frame]
+                own = [frame for frame in value[1] if "site-packages" not in frame]
+                value[1] = [frame.replace(str(HERE), "/home/user") for frame in own]
             text = json.dumps(top, indent=1)
         file.write_text(text)
 
