@@ -34,6 +34,7 @@ from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.nodes import Node, containers, is_meaningless, is_parameter, nodes_of
 
 IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$")
+OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # running statistics
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
 BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
 
@@ -78,6 +79,14 @@ def _disregard(finding: Finding) -> Finding:
     if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
         return finding
     because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
+    return replace(finding, verdict=Verdict.UNKNOWN, because=because, error=None)
+
+
+def _live(finding: Finding) -> Finding:
+    """A checksum of a tensor that is overwritten meanwhile decides nothing; values that were kept are what they are."""
+    if finding.metric != "checksum":
+        return finding
+    because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
     return replace(finding, verdict=Verdict.UNKNOWN, because=because, error=None)
 
 
@@ -166,7 +175,10 @@ class _Search:
                 gap = gap or self._promote(finding, by_factor=False)
             if source is None and not self._differs(finding) and self._is_scaled_gap(finding):
                 gap = gap or self._promote(finding, by_factor=True)
-            if not self._differs(finding) or self._overwritten(node, finding):
+            if not self._differs(finding):
+                continue
+            if self._overwritten(node, finding):
+                self.revised[id(finding)] = _live(finding)
                 continue
             if source is not None and source.meaningless:
                 self.revised[id(finding)] = _disregard(finding)
@@ -284,8 +296,17 @@ class _Search:
         return finding.verdict in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)
 
     def _overwritten(self, node: Node, finding: Finding) -> bool:
-        """An in-place operator whose recorded input is its output says nothing about what it read."""
-        if node.operator.phase == "backward" or not IN_PLACE.search(node.operator.op_type):
+        """An in-place operator whose recorded input is its output says nothing about what it read.
+
+        Checksums are taken of live tensors while the run goes on (msprobe 26.2): of what an operator overwrites,
+        they differ between two identical runs.
+        """
+        op_type = node.operator.op_type
+        if node.operator.phase == "backward":
+            return False
+        if finding.metric == "checksum":
+            return finding.pair.slot in OVERWRITTEN.get(op_type, ("input:0",) if IN_PLACE.search(op_type) else ())
+        if not IN_PLACE.search(op_type):
             return False
         mark = fingerprint(finding)
         return mark is not None and any(
