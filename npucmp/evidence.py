@@ -17,7 +17,8 @@ RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|unif
 def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: bool) -> str:
     """Of an operator that bears error: inputs, output, and what stands out besides."""
     figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
-    inputs = f"inputs {'agree' if agree else 'differ'} ({figure})" if reads else "it reads no tensor"
+    how = "differ" if not agree else "agree" if input_error <= own.limit else "differ no more than is explained"
+    inputs = f"inputs {how} ({figure})" if reads else "it reads no tensor"
     words = [inputs, f"{own.pair.slot}: {own.because}"]
     words += [*argument_words(pair), *pattern_words(own)]
     if RANDOM.search(pair.operator.op_type):

@@ -7,6 +7,7 @@ import re
 from typing import Optional
 
 from npucmp import metrics
+from npucmp.condition import amplification, scale_of, terms
 from npucmp.dtypes import lookup
 from npucmp.judge import FACTOR
 from npucmp.model import Finding
@@ -14,6 +15,13 @@ from npucmp.nodes import Node, differing_arguments
 from npucmp.precision import SINGLE, round_off_of
 
 GROWTH = 8.0  # an operator may turn an input error e into 8 e
+CONDITIONED = 3.0  # times the estimated condition number
+CHOICE_GROWTH = 8.0  # share of choices that may flip, in √e
+FINE = 2.0**-12  # with errors above this, of 16-bit types, any choice may flip
+LOST = 0.25  # of the largest value, that an element must be off by to count as lost
+TORN = 32.0  # times the error that came in, that one element may be off by, in units of the largest
+FEW = 16  # elements below which rounding does not cancel in a common factor
+REAL_CANCELLATION = 4.0  # terms this much larger than their sum
 KINKED_GROWTH = 4.0  # one with a kink or a choice into 4 √e: a mask bit that flips moves a whole element
 EQUAL_BITS = 3.0  # round-offs between two right results from the same bits, in types that are summed in a wider one
 ARGUED = 2.0  # growth of error that is suspicious where an argument differs
@@ -26,17 +34,60 @@ KINKED = re.compile(
     r"^_*(sign|round|floor|ceil)_*$|dropout",
     re.IGNORECASE,
 )
-SUMS = re.compile(r"^_*(i?add|i?sub|rsub|sum|mean|cumsum|lerp)_*$")
+
+SMOOTH = re.compile(r"Linear$|Dense$|Norm|Conv|Embedding|Softmax|GELU|SiLU|Tanh|Sigmoid", re.IGNORECASE)
 
 
 def explained(finding: Finding, before: float, node: Optional[Node] = None) -> bool:
     """Whether an operator may turn an error `before` into this one; without a node, any operator."""
+    if math.isinf(before):
+        return True
+    error = proven_size(finding)
     bar = GROWTH * before
-    if node is not None:
-        bar = max(bar, GROWTH * max(before, finding.limit / FACTOR) * cancellation(node, finding))
-    if before > 0 and (is_choice(finding) or (node is not None and is_kinked(node))):
-        bar = max(bar, KINKED_GROWTH * math.sqrt(before), one_flip(finding))
-    return size_of(finding) <= bar or math.isinf(before)
+    if before > 0 and is_choice(finding):
+        return before > FINE or _changed(finding) <= max(CHOICE_GROWTH * math.sqrt(before), 0.0)
+    if node is None:
+        return error <= bar
+    if before > 0:
+        bar = max(bar, CONDITIONED * before * amplification(node))
+        if is_kinked(node) and flipped(finding, before):
+            return True
+    return error <= bar or cancelled(node, finding, before)
+
+
+def flipped(finding: Finding, before: float) -> bool:
+    """Whether an error is what flipped mask bits make of `before`; an undumped gradient may have passed any mask."""
+    return proven_size(finding) <= max(KINKED_GROWTH * math.sqrt(before), one_flip(finding))
+
+
+def cancelled(node: Node, finding: Finding, before: float) -> bool:
+    """Whether an error is rounding of the terms that an output was summed from, however small their sum is."""
+    size = terms(node, finding)
+    return size > 0 and absolute_error(finding) <= GROWTH * max(before, finding.limit / FACTOR) * size
+
+
+def absolute_error(finding: Finding) -> float:
+    """Root mean square of x - y, inf if unknown."""
+    moments = finding.measurement.moments
+    if moments is not None and not moments.mismatched and moments.compared:
+        return math.sqrt(moments.sum_dd / moments.compared)
+    return proven_size(finding) * scale_of(finding).rms if moments is None else math.inf
+
+
+def proven_size(finding: Finding) -> float:
+    """The error as far as it is proven: the lower bound where statistics are all there is."""
+    bound = finding.measurement.bound
+    if finding.error is not None and math.isnan(finding.error) and bound is not None:
+        return bound
+    return size_of(finding)
+
+
+def _changed(finding: Finding) -> float:
+    """Share of elements that differ, two being nothing to speak of."""
+    moments = finding.measurement.moments
+    if moments is None or moments.mismatched or not moments.count:
+        return math.inf
+    return max(0, moments.count - moments.equal - 2) / moments.count
 
 
 def scaled(node: Node, finding: Finding, before: float) -> bool:
@@ -48,7 +99,9 @@ def scaled(node: Node, finding: Finding, before: float) -> bool:
     if moments is None or not moments.max_abs or finding.error is None or finding.metric != "rel_l2":
         return False
     factor = abs(metrics.gain(moments))
-    if factor < WHOLE_SCALE * size_of(finding):
+    if factor < WHOLE_SCALE * size_of(finding) or moments.compared < FEW:
+        return False
+    if terms(node, finding) > REAL_CANCELLATION * scale_of(finding).rms and cancelled(node, finding, before):
         return False
     inherited = max((abs(_gain(other)) for other in [*node.inputs, *node.context]), default=0.0)
     return factor > max(scale_limit(finding), SCALED * inherited, SCALED_NOISE * before)
@@ -60,7 +113,11 @@ def common_factor(finding: Finding, before: float) -> bool:
     if moments is None or not moments.max_abs or finding.error is None or finding.metric != "rel_l2":
         return False
     factor = abs(metrics.gain(moments))
-    return factor >= WHOLE_SCALE * size_of(finding) and factor > max(scale_limit(finding), SCALED_NOISE * before)
+    return (
+        moments.compared >= FEW
+        and factor >= WHOLE_SCALE * size_of(finding)
+        and factor > max(scale_limit(finding), SCALED_NOISE * before)
+    )
 
 
 def wrong_parameter(finding: Finding, usual: float) -> bool:
@@ -95,6 +152,20 @@ def by_arguments(node: Node, finding: Finding, before: float) -> bool:
     return size_of(finding) > max(ARGUED * before, round_off_of(pair))
 
 
+def torn(node: Node, finding: Finding, before: float) -> bool:
+    """Whether a few elements are off by as much as the largest value, while the rest is as good as its inputs.
+
+    A lost row or tile among thousands hardly shows in rel_l2; rounding never moves one element that far.
+    """
+    moments = finding.measurement.moments
+    if moments is None or not moments.yy or finding.error is None or finding.metric != "rel_l2":
+        return False
+    if is_kinked(node) or is_choice(finding) or cancelled(node, finding, before) or moments.compared < FEW:
+        return False
+    share = max(LOST, TORN * max(round_off_of(finding.pair), before * amplification(node)))
+    return moments.max_abs > share * scale_of(finding).largest
+
+
 def scale_limit(finding: Finding) -> float:
     """The common factor that rounding alone may give."""
     return SCALED * finding.limit / FACTOR
@@ -118,39 +189,14 @@ def size_of(finding: Finding) -> float:
     return 0.0 if error is None else error
 
 
-def cancellation(node: Node, finding: Finding) -> float:
-    """How much smaller an output is than the terms it was summed from; 0 where its operator is no plain sum.
-
-    The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise
-    there, and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
-    """
-    reads = [(rms, count) for rms, count in map(_golden_rms, node.inputs) if count]
-    size, count = _golden_rms(finding)
-    if not reads or not count:
-        return 0.0
-    if node.operator.phase == "backward":  # of a broadcast operand: summed over what it was broadcast over
-        rms, most = max(reads, key=lambda read: read[1])
-        terms = rms * math.sqrt(most / count) if count < most else 0.0
-    else:
-        terms = max(rms for rms, _ in reads) if SUMS.search(node.operator.op_type) else 0.0
-    return terms / size if size else (math.inf if terms else 0.0)
-
-
-def _golden_rms(finding: Finding) -> tuple[float, int]:
-    """(root mean square, elements) of the golden side, (0, 0) if unknown."""
-    golden = finding.pair.golden
-    count = math.prod(golden.shape) if golden is not None else 0
-    moments = finding.measurement.moments
-    if moments is not None and count:
-        return math.sqrt(moments.golden.squares / count), count
-    if golden is not None and golden.statistics is not None and golden.statistics.norm is not None and count:
-        return golden.statistics.norm / math.sqrt(count), count
-    return 0.0, 0
-
-
 def is_kinked(node: Node) -> bool:
-    """A backward through a choice, whose mask flips where the forward was near its kink."""
-    return node.operator.phase == "backward" and bool(KINKED.search(node.operator.op_type))
+    """A backward through a choice, whose mask flips where the forward was near its kink.
+
+    What a module with a path does inside is not known, unless its class is that of a smooth layer.
+    """
+    operator = node.operator
+    inside = bool(operator.path) and not SMOOTH.search(operator.op_type)
+    return operator.phase == "backward" and (inside or bool(KINKED.search(operator.op_type)))
 
 
 def is_choice(finding: Finding) -> bool:

@@ -42,8 +42,12 @@ def fingerprint(finding: Finding) -> Optional[Fingerprint]:
         return None
     if moments is not None:
         side = moments.golden
-        if side.minimum == side.maximum or side.minimum != side.minimum:
+        if side.minimum != side.minimum:
             return None
+        if side.minimum == side.maximum:  # a constant is known again by its error only
+            return (
+                Fingerprint((moments.count, side.minimum, moments.sum_dd, moments.max_abs)) if moments.max_abs else None
+            )
         key = (moments.count, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
         return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
     recorded = tensor.statistics

@@ -354,7 +354,8 @@ class Report:
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        return tuple(root for one in self.comparisons for root in one.roots)
+        """All roots by place, over all steps and ranks."""
+        return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
 
     def to_pandas(self) -> Any:
         """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""

@@ -44,8 +44,8 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
         pair = rows[0].pair
         if pair.target_op is None or pair.golden_op is None:
             continue
-        outputs = [row for row in rows if _is_output(row.pair)]
-        nodes.append(Node(pair, [row for row in rows if not _is_output(row.pair)], outputs))
+        outputs = [row for row in rows if is_output(row.pair)]
+        nodes.append(Node(pair, [row for row in rows if not is_output(row.pair)], outputs))
     forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
     backward = _by_module(node for node in nodes if node.operator.phase == "backward")
     for node in nodes:
@@ -65,7 +65,8 @@ def _by_module(nodes: Iterable[Node]) -> "Mapping[str, list[Node]]":
     return found
 
 
-def _is_output(pair: Pair) -> bool:
+def is_output(pair: Pair) -> bool:
+    """Whether a pair is something that its operator wrote."""
     tensor = pair.target or pair.golden
     return tensor is not None and tensor.is_output
 

@@ -102,6 +102,9 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
     """
     if not output.is_output or not output.shape or 0 in output.shape:
         return 1.0
+    weights = [t.shape for t in operator.tensors if t.slot.startswith("param:") and len(t.shape) > 1]
+    if weights and operator.phase != "backward":
+        return float(max(min(math.prod(shape[1:]), 2**62) for shape in weights))
     inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
     sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
     elements = math.prod(output.shape)

@@ -22,10 +22,12 @@ from npucmp.explain import (
     common_factor,
     error_of,
     explained,
+    flipped,
     from_equal_bits,
     scale_limit,
     scaled,
     size_of,
+    torn,
     wrong_parameter,
 )
 from npucmp.judge import FACTOR
@@ -38,8 +40,6 @@ OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1"
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
 BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
 
-RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
-
 
 class Source(NamedTuple):
     """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
@@ -51,7 +51,7 @@ class Source(NamedTuple):
 
 
 def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[list[Finding], list[Root]]:
-    """(findings with `diverged` taken back where inputs explain the error, roots in the order of places).
+    """(findings with `diverged` taken back where inputs explain the error, roots in graph order; ranks.py places them).
 
     by_round_off is False when the user's own rules decide; then nothing is taken back.
     """
@@ -63,9 +63,7 @@ def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[
     for node in nodes:
         search.visit(node)
     search.finish()
-    roots = sorted(search.roots, key=lambda root: (RANK[root.cause], root.pair.order))
-    final = [search.revised.get(id(finding), finding) for finding in findings]
-    return final, [replace(root, place=place) for place, root in enumerate(roots, 1)]
+    return [search.revised.get(id(finding), finding) for finding in findings], search.roots
 
 
 def _parameter_error(nodes: Sequence[Node]) -> float:
@@ -101,6 +99,7 @@ class _Search:
         self.revised: dict[int, Finding] = {}
         self._producers: Producers[Source] = Producers()
         self._errors: list[float] = []
+        self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
         self._any_tainted = False
         self._steepest: Optional[tuple[float, Node, Finding]] = None
         self._hopeless: Optional[Finding] = None
@@ -127,7 +126,7 @@ class _Search:
             worst = max(diverged, key=size_of)
             self._add(node, Cause.PROPAGATED, worst, passed_words(self._input_error(node), worst))
         else:
-            self._excuse(diverged)
+            self._excuse([*diverged, *(finding for finding in node.inputs if self._overwritten(node, finding))])
             self._watch(node, diverged)
         node.tainted = bool(gap or own or (inherits and diverged))
         self._remember(node)
@@ -142,8 +141,8 @@ class _Search:
         known = self._input_error(node)
         for finding in excused if known else ():
             growth = size_of(finding) / (known or 1.0)
-            if growth > GROWTH:
-                continue  # cancellation and flipped masks are no growth
+            if growth > GROWTH or not known or known > HOPELESS * math.sqrt(finding.limit / FACTOR):
+                continue  # cancellation and flipped masks are no growth, nor is what descends from them
             if self._steepest is None or growth > self._steepest[0]:
                 self._steepest = growth, node, finding
             if self._hopeless is None and size_of(finding) > HOPELESS * math.sqrt(finding.limit / FACTOR):
@@ -197,7 +196,9 @@ class _Search:
             return True
         if self._any_tainted:
             return False
-        return not self._explained(finding, self._background()) or self._is_scaled_gap(finding)
+        before = self._background()
+        flips = node.operator.phase == "backward" and before > 0 and flipped(finding, before)
+        return not (flips or self._explained(finding, before)) or self._is_scaled_gap(finding)
 
     def _is_wrong_parameter(self, finding: Finding) -> bool:
         return self.by_round_off and is_parameter(finding.pair) and wrong_parameter(finding, self._parameters)
@@ -214,7 +215,7 @@ class _Search:
             return max(unexplained, key=size_of)
         if not self.by_round_off or known is None:
             return None
-        for test in (scaled, by_arguments, _from_equal_bits):
+        for test in (scaled, by_arguments, _from_equal_bits, torn):
             found = [finding for finding in node.outputs if test(node, finding, known)]
             if found:
                 return self._promote(max(found, key=size_of), by_factor=test is scaled)
@@ -235,7 +236,7 @@ class _Search:
         moments = finding.measurement.moments
         if by_factor and moments is not None:
             factor, limit = metrics.gain(moments), scale_limit(finding)
-            because = f"scaled by {1 + factor:.4g} as a whole, limit ±{limit:.1e}"
+            because = f"scaled by 1 {'+' if factor > 0 else '-'} {abs(factor):.1e} as a whole, limit ±{limit:.1e}"
             found = replace(finding, verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
         else:
             because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
@@ -270,7 +271,10 @@ class _Search:
         errors = []
         for finding in node.inputs:
             source = self._source(finding)
-            if self._overwritten(node, finding) or (source is not None and source.meaningless):
+            if source is not None and source.meaningless:
+                continue
+            if self._overwritten(node, finding):
+                errors.append(self._stand_in(finding))
                 continue
             error = self._error(finding)
             if error is None:
@@ -282,6 +286,11 @@ class _Search:
             return None
         errors += [error for finding in node.context if (error := self._error(finding)) is not None]
         return max(errors, default=0.0)
+
+    def _stand_in(self, finding: Finding) -> float:
+        """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
+        shape = finding.pair.golden.shape if finding.pair.golden else ()
+        return max(self._latest.get(shape, self._background()), finding.limit / FACTOR)
 
     def _error(self, finding: Finding) -> Optional[float]:
         error = error_of(finding)
@@ -347,6 +356,8 @@ class _Search:
             if mark is not None and self._producers.find(mark) is None:
                 self._producers.add(mark, Source(finding, node.tainted and self._differs(finding)))
         for finding in node.outputs:
+            if finding.pair.golden is not None and error_of(finding) is not None:
+                self._latest[finding.pair.golden.shape] = size_of(finding)
             source = Source(finding, node.tainted and self._differs(finding), is_meaningless(finding.pair))
             self._producers.add(fingerprint(finding), source)
         if node.tainted:

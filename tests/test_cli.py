@@ -295,3 +295,24 @@ def test_a_broken_rank_costs_only_itself(tmp_path):
     assert got.returncode == 2
     assert "rank1/dump.json: is not complete JSON" in got.stdout
     assert {row["rank"] for row in rows(tmp_path / "out" / "tensors.csv")} == {"0"}
+
+
+def test_a_collective_hands_on_the_error_of_another_rank(tmp_path):
+    random = np.random.default_rng(3)
+    x, w = random.standard_normal((4, 8)).astype(np.float32), random.standard_normal((8, 8)).astype(np.float32)
+
+    def write(side, wrong):
+        outputs = [x @ w * np.float32(1.5 if wrong and rank else 1.0) * (rank + 1) for rank in (0, 1)]
+        for rank in (0, 1):
+            operators = {
+                "Functional.linear.0.forward": {"in": [x * np.float32(rank + 1), w], "out": [outputs[rank]]},
+                "Distributed.all_reduce.0.forward": {"in": [outputs[rank]], "out": [outputs[0] + outputs[1]]},
+            }
+            write_run(tmp_path / side, operators, rank=rank)
+        return tmp_path / side
+
+    assert run("compare", write("target", True), write("golden", False), "-o", tmp_path / "out").returncode == 1
+    got = [(row["place"], row["rank"], row["op"], row["cause"]) for row in rows(tmp_path / "out" / "roots.csv")]
+    assert got[0] == ("1", "1", "Functional.linear.0.forward", "BORN")
+    assert ("0", "Distributed.all_reduce.0.forward", "PROPAGATED") in [row[1:] for row in got]
+    assert [row[0] for row in got] == [str(place) for place in range(1, len(got) + 1)]

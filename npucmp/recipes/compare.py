@@ -17,6 +17,7 @@ from npucmp.formats import open_runs
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_tolerances
 from npucmp.measure import Closeness, measure_pairs
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, TensorRef, Tolerance
+from npucmp.ranks import settle
 from npucmp.roots import find_roots
 from npucmp.runner import default_jobs
 
@@ -75,7 +76,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         command="compare",
         target_path=str(target),
         golden_path=str(golden),
-        comparisons=comparisons,
+        comparisons=settle(comparisons),
         unpaired=unpaired,
         broken=broken,
         rules=_rules_used(rules, options, comparisons),

@@ -59,11 +59,9 @@ def tensor_rows(report: Report, extra: Sequence[str] = ()) -> "Iterator[dict[str
 
 def root_rows(report: Report) -> "Iterator[dict[str, Any]]":
     """One row per operator that diverged, the one to look at first on top."""
-    place = 0
-    for comparison in report.comparisons:
-        for root in comparison.roots:
-            place += 1
-            yield {"place": place, **_root_row(comparison, root)}
+    rows = [(root, comparison) for comparison in report.comparisons for root in comparison.roots]
+    for root, comparison in sorted(rows, key=lambda row: row[0].place):
+        yield {"place": root.place, **_root_row(comparison, root)}
 
 
 def _where(comparison: Comparison) -> "dict[str, Any]":
