@@ -21,6 +21,7 @@ FINE = 2.0**-12  # with errors above this, of 16-bit types, any choice may flip
 LOST = 0.25  # of the largest value, that an element must be off by to count as lost
 TORN = 32.0  # times the error that came in, that one element may be off by, in units of the largest
 FEW = 16  # elements below which rounding does not cancel in a common factor
+FEW_GIANTS = 4.0  # the same, of elements as large as the largest
 REAL_CANCELLATION = 4.0  # terms this much larger than their sum
 KINKED_GROWTH = 4.0  # one with a kink or a choice into 4 √e: a mask bit that flips moves a whole element
 EQUAL_BITS = 3.0  # round-offs between two right results from the same bits, in types that are summed in a wider one
@@ -99,12 +100,18 @@ def scaled(node: Node, finding: Finding, before: float) -> bool:
     if moments is None or not moments.max_abs or finding.error is None or finding.metric != "rel_l2":
         return False
     factor = abs(metrics.gain(moments))
-    if factor < WHOLE_SCALE * size_of(finding) or moments.compared < FEW:
+    if factor < WHOLE_SCALE * size_of(finding) or not _many(finding):
         return False
     if terms(node, finding) > REAL_CANCELLATION * scale_of(finding).rms and cancelled(node, finding, before):
         return False
     inherited = max((abs(_gain(other)) for other in [*node.inputs, *node.context]), default=0.0)
     return factor > max(scale_limit(finding), SCALED * inherited, SCALED_NOISE * before)
+
+
+def _many(finding: Finding) -> bool:
+    """Whether enough elements make up the norm for their roundings to cancel: not one giant, not a handful."""
+    moments, largest = finding.measurement.moments, scale_of(finding).largest
+    return moments is not None and moments.compared >= FEW and moments.yy >= FEW_GIANTS * largest * largest
 
 
 def common_factor(finding: Finding, before: float) -> bool:
@@ -114,7 +121,7 @@ def common_factor(finding: Finding, before: float) -> bool:
         return False
     factor = abs(metrics.gain(moments))
     return (
-        moments.compared >= FEW
+        _many(finding)
         and factor >= WHOLE_SCALE * size_of(finding)
         and factor > max(scale_limit(finding), SCALED_NOISE * before)
     )

@@ -209,3 +209,111 @@ def test_user_rules_decide_instead_of_the_default(tmp_path):
     paths = write_run(tmp_path / "target", chain({3: 1.001})), write_run(tmp_path / "golden", chain())
     assert npucmp.compare(*paths, rtol=0.1, atol=0.1).roots == ()
     assert found(npucmp.compare(*paths, rtol=1e-6, atol=0.0))[0] == ("Functional.linear.3.forward", "BORN", "output:0")
+
+
+def one_operator(name, pairs, **arguments):
+    """(target, golden) runs of one operator: pairs are (role, target array, golden array)."""
+    sides = []
+    for side in (1, 2):
+        tensors = {role: [pair[side] for pair in pairs if pair[0] == role] for role in ("in", "out")}
+        tensors["in"] += list(arguments.get("extra", [[], []])[side - 1])
+        sides.append({name: tensors})
+    return sides
+
+
+def jittered(x, size, seed=2):
+    return (x * (1 + size * np.random.default_rng(seed).standard_normal(x.shape))).astype(x.dtype)
+
+
+X = (20 * random.standard_normal((40, 40))).astype(np.float32)
+SILENT = [  # operators that enlarge what they read: (name, function, inputs)
+    ("Torch.exp.0.forward", np.exp, X),
+    ("Torch.cos.0.forward", np.cos, 100 * X),
+    ("Functional.layer_norm.0.forward", lambda x: x - x.mean(-1, keepdims=True), X + np.float32(2000)),
+    ("Torch.log.0.forward", np.log, 1 + np.abs(X) / np.float32(2000)),
+]
+
+
+@pytest.mark.parametrize("name, function, x", SILENT, ids=[row[0] for row in SILENT])
+def test_ill_conditioned_operators_are_not_to_blame(tmp_path, name, function, x):
+    noisy = jittered(x, 1e-7)
+    runs = one_operator(
+        name,
+        [
+            ("in", noisy, x),
+            ("out", function(noisy.astype(float)).astype(np.float32), function(x.astype(float)).astype(np.float32)),
+        ],
+    )
+    assert report(tmp_path, *runs).roots == ()
+
+
+def test_a_sum_that_should_be_zero_and_is_not(tmp_path):
+    zero, five = np.zeros((8, 8), np.float32), np.full((8, 8), 5, np.float32)
+    x = random.standard_normal((8, 8)).astype(np.float32)
+    runs = one_operator("Tensor.__sub__.0.forward", [("in", x, x), ("in", x, x), ("out", five, zero)])
+    assert found(report(tmp_path, *runs)) == [("Tensor.__sub__.0.forward", "BORN", "output:0")]
+
+
+def test_a_sum_that_is_zero_but_for_rounding_is_silent(tmp_path):
+    x = random.standard_normal((8, 8)).astype(np.float32)
+    noisy, zero = jittered(x, 1e-7), np.zeros((8, 8), np.float32)
+    runs = one_operator("Tensor.__sub__.0.forward", [("in", noisy, x), ("in", x, x), ("out", noisy - x, zero)])
+    assert report(tmp_path, *runs).roots == ()
+
+
+def test_choices_may_flip_under_noise_but_not_without(tmp_path):
+    x, one, other = random.standard_normal((64, 8)), np.arange(64), np.arange(64)
+    other[[3, 4]] = other[[4, 3]]
+    noisy = one_operator("Torch.argsort.0.forward", [("in", jittered(x, 3e-16), x), ("out", other, one)])
+    exact = one_operator("Torch.argsort.0.forward", [("in", x, x), ("out", other, one)])
+    assert report(tmp_path / "noisy", *noisy).roots == ()
+    assert found(report(tmp_path / "exact", *exact)) == [("Torch.argsort.0.forward", "BORN", "output:0")]
+
+
+def test_one_lost_row_among_thousands_is_seen(tmp_path):
+    x = random.standard_normal((2048, 16)).astype(np.float16)
+    y = random.standard_normal((2048, 16)).astype(np.float16)
+    lost = jittered(y, 1e-3)
+    lost[7] = 0
+    runs = one_operator("Functional.linear.0.forward", [("in", jittered(x, 1e-3), x), ("out", lost, y)])
+    assert found(report(tmp_path, *runs)) == [("Functional.linear.0.forward", "BORN", "output:0")]
+
+
+def test_products_of_reduced_precision_set_the_limit(tmp_path):
+    def run(size, fault=1.0):
+        y = [jittered(random_matrix, size, seed) for seed in (4, 5)]
+        return {
+            "Functional.linear.0.forward": {"in": [X, X], "out": [y[0]]},
+            "Functional.linear.1.forward": {"in": [X, X], "out": [y[1]]},
+            "Torch.tanh.0.forward": {"in": [y[1]], "out": [(np.tanh(y[1]) * fault).astype(np.float32)]},
+        }
+
+    random_matrix = random.standard_normal((40, 40)).astype(np.float32)
+    clean, faulted = (
+        report(tmp_path / name, run(1.4e-4, fault), run(0.0)) for name, fault in (("c", 1.0), ("f", 1.05))
+    )
+    assert clean.roots == ()
+    assert found(faulted) == [("Torch.tanh.0.forward", "BORN", "output:0")]
+
+
+def test_a_wrong_parameter_shows_under_16_bit_noise(tmp_path):
+    target, golden = chain(noise=3e-4, seed=5, dtype=np.float16), chain(dtype=np.float16)
+    weights = [run["Functional.linear.3.forward"]["in"] for run in (target, golden)]
+    for side, inputs in enumerate(weights):
+        inputs[1] = inputs[1].astype(np.float32) * np.float32(1.001 if side == 0 else 1)
+    assert found(report(tmp_path, target, golden)) == [("Functional.linear.3.forward", "GAP", "input:1")]
+
+
+def test_equal_bits_in_lower_the_bar_for_16_bits(tmp_path):
+    x, y = (random.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    runs = one_operator("Functional.gelu.0.forward", [("in", x, x), ("out", jittered(y, 2e-3), y)])
+    assert found(report(tmp_path, *runs)) == [("Functional.gelu.0.forward", "BORN", "output:0")]
+
+
+def test_an_argument_tips_the_balance(tmp_path):
+    x, y = (random.standard_normal((64, 64)).astype(np.float16) for _ in range(2))
+    tensors = [("in", jittered(x, 3e-4), x), ("out", jittered(y, 1.5e-3), y)]
+    same = one_operator("Functional.layer_norm.0.forward", tensors, extra=[[1e-5], [1e-5]])
+    other = one_operator("Functional.layer_norm.0.forward", tensors, extra=[[1e-3], [1e-5]])
+    assert report(tmp_path / "same", *same).roots == ()
+    assert found(report(tmp_path / "other", *other)) == [("Functional.layer_norm.0.forward", "BORN", "output:0")]
