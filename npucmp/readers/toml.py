@@ -16,6 +16,7 @@ def load_toml(path: Path, text: str) -> "dict[str, Any]":
     else:
         import tomli as tomllib
     try:
-        return tomllib.loads(text)
+        table: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
+    return table
