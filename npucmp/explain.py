@@ -17,7 +17,7 @@ from npucmp.precision import SINGLE, round_off_of
 GROWTH = 8.0  # an operator may turn an input error e into 8 e
 CONDITIONED = 3.0  # times the estimated condition number
 CHOICE_GROWTH = 8.0  # share of choices that may flip, in √e
-FINE = 2.0**-12  # with errors above this, of 16-bit types, any choice may flip
+COARSE = 2.0**-12  # with errors above this, those of 16-bit types, any choice may flip
 LOST = 0.25  # of the largest value, that an element must be off by to count as lost
 TORN = 32.0  # times the error that came in, that one element may be off by, in units of the largest
 FEW = 16  # elements below which rounding does not cancel in a common factor
@@ -35,7 +35,6 @@ KINKED = re.compile(
     r"^_*(sign|round|floor|ceil)_*$|dropout",
     re.IGNORECASE,
 )
-
 SMOOTH = re.compile(r"Linear$|Dense$|Norm|Conv|Embedding|Softmax|GELU|SiLU|Tanh|Sigmoid", re.IGNORECASE)
 
 
@@ -46,7 +45,7 @@ def explained(finding: Finding, before: float, node: Optional[Node] = None) -> b
     error = proven_size(finding)
     bar = GROWTH * before
     if before > 0 and is_choice(finding):
-        return before > FINE or _changed(finding) <= max(CHOICE_GROWTH * math.sqrt(before), 0.0)
+        return before > COARSE or _changed(finding) <= CHOICE_GROWTH * math.sqrt(before)
     if node is None:
         return error <= bar
     if before > 0:
@@ -136,14 +135,16 @@ def wrong_parameter(finding: Finding, usual: float) -> bool:
     return finding.error is not None and math.isfinite(error) and error > max(own, GROWTH * usual)
 
 
-def from_equal_bits(finding: Finding, before: float) -> bool:
+def from_equal_bits(node: Node, finding: Finding, before: float) -> bool:
     """Whether an operator that read the same bits wrote more than roundings of them apart, in 8 or 16 bits.
 
     Such types are summed in float32, so that two right results differ by one rounding here and there. The limit of
     8 u is for what gathered along the way, and here nothing did.
     """
     target, golden = finding.pair.target, finding.pair.golden
-    if before or target is None or golden is None or target.dtype != golden.dtype or finding.error is None:
+    if before or not node.inputs or finding.error is None:
+        return False
+    if target is None or golden is None or target.dtype != golden.dtype:
         return False
     row = lookup(golden.dtype)
     return row is not None and row.round_off > SINGLE and size_of(finding) > EQUAL_BITS * row.round_off

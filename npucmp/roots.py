@@ -215,7 +215,7 @@ class _Search:
             return max(unexplained, key=size_of)
         if not self.by_round_off or known is None:
             return None
-        for test in (scaled, by_arguments, _from_equal_bits, torn):
+        for test in (scaled, by_arguments, from_equal_bits, torn):
             found = [finding for finding in node.outputs if test(node, finding, known)]
             if found:
                 return self._promote(max(found, key=size_of), by_factor=test is scaled)
@@ -371,10 +371,6 @@ class _Search:
                     insort(self._errors, error)
             if node.outputs:
                 self._last_agreeing = node.outputs[0]
-
-
-def _from_equal_bits(node: Node, finding: Finding, before: float) -> bool:
-    return bool(node.inputs) and from_equal_bits(finding, before)
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from npucmp.model import Operator
 
-Signature = "tuple[tuple[str, tuple[int, ...]], ...]"
-
 
 def signature(operator: Operator) -> "tuple[tuple[str, tuple[int, ...]], ...]":
     """Slots and shapes of an operator's tensors; empty for one without tensors."""
