@@ -1,7 +1,8 @@
 """One table of element types: names in dumps ↔ numpy / ml_dtypes ↔ width, round-off, range.
 
 Sources: IEEE 754-2019 (float16/32/64); Micikevicius et al., "FP8 formats for deep learning"
-(arXiv 2209.05433) for e4m3fn and e5m2; bfloat16 is the upper half of a float32.
+(arXiv 2209.05433) for e4m3fn and e5m2; OCP Microscaling Formats 1.0 for e8m0 and float4; Luo et al., "Ascend
+HiFloat8 Format for Deep Learning" (arXiv 2409.16626); bfloat16 is the upper half of a float32.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 class Dtype(NamedTuple):
     """One element type. round_off is the unit round-off (0 for non-floats), tiny the smallest normal
-    number, largest the largest finite one. kind: b bool, i signed, u unsigned, f float, c complex."""
+    number, largest the largest finite one. kind: b bool, i signed, u unsigned, f float, c complex.
+
+    `memory` names the type that values are held in once they are read, "" for the type itself; `bits` is the width
+    in a file where that is not itemsize bytes (elements of 4 bits and less are packed, the last byte is filled up).
+    """
 
     name: str
     kind: str
@@ -25,6 +30,12 @@ class Dtype(NamedTuple):
     round_off: float = 0.0
     tiny: float = 1.0
     largest: float = 0.0
+    memory: str = ""
+    bits: int = 0
+
+    def stored(self, elements: int) -> int:
+        """Bytes of that many elements in a file."""
+        return -(-elements * self.bits // 8) if self.bits else elements * self.itemsize
 
 
 _TABLE = (
@@ -45,6 +56,16 @@ _TABLE = (
     Dtype("float8_e5m2", "f", 1, 2.0**-3, 2.0**-14, 57344.0),
     Dtype("complex64", "c", 8, 2.0**-24, 2.0**-126, 3.4028234663852886e38),
     Dtype("complex128", "c", 16, 2.0**-53, 2.0**-1022, 1.7976931348623157e308),
+    Dtype("complex32", "c", 4, 2.0**-11, 2.0**-14, 65504.0, memory="complex64"),
+    # float8_e8m0 holds scales, powers of two that are equal or not
+    # HiFloat8: 3 bits of mantissa for |exponent| below 4, 2 below 8, 1 below 16; the round-off is that of the middle
+    Dtype("hifloat8", "f", 1, 2.0**-3, 2.0**-15, 32768.0, memory="float32"),
+    Dtype("float8_e8m0", "f", 1, 0.0, 2.0**-127, 2.0**127, memory="float32"),
+    Dtype("float4_e2m1", "f", 1, 2.0**-2, 1.0, 6.0, memory="float32", bits=4),
+    Dtype("int4", "i", 1, memory="int8", bits=4),
+    Dtype("int2", "i", 1, memory="int8", bits=2),
+    Dtype("uint2", "u", 1, memory="uint8", bits=2),
+    Dtype("uint1", "u", 1, memory="uint8", bits=1),
 )
 DTYPES = {row.name: row for row in _TABLE}
 
@@ -72,7 +93,8 @@ def lookup(name: str) -> Optional[Dtype]:
 
 @cache
 def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
-    """The numpy dtype of a canonical name; ml_dtypes is imported only when one of its types is met.
+    """The numpy dtype that values of a canonical name are held in; ml_dtypes is imported only when one of its types
+    is met.
 
     Raises UnsupportedError for a name that is not in the table.
     """
@@ -80,6 +102,8 @@ def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
 
     if name not in DTYPES:
         raise UnsupportedError(f"elements of type {name!r} cannot be read")
+    if DTYPES[name].memory:
+        name = DTYPES[name].memory
     if name == "bfloat16" or name.startswith("float8"):
         import ml_dtypes
 

@@ -30,7 +30,7 @@ DEFAULT_RULES = tuple(
     Tolerance(
         "rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision"
     )
-    for row in (lookup(name) for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"))
+    for row in (lookup(name) for name in ("float64", "float32", "float16", "bfloat16", "hifloat8", "float8_e4m3fn", "float8_e5m2"))
     if row
 )
 AT_LEAST = {"cosine", "err_1e3_ratio", "err_5e3_ratio", "exact_ratio", "snr", "allclose"}  # larger is better
@@ -63,7 +63,8 @@ def _judge(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
     if pair.target is None or pair.golden is None:
-        return Finding(measurement, Verdict.MISSING, pair.note)
+        verdict = Verdict.UNKNOWN if pair.operator.inserted else Verdict.MISSING
+        return Finding(measurement, verdict, pair.note)
     if measurement.unlike:
         if measurement.shapes_differ:
             return Finding(measurement, Verdict.SHAPE, measurement.unlike, math.inf)

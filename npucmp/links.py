@@ -1,8 +1,9 @@
-"""Which operator produced a tensor, where the dump does not say so.
+"""Which operator produced a tensor.
 
-Framework dumps carry no edges. Two tensors of one run with the same content are the same tensor, so the nearest
-earlier output equal to an input is its producer. The golden run is asked, whose numbers no fault disturbs.
-Constant, tiny and all-zero tensors are equal to each other by chance and link nothing.
+A dump with a graph says so itself. Others carry no edges: there, two tensors of one run with the same content are the
+same tensor, so the nearest earlier output equal to an input is its producer. The golden run is asked, whose numbers no
+fault disturbs; the target only where the golden run did not record what its operators read. Constant, tiny and
+all-zero tensors are equal to each other by chance and link nothing.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class Fingerprint(NamedTuple):
         )
 
 
-def fingerprint(finding: Finding) -> Optional[Fingerprint]:
+def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerprint]:
     """Of the golden side; None where nothing is known of it or equality would say nothing."""
-    tensor = finding.pair.golden
+    tensor = finding.pair.target if of_target else finding.pair.golden
     if tensor is None:
         return None
     moments, count = finding.measurement.moments, math.prod(tensor.shape)
     if count < TINY:
         return None
     if moments is not None:
-        side = moments.golden
+        side = moments.target if of_target else moments.golden
         if side.minimum != side.minimum:
             return None
         if side.minimum == side.maximum:  # a constant is known again by its error only
@@ -65,6 +66,15 @@ class Producers(Generic[Owner]):
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, list[tuple[Fingerprint, Owner]]] = {}
+        self._named: dict[Hashable, Owner] = {}
+
+    def name(self, key: Hashable, owner: Owner) -> None:
+        """A tensor that the graph has a name for."""
+        self._named[key] = owner
+
+    def named(self, key: Hashable) -> Optional[Owner]:
+        """The latest owner of a tensor of that name."""
+        return self._named.get(key)
 
     def add(self, mark: Optional[Fingerprint], owner: Owner) -> None:
         """A tensor that `owner` wrote or was first seen with; later ones hide earlier ones of the same content."""

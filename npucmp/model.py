@@ -37,11 +37,27 @@ class Cause(str, Enum):
     PROPAGATED = "PROPAGATED"  # passes on what it got
 
 
+class Device(NamedTuple):
+    """How a device laid out the values of a tensor in memory, where that is not the C order of its logical shape.
+
+    layout  name of layouts.py ("NC1HWC0", "FRACTAL_NZ"); shape the stored shape, padding included
+    origin  order of the logical axes ("NHWC", "NCHW", "ND"); groups the group count of a grouped FRACTAL_Z
+    """
+
+    layout: str
+    shape: tuple[int, ...]
+    origin: str = ""
+    groups: int = 1
+
+
 class Payload(NamedTuple):
     """Where the values of one tensor lie in a file, as its own header tells it.
 
-    `shape` and `strides` count elements, `offset` bytes from the start of the file to the first element;
-    `strides` is empty for a C-contiguous tensor. `byteorder` is "<" or ">".
+    `shape` is the logical shape, in which the values are read. `shape` and `strides` count elements, `offset` bytes
+    from the start of the file to the first element; `strides` is empty for a C-contiguous tensor. `byteorder` is
+    "<" or ">". `device` is set where the stored order is a device's own. A tensor that was computed in slices has
+    `parts`, to be joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that does not lie in
+    one piece.
     """
 
     path: str
@@ -50,6 +66,10 @@ class Payload(NamedTuple):
     offset: int
     strides: tuple[int, ...] = ()
     byteorder: str = "<"
+    device: Optional[Device] = None
+    parts: "tuple[Payload, ...]" = ()  # type: ignore[misc]
+    axis: int = 0
+    dataset: str = ""
 
 
 class Statistics(NamedTuple):
@@ -61,8 +81,7 @@ class Statistics(NamedTuple):
     norm: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class TensorRef:
+class TensorRef(NamedTuple):
     """One tensor of a dump: what it is and where it lies, never its values.
 
     slot      "input:0", "output:1", "param:weight", "grad:weight"; "" when the header is unreadable
@@ -70,8 +89,12 @@ class TensorRef:
     shape     logical shape; () is 0-d
     file      payload file, "" if the dump kept none; `encoding` names the reader ("torch_pt", "npy")
     checksum  recorded checksum in the dump's own spelling, "" if none
+    layout    a device's layout of the stored values ("NC1HWC0"), "" for plain C order
     problem   why this tensor is known to be unreadable without opening it, "" if it is not
     label     the dump's own name of the tensor, for reports
+    payload   where the values lie, if that is known without opening the file again
+    source    of an input: the tensor of the same run that it reads, "{operator}:{output index}", "" if unknown
+    origin    of an output: the tensor of the unfused network that it stands for, in the same words
     """
 
     slot: str
@@ -84,6 +107,9 @@ class TensorRef:
     layout: str = ""
     problem: str = ""
     label: str = ""
+    payload: Optional[Payload] = None
+    source: str = ""
+    origin: str = ""
 
     @property
     def is_output(self) -> bool:
@@ -104,6 +130,9 @@ class Operator:
     arguments  its non-tensor arguments by slot ("input:4" → 1e-12)
     stack      call stack, innermost frame first, as the dump spells it
     unique     False when the name holds a call index, which shifts when a call is inserted
+    originals  operators of the unfused network that it computes, by its graph
+    inserted   the graph compiler put it in; no operator of the network stands behind it
+    passes     fusion passes that made it
     """
 
     name: str
@@ -119,6 +148,9 @@ class Operator:
     unique: bool = True
     call: str = ""  # forward and backward of one call share this text
     reads_recorded: bool = True  # whether the dump says what it reads, be it nothing
+    originals: tuple[str, ...] = ()
+    inserted: bool = False
+    passes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -145,12 +177,17 @@ class Run:
 
 
 class Match(NamedTuple):
-    """Two operators that were lined up; `via` is the matcher, `confidence` from 0 to 1."""
+    """Two operators that were lined up; `via` is the matcher, `confidence` from 0 to 1.
+
+    For a fused operator `golden` is made up of the tensors of several operators of the golden run; `inside` are the
+    orders of all that lie within it.
+    """
 
     target: Operator
     golden: Operator
     via: str
     confidence: float
+    inside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -327,6 +364,7 @@ class Comparison:
     findings: tuple[Finding, ...]
     roots: tuple[Root, ...]
     matched: Mapping[str, int]  # operators by matcher
+    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
     notes: tuple[str, ...] = ()
 
 

@@ -12,6 +12,9 @@ PARAMETERS = {  # positional inputs that are parameters, of functional operators
     "linear": (1, 2), "conv1d": (1, 2), "conv2d": (1, 2), "conv3d": (1, 2), "conv_transpose2d": (1, 2),
     "embedding": (1,), "layer_norm": (2, 3), "batch_norm": (1, 2, 3, 4), "group_norm": (2, 3),
     "instance_norm": (1, 2, 3, 4), "rms_norm": (2,), "prelu": (1,), "bilinear": (2, 3), "addmm": (0, 2),
+    "Conv2D": (1, 2), "Conv3D": (1, 2), "DepthwiseConv2D": (1, 2), "DepthwiseConv2dNative": (1,), "BiasAdd": (1,),
+    "FusedBatchNorm": (1, 2, 3, 4), "FusedBatchNormV2": (1, 2, 3, 4), "FusedBatchNormV3": (1, 2, 3, 4),
+    "BNInfer": (1, 2, 3, 4), "LayerNorm": (1, 2), "FullyConnection": (1, 2),
 }  # fmt: skip
 
 UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format"}
@@ -45,7 +48,9 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
         if pair.target_op is None or pair.golden_op is None:
             continue
         outputs = [row for row in rows if is_output(row.pair)]
-        nodes.append(Node(pair, [row for row in rows if not is_output(row.pair)], outputs))
+        given = pair.target_op.arguments.keys() & pair.golden_op.arguments.keys()  # a tensor may hold an argument
+        inputs = [row for row in rows if not is_output(row.pair) and row.pair.slot not in given]
+        nodes.append(Node(pair, inputs, outputs))
     forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
     backward = _by_module(node for node in nodes if node.operator.phase == "backward")
     for node in nodes:
@@ -101,8 +106,14 @@ def is_parameter(pair: Pair) -> bool:
 
 
 def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
-    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN."""
+    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN.
+
+    What is an argument on one side and a tensor on the other is compared as a tensor, or not at all.
+    """
+    tensors = {tensor.slot for operator in (target, golden) for tensor in operator.tensors}
     for slot in {**target.arguments, **golden.arguments}:
         a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
+        if "absent" in (a, b) and slot in tensors:
+            continue
         if repr(a) != repr(b) and not slot.endswith("device"):
             yield slot, a, b

@@ -16,6 +16,7 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
 from npucmp.evidence import gap_words, gradual_words, own_words, passed_words, unknown_words
+from npucmp.graphs.graph import escaped
 from npucmp.explain import (
     GROWTH,
     by_arguments,
@@ -35,7 +36,7 @@ from npucmp.links import Producers, fingerprint
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.nodes import Node, containers, is_meaningless, is_parameter, nodes_of
 
-IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$")
+IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
 OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # running statistics
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
 BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
@@ -98,6 +99,7 @@ class _Search:
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
         self._producers: Producers[Source] = Producers()
+        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
         self._errors: list[float] = []
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
         self._any_tainted = False
@@ -167,7 +169,7 @@ class _Search:
         gap: Optional[Finding] = None
         inherits = False
         for finding in node.inputs:
-            source = self._producers.find(fingerprint(finding))
+            source = self._source(finding)
             if source is not None and source.tainted:
                 inherits = True
             if source is None and not self._differs(finding) and self._is_wrong_parameter(finding):
@@ -260,7 +262,7 @@ class _Search:
         if known is None:
             return unknown_words(own)
         read = [*node.inputs, *node.context]
-        largest = max((size_of(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
+        largest = max((self._size(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
         return own_words(node.pair, own, largest, bool(node.inputs), not self._disagreeing(node))
 
     def _input_error(self, node: Node) -> Optional[float]:
@@ -279,13 +281,18 @@ class _Search:
             error = self._error(finding)
             if error is None:
                 error = self._error(source.finding) if source else None
-            if error is None and finding.verdict is not Verdict.MISSING:
+            if error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding)):
                 return None
             errors.append(error or 0.0)
         if not errors and not node.operator.reads_recorded:
             return None
         errors += [error for finding in node.context if (error := self._error(finding)) is not None]
         return max(errors, default=0.0)
+
+    def _is_unseen(self, node: Node, finding: Finding) -> bool:
+        """Whether the golden run did not record what its operators read, this input among it."""
+        golden = node.pair.golden_op
+        return golden is not None and not golden.reads_recorded and not is_parameter(finding.pair)
 
     def _stand_in(self, finding: Finding) -> float:
         """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
@@ -298,7 +305,19 @@ class _Search:
             return error
         return error if self._differs(finding) else 0.0
 
+    def _size(self, finding: Finding) -> float:
+        """The error of what an operator reads, where it was written if it was only compared there."""
+        source = self._source(finding) if finding.error is None else None
+        return size_of(source.finding if source else finding)
+
     def _source(self, finding: Finding) -> Optional[Source]:
+        """Where a tensor comes from: by the graph, else by its content."""
+        for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
+            found = self._producers.named((side, _key(tensor.source))) if tensor and tensor.source else None
+            if found is not None:
+                return found
+        if finding.pair.golden is None:
+            return self._of_target.find(fingerprint(finding, of_target=True))
         return self._producers.find(fingerprint(finding))
 
     def _differs(self, finding: Finding) -> bool:
@@ -360,6 +379,10 @@ class _Search:
                 self._latest[finding.pair.golden.shape] = size_of(finding)
             source = Source(finding, node.tainted and self._differs(finding), is_meaningless(finding.pair))
             self._producers.add(fingerprint(finding), source)
+            self._of_target.add(fingerprint(finding, of_target=True), source)
+            for side, operator in (("target", node.pair.target_op), ("golden", node.pair.golden_op)):
+                index = finding.pair.slot.partition(":")[2]
+                self._producers.name((side, _key(f"{operator.name if operator else ''}:{index}")), source)
         if node.tainted:
             self._any_tainted = True
             for container in containers(node.operator, self._scopes):
@@ -371,6 +394,11 @@ class _Search:
                     insort(self._errors, error)
             if node.outputs:
                 self._last_agreeing = node.outputs[0]
+
+
+def _key(tensor: str) -> str:
+    """A name of the graph and one of a dump, which may be escaped, alike."""
+    return escaped(tensor)
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -125,7 +125,7 @@ def test_formats_do_not_know_each_other(module):
 
 @pytest.mark.parametrize("module", [name for name in INSIDE if layer(name) == "readers"])
 def test_readers_know_no_formats(module):
-    assert {layer(one.name) for one in own(module)} <= {"errors", "model", "dtypes", "readers"}
+    assert {layer(one.name) for one in own(module)} <= {"errors", "model", "dtypes", "layouts", "readers"}
 
 
 @pytest.mark.parametrize("module", [name for name in INSIDE if layer(name) == "kernel"])

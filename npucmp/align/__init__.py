@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import mapping, name, order
+from npucmp.align import fused, mapping, name, order
+from npucmp.align.logical import settle
 from npucmp.align.shape import same_shapes
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
-MATCHERS: tuple[Matcher, ...] = (name.match, order.match)
+MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts, order.match)
 
 
 class Alignment(NamedTuple):
@@ -46,7 +47,8 @@ def align(target: Run, golden: Run, names: Optional[Mapping[str, str]] = None) -
             matches += matcher(left, right, matches)
     matches.sort(key=lambda match: match.target.order)
     only_target = _rest(target.operators, {match.target.order for match in matches})
-    only_golden = _rest(golden.operators, {match.golden.order for match in matches})
+    inside = {order for match in matches for order in match.inside}
+    only_golden = _rest(golden.operators, {match.golden.order for match in matches} | inside)
     _require_one_network(target, golden, matches)
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden))
 
@@ -57,10 +59,11 @@ def _rest(operators: Sequence[Operator], taken: "set[int]") -> list[Operator]:
 
 def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> None:
     """Names of different networks coincide by chance (linear.0, add.1 …); their shapes then do not."""
-    smaller = min(len(target.operators), len(golden.operators))
-    larger = max(len(target.operators), len(golden.operators))
+    sizes = [sum(not operator.inserted for operator in run.operators) for run in (target, golden)]
+    smaller, larger = min(sizes), max(sizes)
     names_given = any(match.via == "mapping" for match in matches)
-    named = sum(match.target.name == match.golden.name for match in matches)
+    named = sum(match.target.name == match.golden.name or match.via == "fused" for match in matches)
+    named += sum(len(match.inside) for match in matches)
     alike = sum(same_shapes(match.target, match.golden) for match in matches)
     if names_given or named >= 0.8 * larger or alike >= 0.5 * larger or alike >= 0.75 * smaller:
         return
@@ -72,7 +75,12 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
 
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
-    """The tensor pairs of all operators, matched or not, in merged graph order."""
+    """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
+    yield from settle(list(_pairs(target, golden, alignment)))
+
+
+def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
+    repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
     for place, (left, right, match) in enumerate(_merged(alignment)):
         for one, other, slot in _slots(left, right):
             both = one is not None and other is not None
@@ -85,13 +93,20 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
                 golden=other,
                 via=match.via if match and both else "",
                 confidence=match.confidence if match and both else 0.0,
-                note="" if both else _why_missing(left, right),
+                note="" if both else _why_missing(left, right, repeated),
             )
 
 
-def _why_missing(target: Optional[Operator], golden: Optional[Operator]) -> str:
+def _why_missing(
+    target: Optional[Operator], golden: Optional[Operator], repeated: "tuple[set[str], set[str]]"
+) -> str:
     if target and golden:
         return "the operator of the other run has no such tensor"
+    alone = target or golden
+    if alone and alone.unique and alone.name in repeated[0 if target else 1]:
+        return "an earlier execution; the other run has fewer, and the newest were paired"
+    if alone and alone.inserted:
+        return "inserted by the graph compiler: no operator of the network stands behind it"
     return "the golden run has no such operator" if target else "the target run has no such operator"
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import Sequence
+from typing import Callable, Sequence
 
 from npucmp.align.shape import same_shapes
+from npucmp.graphs.graph import escaped
 from npucmp.model import Match, Operator
 
 VIA = "name"
@@ -32,14 +33,25 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
 
 
 def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
+    """Equal names, and then names that are equal once both are written as file names hold them."""
+    exact = _equal_names(target, golden, lambda operator: operator.name)
+    taken = {found.target.order for found in exact}, {found.golden.order for found in exact}
+    left = [operator for operator in target if operator.order not in taken[0]]
+    right = [operator for operator in golden if operator.order not in taken[1]]
+    return exact + _equal_names(left, right, lambda operator: escaped(operator.name))
+
+
+def _equal_names(
+    target: Sequence[Operator], golden: Sequence[Operator], key: Callable[[Operator], str]
+) -> list[Match]:
     executions: dict[str, list[Operator]] = defaultdict(list)
     for operator in golden:
         if operator.unique:
-            executions[operator.name].append(operator)
+            executions[key(operator)].append(operator)
     matches = []
     for operator in reversed(target):
-        if operator.unique and executions.get(operator.name):
-            matches.append(Match(operator, executions[operator.name].pop(), VIA, 1.0))
+        if operator.unique and executions.get(key(operator)):
+            matches.append(Match(operator, executions[key(operator)].pop(), VIA, 1.0))
     return matches
 
 

@@ -21,6 +21,13 @@ _COMMON: "tuple[Callable[[Any], Any], ...]" = (
     click.option("--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."),
     click.option("--exclude", metavar="GLOB", multiple=True, help="No operators whose name fits; repeatable."),
     click.option("--mapping", metavar="FILE", help="Target name → golden name, as YAML, TOML or CSV."),
+    click.option(
+        "--graph",
+        metavar="FILE",
+        multiple=True,
+        help="GE graph (text or JSON) or TensorFlow GraphDef (text) of a run, instead of those beside the dumps; "
+        "repeatable.",
+    ),
     click.option("--step", type=click.IntRange(0), help="Only this step."),
     click.option("--rank", type=click.IntRange(0), help="Only this rank."),
     click.option("--format", "format_", metavar="NAME", help="The dumps' format, instead of recognising it."),

@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import Optional
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.formats import msprobe, npy
+from npucmp.formats import cann, hdf5, mindspore, msprobe, npy, tfdbg
 from npucmp.model import Run
 
-FORMATS: tuple[ModuleType, ...] = (msprobe, npy)
+FORMATS: tuple[ModuleType, ...] = (msprobe, cann, mindspore, tfdbg, hdf5, npy)
 
 
 def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:

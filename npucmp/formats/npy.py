@@ -12,7 +12,6 @@ Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections import defaultdict
@@ -22,11 +21,9 @@ from typing import Mapping, NamedTuple
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.readers import npy as reader
-from npucmp.readers.text import read_text
+from npucmp.readers.long_names import MAPPING, long_names
 
 NAME = "npy"
-MAPPING = "mapping.csv"
-MAPPING_BYTES = 64 * 2**20
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
 
 _TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
@@ -56,9 +53,9 @@ def sniff(path: Path) -> bool:
 def open_runs(path: Path) -> list[Run]:
     """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
     notes: list[str] = []
-    long_names = {} if path.is_file() else _long_names(path / MAPPING, notes)
+    real = {} if path.is_file() else long_names(path / MAPPING, notes)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
-    files = [parse_name(file, long_names.get(file.name, "")) for file in names if _is_tensor(file, long_names)]
+    files = [parse_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     executions = _executions(files)
     operators = tuple(_operator(order, files) for order, files in enumerate(executions))
     timed = all(files[0].time for files in executions)
@@ -77,20 +74,8 @@ def open_runs(path: Path) -> list[Run]:
     ]
 
 
-def _is_tensor(file: Path, long_names: Mapping[str, str]) -> bool:
-    return file.suffix == ".npy" or file.name in long_names
-
-
-def _long_names(file: Path, notes: list[str]) -> dict[str, str]:
-    """Names that were too long for the file system: mapping.csv has {file name},{original name} per line."""
-    if not file.exists():
-        return {}
-    try:
-        rows = list(csv.reader(read_text(file, MAPPING_BYTES).splitlines()))
-    except (DumpError, csv.Error) as error:
-        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
-        return {}
-    return {row[0].strip(): row[1].strip() for row in rows if len(row) >= 2 and row[1].strip()}
+def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:
+    return file.suffix == ".npy" or file.name in real
 
 
 def parse_name(file: Path, long_name: str = "") -> File:

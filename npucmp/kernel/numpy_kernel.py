@@ -146,7 +146,7 @@ def _equal_block(x: Array, bars: Bars) -> Moments:
         max_abs_exact=0 if x.dtype.kind in "biu" else None,
         below_1e3=compared,
         below_5e3=compared,
-        max_ulp=0 if bars.narrower.kind == "f" else None,
+        max_ulp=0 if bars.narrower.kind == "f" and not bars.narrower.memory else None,
         histogram=(compared,) + (0,) * (HISTOGRAM_BINS - 1),
     )
 
@@ -257,9 +257,10 @@ def _dot(a: Array, b: Array) -> float:
 
 
 def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
-    """Largest distance in units in the last place of the narrower type; None unless both sides are floats."""
-    if bars.target.kind != "f" or bars.golden.kind != "f":
-        return None
+    """Largest distance in units in the last place of the narrower type; None unless both sides are floats that numpy
+    or ml_dtypes knows."""
+    if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
+        return None  # of a decoded type the distance is not known
     if not len(x):
         return 0
     dtype = numpy_dtype(bars.narrower.name)

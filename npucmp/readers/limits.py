@@ -22,6 +22,8 @@ class Limits:
     pickle_bytes: int = 4 << 20
     pickle_opcodes: int = 100_000
     pickle_depth: int = 64
+    protobuf_fields: int = 100_000
+    text_bytes: int = 16 << 20
     ndim: int = 64
     tensor_bytes: int = 1 << 44
 

@@ -5,6 +5,8 @@
     strided, span up to 64 MiB   the span is read once and copied out in logical order
     strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
                                  small or without large gaps are read at once, others split along their largest stride
+    a device's layout, slices    the whole tensor is read and put in logical order: twice its size in memory
+    an HDF5 dataset in chunks    by h5py, block by block
 
 The file is never mapped: mapped pages count as memory, and a file that shrinks would end the process.
 """
@@ -19,9 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.dtypes import numpy_dtype
-from npucmp.errors import DumpError
+from npucmp.dtypes import DTYPES, numpy_dtype
+from npucmp.errors import DumpError, UnsupportedError
+from npucmp.layouts import to_logical
 from npucmp.model import Payload
+from npucmp.readers.decode import decode
 from npucmp.readers.files import RegularFile, open_regular
 from npucmp.readers.strides import c_strides, merge, reach
 
@@ -44,18 +48,42 @@ def blocks(payload: Payload, elements: int = 32768) -> Iterator[Array]:
     """
     if 0 in payload.shape:
         return
+    if payload.dataset:
+        from npucmp.readers import hdf5
+
+        yield from _equal(hdf5.pieces(payload, elements), elements)
+        return
+    if payload.device or payload.parts:
+        yield from _equal(_flat(_logical(payload)), elements)
+        return
     source = _Source(payload)
     with open_regular(payload.path) as file:
-        needed = payload.offset + source.itemsize * (
-            reach(payload.shape, payload.strides) if payload.strides else math.prod(payload.shape)
-        )
-        if needed > file.size:
-            raise DumpError(payload.path, f"ended early: {file.size} bytes, its header promises {needed}")
+        source.require(file)
         if payload.strides:
             views = source.views(file)
             yield from _equal((piece for view in views for piece in _flat(view)), elements)
         else:
             yield from source.run(file, elements)
+
+
+def _logical(payload: Payload) -> Array:
+    """A whole tensor in its logical order: slices joined, a device's layout undone."""
+    device = payload.device
+    if payload.parts:
+        stored = np.concatenate([_stored(part) for part in payload.parts], axis=payload.axis)
+    else:
+        stored = _stored(payload)
+    if device is None:
+        return stored.reshape(payload.shape)
+    return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
+
+
+def _stored(payload: Payload) -> Array:
+    """All values as they lie in the file, in the stored shape."""
+    shape = payload.device.shape if payload.device else payload.shape
+    plain = payload._replace(shape=shape, device=None)
+    whole = next(blocks(plain, max(1, math.prod(shape))), None)
+    return np.empty(shape, numpy_dtype(payload.dtype)) if whole is None else whole.reshape(shape)
 
 
 class _Source:
@@ -64,13 +92,26 @@ class _Source:
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
         self.dtype = numpy_dtype(payload.dtype, _NATIVE)
-        self.itemsize = self.dtype.itemsize
+        self.row = DTYPES[payload.dtype]
+        self.itemsize = self.row.itemsize  # in the file
+        if self.row.bits and payload.strides:
+            raise UnsupportedError(f"a strided view of {payload.dtype}")
         self.swap = payload.byteorder != _NATIVE and self.itemsize > 1
 
-    def array(self, file: RegularFile, offset: int, count: int) -> Array:
-        """`count` elements from byte `offset` on."""
-        data = file.read(offset, count * self.itemsize)
+    def require(self, file: RegularFile) -> None:
+        """DumpError if the file does not hold what the header promises."""
+        shape, strides = self.payload.shape, self.payload.strides
+        elements = reach(shape, strides) if strides else math.prod(shape)
+        needed = self.payload.offset + self.row.stored(elements)
+        if needed > file.size:
+            raise DumpError(self.payload.path, f"ended early: {file.size} bytes, its header promises {needed}")
+
+    def array(self, file: RegularFile, offset: int, count: int, first: int = 0) -> Array:
+        """`count` elements, the `first` one counted from byte `offset`."""
         values: Array
+        if self.row.memory:
+            return self.decoded(file, offset, count, first)
+        data = file.read(offset + first * self.itemsize, count * self.itemsize)
         if self.payload.dtype == "bool":
             values = np.frombuffer(data, np.uint8) != 0  # a byte of 2 would be a bool that equals neither
         elif self.swap:  # as unsigned integers, because the types of ml_dtypes have no byte order
@@ -80,11 +121,20 @@ class _Source:
             values = np.frombuffer(data, self.dtype)
         return values
 
+    def decoded(self, file: RegularFile, offset: int, count: int, first: int) -> Array:
+        """The same for a type that numpy does not have."""
+        skip = first % (8 // self.row.bits) if self.row.bits else 0
+        start = self.row.stored(first - skip)
+        data = file.read(offset + start, self.row.stored(skip + count))
+        if self.swap:
+            data = np.frombuffer(data, "u2").byteswap().tobytes()
+        return decode(self.payload.dtype, data, skip, count)
+
     def run(self, file: RegularFile, elements: int) -> Iterator[Array]:
         total = math.prod(self.payload.shape)
         step = total if total * self.itemsize <= _WHOLE else elements
         for start in range(0, total, step):
-            part = self.array(file, self.payload.offset + start * self.itemsize, min(step, total - start))
+            part = self.array(file, self.payload.offset, min(step, total - start), start)
             for at in range(0, len(part), elements):
                 yield part[at : at + elements]
 
@@ -109,7 +159,7 @@ class _Source:
     def view(self, file: RegularFile, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
         """A strided array over one read of all bytes that it spans."""
         data = self.array(file, offset, reach(shape, strides)).view(np.uint8)
-        steps = [stride * self.itemsize for stride in strides]
+        steps = [stride * self.dtype.itemsize for stride in strides]
         found: Array = np.ndarray(shape, self.dtype, data, 0, steps)  # unlike as_strided, it checks bounds
         return found
 

@@ -18,6 +18,7 @@ from npucmp.judge import DEFAULT_RULES, Rules, judge, load_tolerances
 from npucmp.measure import Closeness, measure_pairs
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, TensorRef, Tolerance
 from npucmp.ranks import settle
+from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.roots import find_roots
 from npucmp.runner import default_jobs
 
@@ -35,6 +36,7 @@ class Options:
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     mapping: Union[StrPath, Mapping[str, str], None] = None
+    graph: Sequence[StrPath] = ()
     rtol: Optional[float] = None
     atol: Optional[float] = None
     tolerances: Union[StrPath, Sequence[Tolerance], None] = None
@@ -68,6 +70,8 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     lefts, rights = _runs(target, options), _runs(golden, options)
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
+    graphs = loaded(options.graph, [*lefts, *rights])
+    lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
     together, unpaired = pair_runs(lefts, rights)
     if not together:
         raise UsageError(f"no step and rank is in both: {target} has {_keys(lefts)}, {golden} has {_keys(rights)}")
@@ -155,7 +159,8 @@ def _compare(
         except KeyboardInterrupt:
             partial = True
         final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
-        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched))
+        alone = len(alignment.only_target), len(alignment.only_golden)
+        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
         if partial:
             break
     if not partial and not any(one.findings for one in comparisons):
@@ -177,7 +182,7 @@ def payload_bytes(pair: Pair) -> int:
 
 def _bytes(tensor: TensorRef) -> int:
     row = lookup(tensor.dtype)
-    return math.prod(tensor.shape) * (row.itemsize if row else 0)
+    return row.stored(math.prod(tensor.shape)) if row else 0
 
 
 def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison]) -> tuple[Tolerance, ...]:

@@ -9,7 +9,7 @@ from typing import Any, Iterable, Optional
 from npucmp import metrics
 from npucmp.dtypes import lookup
 from npucmp.model import Comparison, Finding, Report, Run, TensorRef, Verdict
-from npucmp.nodes import differing_arguments
+from npucmp.nodes import differing_arguments, is_meaningless
 from npucmp.precision import REDUCED, reduced_products, round_off_of
 from npucmp.report.status import DECIDED
 
@@ -20,17 +20,16 @@ def aligned(report: Report) -> "dict[str, Any]":
     for comparison in report.comparisons:
         by_matcher.update(comparison.matched)
     matched = sum(by_matcher.values())
-    targets = sum(len(one.target.operators) for one in report.comparisons)
-    goldens = sum(len(one.golden.operators) for one in report.comparisons)
+    only_target, only_golden = (sum(one.alone[side] for one in report.comparisons) for side in (0, 1))
     decided = {id(f.pair.operator) for f in report.findings if f.verdict in DECIDED}
     everything = sum(_elements(finding) for finding in report.findings)
     compared = sum(_elements(finding) for finding in report.findings if finding.verdict in DECIDED)
     return {
         **by_matcher,
         "operators": matched,
-        "only_target": targets - matched,
-        "only_golden": goldens - matched,
-        "operators_compared": len(decided) / max(1, targets + goldens - matched),
+        "only_target": only_target,
+        "only_golden": only_golden,
+        "operators_compared": len(decided) / max(1, only_target + only_golden + matched),
         "elements_compared": compared / everything if everything else 0.0,
     }
 
@@ -47,12 +46,14 @@ def bytes_of(runs: "Iterable[Run]") -> int:
 
 def _bytes(tensor: TensorRef) -> int:
     row = lookup(tensor.dtype)
-    return math.prod(tensor.shape) * row.itemsize if row and tensor.file else 0
+    return row.stored(math.prod(tensor.shape)) if row and tensor.file else 0
 
 
 def upstream_unseen(comparison: Comparison, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
-    return sum(1 for f in comparison.findings if f.pair.order < order and f.verdict not in DECIDED)
+    return sum(
+        f.pair.order < order and f.verdict not in DECIDED and not is_meaningless(f.pair) for f in comparison.findings
+    )
 
 
 def notes(report: Report) -> "list[str]":

@@ -1,0 +1,134 @@
+"""Matcher of operators that a compiler fused: tensors by what the graph says they stand for.
+
+A fused operator has no partner of its own. Its outputs are compared with the outputs of the reference that its
+descriptors name, its inputs with the outputs that they stand for. The partner is therefore made up: an operator that
+holds these tensors, under the name that the graph has for the one that wrote the first output. Names may be escaped on either side.
+An operator that was inserted and hands on what it gets (TransData, Cast) is compared with that.
+
+Without a graph a fused operator may still be known by its name, which the compiler made of the names that went in
+("conv1bn1relu1").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.graphs.annotate import fed
+from npucmp.graphs.graph import escaped
+from npucmp.model import Match, Operator, TensorRef
+
+
+class Reference(NamedTuple):
+    """One tensor of the golden run and the operator that wrote it."""
+
+    operator: Operator
+    tensor: TensorRef
+
+
+Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" → its executions, oldest first
+
+
+def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
+    """Operators of a GE graph with made-up partners; the newest executions with the newest."""
+    written = _written(golden)
+    own = {escaped(operator.name): operator for operator in golden}
+    inside = {key: [op.order for op in ops] for key, ops in _by_key(golden).items()}
+    matches = []
+    for back, operator in _from_newest(target):
+        if not any(tensor.origin for tensor in operator.tensors) or _is_itself(operator, own):
+            continue
+        found = _partner(operator, written, back)
+        if found is not None:
+            covered = [order for name in operator.originals for order in inside.get(escaped(name), ())]
+            via = "name" if escaped(found.name) == escaped(operator.name) else "fused"
+            matches.append(Match(operator, found, via, 1.0, tuple(covered)))
+    return matches
+
+
+def _is_itself(operator: Operator, own: "Mapping[str, Operator]") -> bool:
+    """Whether the golden run executed the same operator of the same graph, so that names say it all."""
+    partner = own.get(escaped(operator.name))
+    if partner is None or partner.originals != operator.originals or partner.inserted != operator.inserted:
+        return False
+    origins = [tensor.origin for tensor in partner.tensors]
+    return any(origins) and all(tensor.origin in origins for tensor in operator.tensors)
+
+
+def _by_key(operators: "Sequence[Operator]") -> "dict[str, list[Operator]]":
+    found: dict[str, list[Operator]] = defaultdict(list)
+    for operator in operators:
+        found[escaped(operator.name)].append(operator)
+    return found
+
+
+def _written(golden: "Sequence[Operator]") -> Written:
+    """What each tensor is called in the network; a golden run of a GE graph is fused itself."""
+    found: dict[str, list[Reference]] = defaultdict(list)
+    for operator in golden:
+        for tensor in operator.tensors:
+            if tensor.slot.startswith("output") and not operator.inserted:
+                own = fed(operator.name) or f"{operator.name}:{tensor.slot.partition(':')[2]}"
+                name, _, index = (tensor.origin or own).rpartition(":")
+                found[f"{escaped(name)}:{index}"].append(Reference(operator, tensor))
+    return found
+
+
+def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[int, Operator]]":
+    """(how many executions of the operator come after it, the operator), in the given order."""
+    later: dict[str, int] = defaultdict(int)
+    found = []
+    for operator in reversed(operators):
+        found.append((later[operator.name], operator))
+        later[operator.name] += 1
+    return found[::-1]
+
+
+def _partner(operator: Operator, written: Written, back: int) -> Optional[Operator]:
+    tensors, writers, names = [], [], []
+    for tensor in operator.tensors:
+        reference = _reference(tensor, written, back)
+        if reference is None:
+            continue
+        tensors.append(reference.tensor._replace(slot=tensor.slot, source=tensor.source, origin=""))
+        if tensor.is_output:
+            writers.append(reference.operator)
+            names.append(tensor.origin.rpartition(":")[0])
+    if not writers:
+        return None
+    latest = max(writers, key=lambda writer: writer.order)
+    return replace(latest, tensors=tuple(tensors), name=names[0])
+
+
+def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Reference]:
+    name, _, index = tensor.origin.rpartition(":")
+    executions = written.get(f"{escaped(name)}:{index}", ())
+    return executions[-1 - back] if name and back < len(executions) else None
+
+
+def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
+    """Operators whose names are made of at least two names of the golden run, against the last of these."""
+    keys = _by_key(golden)
+    lengths = sorted({len(key) for key in keys if key}, reverse=True)
+    matches = []
+    for back, operator in _from_newest(target):
+        parts = _parts(escaped(operator.name), keys, lengths) if operator.unique else []
+        if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
+            continue
+        chain = sorted((keys[part][-1 - back] for part in parts), key=lambda one: one.order)
+        last = replace(chain[-1], tensors=tuple(tensor for tensor in chain[-1].tensors if tensor.is_output))
+        matches.append(Match(operator, last, "fused", 0.8, tuple(one.order for one in chain)))
+    return matches
+
+
+def _parts(name: str, keys: "Mapping[str, object]", lengths: "Sequence[int]") -> "list[str]":
+    """The names that a name is made of, the longest first where several would do; none if it is not."""
+    made: dict[int, list[str]] = {len(name): []}
+    for start in range(len(name) - 1, -1, -1):
+        for length in lengths:
+            rest = made.get(start + length)
+            if rest is not None and name[start : start + length] in keys:
+                made[start] = [name[start : start + length], *rest]
+                break
+    return made.get(0, [])

@@ -1,0 +1,89 @@
+"""In which order of axes two tensors are compared, where a device's layout leaves it open.
+
+A stored [2, 1, 16, 16, 16] in NC1HWC0 holds [2, 16, 16, 16] as NCHW as well as NHWC. Where the graph does not say
+which, the other tensors of the same kind do: those whose shapes fit in one way only. The tensors that are compared
+keep one shape, that of the side that is in plain order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.layouts import LAYOUTS, fits, origins
+from npucmp.model import Device, Pair, TensorRef
+
+FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # of equally good orders, where nothing tells; as MindSpore assumes
+
+
+class Choice(NamedTuple):
+    """One tensor with a layout: the shape that is wanted of it and the orders of axes that give it."""
+
+    layout: str
+    shape: tuple[int, ...]
+    orders: tuple[str, ...]
+
+
+def settle(pairs: "Sequence[Pair]") -> "list[Pair]":
+    """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
+    votes: dict[str, Counter[str]] = {}
+    for pair in pairs:
+        for choice in (_choice(pair.target, pair.golden), _choice(pair.golden, pair.target)):
+            if choice and len(choice.orders) == 1:
+                votes.setdefault(_family(choice.layout), Counter())[choice.orders[0]] += 1
+    return [_settled(pair, votes) for pair in pairs]
+
+
+def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
+    target = _in_order(pair.target, _choice(pair.target, pair.golden), votes)
+    golden = _in_order(pair.golden, _choice(pair.golden, pair.target), votes)
+    if target is pair.target and golden is pair.golden:
+        return pair
+    return replace(pair, target=target, golden=golden)
+
+
+def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Choice]:
+    """What is open about a tensor; None if nothing is, or nothing can be done."""
+    if one is None or one.payload is None or one.layout not in LAYOUTS or one.payload.strides:
+        return None
+    device = one.payload.device
+    if device is None and (other is None or other.layout == one.layout or len(one.shape) != len(one.layout)):
+        return None
+    stored = device or Device(one.layout, one.shape)
+    wanted = other.shape if other is not None and _is_logical(other) else one.shape
+    for shape in dict.fromkeys((wanted, one.shape)):
+        orders = tuple(
+            order for order in origins(stored.layout) if fits(stored.shape, stored.layout, order, shape, stored.groups)
+        )
+        if stored.origin in orders:
+            orders = (stored.origin,)
+        if orders:
+            return Choice(stored.layout, shape, orders)
+    return None
+
+
+def _is_logical(tensor: TensorRef) -> bool:
+    """Whether a shape is that of the network, not that of a device's memory."""
+    device = tensor.payload.device if tensor.payload is not None else None
+    return device is None or device.shape != tensor.shape
+
+
+def _in_order(
+    tensor: Optional[TensorRef], choice: Optional[Choice], votes: "dict[str, Counter[str]]"
+) -> Optional[TensorRef]:
+    if tensor is None or tensor.payload is None or choice is None:
+        return tensor
+    ballot = votes.get(_family(choice.layout), Counter())
+    device = tensor.payload.device or Device(tensor.layout, tensor.shape)
+    order = max(choice.orders, key=lambda order: (ballot[order], order == device.layout, order in FAVOURED))
+    if order == device.layout:
+        return tensor
+    payload = tensor.payload._replace(shape=choice.shape, device=device._replace(origin=order))
+    return tensor._replace(shape=choice.shape, payload=payload)
+
+
+def _family(layout: str) -> str:
+    """Activations and weights of a network each have one order of axes."""
+    kind = "weights" if layout.startswith(("FRACTAL_Z", "C1HWN", "HWC", "CHWN", "DHW")) else "activations"
+    return f"{kind} {'3-D' if 'D' in layout.replace('FRACTAL', '') else '2-D'}"

@@ -1,0 +1,95 @@
+"""The nouns of a graph: what a compiler or framework says that it executes. Immutable, and without any tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Optional
+
+_ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
+
+
+def escaped(name: str) -> str:
+    """A name as dump files bear it: each blank, ".", "/" and "\\" is "_". Several names may share one."""
+    return name.translate(_ESCAPES)
+
+
+class Port(NamedTuple):
+    """What a graph says of one input or output.
+
+    dtype          the graph's word ("DT_FLOAT16"), "" if it has none
+    layout, shape  as stored ("NC1HWC0"); a dimension below 0 was not known when the graph was compiled
+    origin_layout  order of the logical axes ("NHWC"), "" if unknown
+    origin_shape   logical shape, None if unknown
+    origin_name    operator of the unfused network whose output this is, "" if the graph does not say
+    origin_index   which output of that operator; its own index if the graph does not say
+    """
+
+    dtype: str = ""
+    layout: str = ""
+    shape: tuple[int, ...] = ()
+    origin_layout: str = ""
+    origin_shape: Optional[tuple[int, ...]] = None
+    origin_name: str = ""
+    origin_index: int = 0
+
+
+class Node(NamedTuple):
+    """One operator of a graph.
+
+    order      place in the order of execution; not unique where a graph was written before it had one
+    inputs     (producer, its output index) in input order, without optional inputs that are absent: the i-th is
+               input i of a dump
+    controls   operators that must have run before, without handing anything over
+    originals  operators of the unfused network that it computes; () if the compiler inserted it, None if the graph
+               does not say, which it does not for operators that it took over as they were
+    passes     fusion passes that made it, in the order in which they ran
+    is_multiop, group  it is one of several that together compute its originals; `group` names those of one L1 fusion
+    ports_in   one for each of `inputs`, or none at all where descriptions and inputs cannot be told to belong together
+    ports_out  one for each output, or none at all
+    """
+
+    name: str
+    op_type: str
+    order: int = 0
+    inputs: tuple[tuple[str, int], ...] = ()
+    controls: tuple[str, ...] = ()
+    originals: Optional[tuple[str, ...]] = None
+    passes: tuple[str, ...] = ()
+    is_multiop: bool = False
+    group: str = ""
+    ports_in: tuple[Port, ...] = ()
+    ports_out: tuple[Port, ...] = ()
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph of a file, its nodes in order of execution. A name that several nodes bear finds none of them."""
+
+    path: str
+    name: str
+    nodes: tuple[Node, ...]
+
+    def by_name(self, name: str) -> Optional[Node]:
+        """The node of this name, None if there is not exactly one."""
+        return self._names.get(name)
+
+    def by_key(self, key: str) -> Optional[Node]:
+        """The node of this escaped name, None if there is not exactly one."""
+        return self._keys.get(key)
+
+    @cached_property
+    def _names(self) -> dict[str, Optional[Node]]:
+        return _only((node.name, node) for node in self.nodes)
+
+    @cached_property
+    def _keys(self) -> dict[str, Optional[Node]]:
+        return _only((escaped(node.name), node) for node in self.nodes)
+
+
+def _only(named: Iterable[tuple[str, Node]]) -> dict[str, Optional[Node]]:
+    found: dict[str, Optional[Node]] = {}
+    for name, node in named:
+        found[name] = None if name in found else node
+    return found

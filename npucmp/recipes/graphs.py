@@ -1,0 +1,62 @@
+"""Which graphs belong to two dumps: those that a user names, else those that lie beside the dumps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Sequence, Union
+
+from npucmp.errors import DumpError, UsageError
+from npucmp.graphs import beside, load
+from npucmp.graphs.annotate import annotate, holds
+from npucmp.graphs.graph import Graph
+from npucmp.model import Run
+
+StrPath = Union[str, "PathLike[str]"]
+GRAPHED = ("cann", "tfdbg", "npy")  # formats whose operators are nodes of a graph file
+SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
+
+
+def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequence[Graph]") -> "list[Run]":
+    """The runs of one side with what graphs tell. Those beside the other side's dump serve too: the network is one."""
+    if not any(run.format in GRAPHED for run in runs):
+        return runs
+    notes: list[str] = []
+    known = list(given)
+    if not known:
+        for place in (path, other):
+            known += _beside(Path(place), runs, notes)
+            if known:
+                break
+    annotated = [annotate(run, known) if run.format in GRAPHED else run for run in runs]
+    if any(run.format == "cann" and run == before for run, before in zip(annotated, runs)):
+        notes.append("no graph beside the dump: a fused operator is compared by its name alone; give --graph")
+    return [replace(run, notes=(*run.notes, *notes)) for run in annotated] if notes else annotated
+
+
+def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]") -> "list[Graph]":
+    """The graphs of files that a user named; UsageError for one that holds nothing of either dump."""
+    found = []
+    for path in paths:
+        graphs = load(Path(path))
+        if not any(holds(graph, run) for graph in graphs for run in runs):
+            raise UsageError(f"{path}: no operator of this graph is in either dump")
+        found += graphs
+    return found
+
+
+def _beside(path: Path, runs: "Sequence[Run]", notes: "list[str]") -> "list[Graph]":
+    found, left = [], SEARCHED
+    for file in beside(path):
+        try:
+            left -= file.stat().st_size
+            if left < 0:
+                notes.append(f"{file}: not read, the graphs beside the dump are too large; name one with --graph")
+                break
+            found += [graph for graph in load(file) if any(holds(graph, run) for run in runs)]
+        except DumpError as error:
+            notes.append(f"{file}: ignored, {error.because}")
+        except OSError:
+            continue
+    return found
