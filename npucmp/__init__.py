@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from npucmp.measure import measure, measure_pairs
     from npucmp.model import Report, Run
     from npucmp.recipes.compare import Options, compare
+    from npucmp.recipes.overflow import OverflowOptions, overflow
     from npucmp.report import write_reports
     from npucmp.roots import find_roots
 
@@ -39,12 +40,14 @@ _DOOR = {
     "Run": "npucmp.model",
     "Options": "npucmp.recipes.compare",
     "compare": "npucmp.recipes.compare",
+    "OverflowOptions": "npucmp.recipes.overflow",
+    "overflow": "npucmp.recipes.overflow",
     "write_reports": "npucmp.report",
     "find_roots": "npucmp.roots",
 }
 __all__ = [
-    "NpucmpError", "Options", "Report", "Rules", "Run", "align", "compare", "find_roots", "judge", "measure",
-    "measure_pairs", "open_runs", "pairs", "write_reports",
+    "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare", "find_roots", "judge", "measure",
+    "measure_pairs", "open_runs", "overflow", "pairs", "write_reports",
 ]  # fmt: skip
 
 

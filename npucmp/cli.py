@@ -13,6 +13,7 @@ from npucmp import __version__
 
 COMMANDS = {  # name → module of npucmp.commands, imported only when it is called or its help is asked for
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),
+    "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
     "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
 }

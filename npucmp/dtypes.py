@@ -7,8 +7,9 @@ HiFloat8 Format for Deep Learning" (arXiv 2409.16626); bfloat16 is the upper hal
 
 from __future__ import annotations
 
+import math
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
 from npucmp.errors import UnsupportedError
 
@@ -89,6 +90,12 @@ def canonical(word: str) -> str:
 def lookup(name: str) -> Optional[Dtype]:
     """The row of a canonical name; None if npucmp does not know the type."""
     return DTYPES.get(name)
+
+
+def size_of(name: str, shape: "Sequence[int]") -> int:
+    """Bytes of a tensor in a file, 0 for a type that is not in the table."""
+    row = DTYPES.get(name)
+    return row.stored(math.prod(shape)) if row else 0
 
 
 @cache

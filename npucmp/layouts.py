@@ -122,7 +122,7 @@ def to_logical(values: Array, layout: str, origin: str, shape: Shape, groups: in
     if layout == "FRACTAL_Z_C04":
         size = dict(zip(origin, shape))
         found = found.reshape(size["N"], size["H"], size["W"], 4)[..., : size["C"]]
-        return found.transpose(["NHWC".index(axis) for axis in origin])
+        return _reordered(found, "NHWC", origin)
     return found.reshape(shape)
 
 
@@ -186,18 +186,23 @@ def _joined(stored: Array, plan: _Plan) -> Array:
     axes = plan.axes
     if axes[-1] == axes[-2]:
         stored, axes = np.diagonal(stored, axis1=-2, axis2=-1), axes[:-1]
-    order = [axes.index(axis) for letter in plan.order for axis in (letter, letter.lower()) if axis in axes]
-    stored = stored.transpose(order)
-    if axes.isupper():
+    order = "".join(axis for letter in plan.order for axis in (letter, letter.lower()) if axis in axes)
+    stored = _reordered(stored, axes, order)
+    if order.isupper():
         return stored
     made = np.empty(plan.sizes, stored.dtype)
-    block = {letter: n for letter, n in zip((axes[at] for at in order), stored.shape) if letter.islower()}
+    block = dict(zip(order, stored.shape))
     parts = [_parts(size, block.get(letter.lower())) for letter, size in zip(plan.order, plan.sizes)]
     for combined in itertools.product(*parts):
         into = made[tuple(part.into for part in combined)]
         into = into.reshape([n for part in combined for n in part.shape])  # cuts axes, which is a view
         into[...] = stored[tuple(index for part in combined for index in part.source)]
     return made
+
+
+def _reordered(values: Array, axes: str, order: str) -> Array:
+    found: Array = values.transpose([axes.index(axis) for axis in order])
+    return found
 
 
 class _Part(NamedTuple):
@@ -249,4 +254,4 @@ def _ungrouped(values: Array, origin: str, shape: Shape, groups: int) -> Array:
     row = group % bundle * n + np.arange(n)[:, None]  # in the bundle: groups, n, 1
     column = group % bundle * c + np.arange(c)  # groups, 1, c
     found: Array = stored[group // bundle * c1 + column // c0, :, :, row, column % c0]  # groups, n, c, h, w
-    return found.reshape(groups * n, c, h, w).transpose(["NCHW".index(axis) for axis in origin])
+    return _reordered(found.reshape(groups * n, c, h, w), "NCHW", origin)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dtypes import canonical, lookup, narrower
-from npucmp.errors import NpucmpError
+from npucmp.errors import DumpError, NpucmpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.runner import run
 
@@ -125,9 +125,19 @@ def _both_sides(pair: Pair, target: TensorRef, golden: TensorRef, closeness: Clo
 
 
 def _payload(side: str, tensor: TensorRef) -> Optional[Payload]:
-    """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept."""
+    try:
+        return payload_of(tensor)
+    except NpucmpError as error:
+        raise _Trouble(f"{side}: {getattr(error, 'because', error)}") from None
+
+
+def payload_of(tensor: TensorRef) -> Optional[Payload]:
+    """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
+
+    Raises DumpError if the two do not agree or the file cannot be read, UnsupportedError for a type that is not read.
+    """
     if tensor.problem:
-        raise _Trouble(f"{side}: {tensor.problem}")
+        raise DumpError(tensor.file, tensor.problem)
     if tensor.payload is not None:
         return tensor.payload
     if not tensor.file:
@@ -136,12 +146,14 @@ def _payload(side: str, tensor: TensorRef) -> Optional[Payload]:
 
     try:
         found = header(tensor.encoding, tensor.file)
-    except NpucmpError as error:
-        raise _Trouble(f"{side}: {getattr(error, 'because', error)} ({tensor.label})") from None
+    except DumpError as error:
+        raise DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset) from None
     if found.shape != tensor.shape:
-        raise _Trouble(f"{side}: the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
+        raise DumpError(
+            tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}"
+        )
     if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
-        raise _Trouble(f"{side}: the file holds {found.dtype}, the dump says {tensor.dtype}")
+        raise DumpError(tensor.file, f"the file holds {found.dtype}, the dump says {tensor.dtype}")
     return found
 
 

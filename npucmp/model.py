@@ -67,7 +67,7 @@ class Payload(NamedTuple):
     strides: tuple[int, ...] = ()
     byteorder: str = "<"
     device: Optional[Device] = None
-    parts: "tuple[Payload, ...]" = ()  # type: ignore[misc]
+    parts: "tuple[Payload, ...]" = ()
     axis: int = 0
     dataset: str = ""
 
@@ -116,6 +116,15 @@ class TensorRef(NamedTuple):
         return self.slot.startswith(("output", "grad")) or not self.slot
 
 
+class Task(NamedTuple):
+    """One execution on a device; -1 where a dump does not tell. context and thread are those of a slice."""
+
+    task: int
+    stream: int = -1
+    context: int = -1
+    thread: int = -1
+
+
 @dataclass(frozen=True)
 class Operator:
     """One executed operator.
@@ -133,6 +142,7 @@ class Operator:
     originals  operators of the unfused network that it computes, by its graph
     inserted   the graph compiler put it in; no operator of the network stands behind it
     passes     fusion passes that made it
+    tasks      what the device called its execution, by which overflow records name it
     """
 
     name: str
@@ -151,6 +161,7 @@ class Operator:
     originals: tuple[str, ...] = ()
     inserted: bool = False
     passes: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ class Run:
     """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.
 
     ordered is False when the dump does not tell the order of execution; `problem` says why a run cannot be read
-    (it then has no operators), "" if it can.
+    (it then has no operators), "" if it can. `records` are files in which the device noted overflows.
     """
 
     path: str
@@ -170,6 +181,7 @@ class Run:
     notes: tuple[str, ...] = ()
     ordered: bool = True
     problem: str = ""
+    records: tuple[str, ...] = ()
 
     @property
     def tensors(self) -> int:
@@ -214,6 +226,37 @@ class Pair:
         operator = self.target_op or self.golden_op
         assert operator is not None
         return operator
+
+
+class Extremes(NamedTuple):
+    """What one tensor holds at the limits of its type, over all its elements.
+
+    high and low count the elements that equal the largest and the lowest finite value, zeros those that are 0;
+    first_… are flat indices of the first NaN, infinity and element at a limit, -1 for none. minimum and maximum are
+    those of the finite elements, NaN if there is none.
+    """
+
+    elements: int = 0
+    nan: int = 0
+    posinf: int = 0
+    neginf: int = 0
+    high: int = 0
+    low: int = 0
+    zeros: int = 0
+    first_nan: int = -1
+    first_inf: int = -1
+    first_limit: int = -1
+    minimum: float = float("nan")
+    maximum: float = float("nan")
+
+    @property
+    def inf(self) -> int:
+        return self.posinf + self.neginf
+
+    @property
+    def largest(self) -> float:
+        """Largest finite magnitude; NaN if nothing is finite."""
+        return max(abs(self.minimum), abs(self.maximum))
 
 
 class Side(NamedTuple):
@@ -366,6 +409,79 @@ class Comparison:
     matched: Mapping[str, int]  # operators by matcher
     alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Event:
+    """A tensor at the limits of its type, or an overflow that the device noted; one row of overflow.csv.
+
+    kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to the edge
+    origin   "born" (nothing that the operator read has any), "propagated", "killed" (it was read and is gone after the
+             operator), "unknown"; "" where nothing happened
+    counted  False when only statistics are known, which tell that there is a NaN but not how many
+    golden   what the golden run holds there: "nan", "inf", "saturated", "none", or "would overflow" where its values
+             lie beyond the target's type; "" without one
+    alarm    False for what is explained: memory that nobody wrote, values close to the edge
+    outside  it was read, and no dumped operator wrote it
+    parents  orders of the operators that it came from
+    """
+
+    order: int
+    operator: Optional[Operator]
+    tensor: Optional[TensorRef]
+    kind: str
+    origin: str
+    because: str
+    extremes: Optional[Extremes] = None
+    counted: bool = True
+    device_status: str = ""
+    device_bits: str = ""
+    golden: str = ""
+    alarm: bool = True
+    outside: bool = False
+    parents: tuple[int, ...] = ()
+
+    @property
+    def slot(self) -> str:
+        return self.tensor.slot if self.tensor is not None else ""
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One run, scanned. `tensors` counts those of which something is known, unreadable the others with their reason."""
+
+    run: Run
+    events: tuple[Event, ...]
+    roots: tuple[Root, ...]
+    tensors: int
+    unreadable: tuple[str, ...] = ()
+    golden: Optional[Run] = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """All that a presenter may see of `npucmp overflow`."""
+
+    path: str
+    scans: tuple[Scan, ...]
+    golden_path: str = ""
+    argv: tuple[str, ...] = ()
+    broken: tuple[Run, ...] = ()
+    seconds: float = 0.0
+    bytes_read: int = 0
+    partial: bool = False
+
+    command = "overflow"
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(event for scan in self.scans for event in scan.events)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """All roots by place, over all steps and ranks."""
+        return tuple(sorted((root for scan in self.scans for root in scan.roots), key=lambda root: root.place))
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
     broken = [run.problem for run in runs if run.problem]
     if broken and len(broken) == len(runs):
         raise DumpError(where, f"none of its {len(runs)} dumps can be read, the first: {broken[0]}")
-    if not any(run.operators for run in runs):
+    if not any(run.operators or run.records for run in runs):
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))

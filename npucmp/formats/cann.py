@@ -8,8 +8,9 @@
         {digits}                                                           a name too long: mapping.csv tells it
         Opdebug.Node_OpDebug.…                                             overflow records, no operator
 
-Escaped names lose "/" and "."; DumpData.op_name, which has them, is preferred. Layouts of the bytes: readers/cann_raw.py
-and readers/cann_nano.py. Files are in the order of their times, in that of the graph where one is found.
+Escaped names lose "/" and "."; DumpData.op_name, which has them, is preferred. Layouts of the bytes:
+readers/cann_raw.py and readers/cann_nano.py. Files are in the order of their times, in that of the graph where one is
+found.
 Source: public sources of CANN's runtime and of msaccucmp; docs/formats.md.
 """
 
@@ -19,30 +20,33 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.errors import DumpError
+from npucmp.graphs.graph import escaped
 from npucmp.layouts import DEVICE_LAYOUTS, fits, origins
-from npucmp.model import Device, Operator, Payload, Run, TensorRef
+from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.readers import cann_nano, cann_raw, cann_slices, cann_statistics
 from npucmp.readers.cann_words import RawDump, RawTensor
 from npucmp.readers.files import open_regular
 from npucmp.readers.folders import folders, some_names
 from npucmp.readers.long_names import MAPPING, long_names
+from npucmp.readers.opdebug import DEBUG, overflow_records
 
 NAME = "cann"
 ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
 
 _NAME = re.compile(
-    r"(?P<type>[\w-]+)\.(?P<name>[\w-]+)\.(?P<task>\d{1,10})(?:\.(?P<stream>\d{1,10}))?\.(?P<time>\d{1,255})"
+    r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\.(?P<name>[\w-]+)\.(?P<task>\d{1,10})(?:\.(?P<stream>\d{1,10}))?\.(?P<time>\d{1,255})"
     r"(?:\.(?P<kind>\d)\.(?P<context>\d{1,10})\.(?P<thread>\d{1,10})\.\d{1,10})?(?P<csv>\.csv)?",
     re.ASCII,
 )
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
-_DEBUG = "Opdebug"
 INSERTED = {"TransData", "Cast", "AtomicAddrClean", "DynamicAtomicAddrClean", "MemSet", "MemcpyAsync", "TensorMove"}
 
 
@@ -80,7 +84,7 @@ class Place(NamedTuple):
 
 
 def sniff(path: Path) -> bool:
-    """A file with such a name or a nano dump, or a folder that holds one at most twelve levels down."""
+    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down."""
     try:
         if path.is_file():
             return parse_name(path.name) is not None or _is_dump(path)
@@ -113,18 +117,26 @@ def open_runs(path: Path) -> list[Run]:
     places: dict[Place, list[Record]] = defaultdict(list)
     models: dict[Place, set[str]] = defaultdict(set)
     notes: dict[Place, list[str]] = defaultdict(list)
+    debug: dict[Place, list[str]] = defaultdict(list)
     found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
     for folder, names in found:
         where = _place(Path(folder))
         records = _records(folder, names, notes[where], any_name=path.is_file())
-        if records:
+        debug[where] += overflow_records(folder, names)
+        if records or debug[where]:
             places[where] += records
             models[where].add(_model(Path(folder)))
-    return [_run(where, records, models[where], notes[where]) for where, records in places.items()]
+    return [
+        replace(_run(where, records, models[where], notes[where]), records=tuple(debug[where]))
+        for where, records in places.items()
+    ]
 
 
 def _place(folder: Path) -> Place:
-    """Step and rank from the folders above: step_N and rank_M, else what stands behind the time of the dump."""
+    """Step and rank from the folders above: step_N and rank_M, else what stands behind the time of the dump.
+
+    Only models of one step share a place: whatever else differs in the path is another dump.
+    """
     parts = folder.absolute().parts
     times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
     step = rank = None
@@ -143,7 +155,7 @@ def _place(folder: Path) -> Place:
     for i, part in enumerate(parts):
         found = _STEP.fullmatch(part), _RANK.fullmatch(part)
         step, rank = int(found[0][1]) if found[0] else step, int(found[1][1]) if found[1] else rank
-        root = min(root, i) if any(found) else root
+        root = max(root, i + 1) if any(found) else root
     return Place(os.path.join(*parts[:root]), step, rank)
 
 
@@ -158,17 +170,26 @@ def _model(folder: Path) -> str:
 def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool) -> list[Record]:
     real = long_names(Path(folder, MAPPING), notes)
     found = []
+    nameless = 0
     for name in names:
-        if _DIGITS.fullmatch(name):
-            stem, csv, _ = name.partition(".csv")
-            parsed = parse_name(real.get(name) or real.get(stem, "") + csv)
-        else:
-            parsed = parse_name(name)
-        if parsed is None and any_name:
+        path = os.path.join(folder, name)
+        numbered = _DIGITS.fullmatch(name) is not None
+        parsed = _mapped(name, real) if numbered else parse_name(name)
+        nameless += numbered and parsed is None
+        if parsed is None and (any_name or (numbered and _is_dump(Path(path)))):
             parsed = Name("", Path(name).stem, -1, -1, 0, -1, -1, False)
-        if parsed is not None and parsed.op_type != _DEBUG:
-            found.append(_record(os.path.join(folder, name), parsed))
+        if parsed is not None and parsed.op_type != DEBUG:
+            found.append(_record(path, parsed))
+    if nameless:
+        notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
     return found
+
+
+def _mapped(name: str, real: "Mapping[str, str]") -> Optional[Name]:
+    """What stands behind a number; the .csv of statistics may stand in either column."""
+    stem, csv, _ = name.partition(".csv")
+    whole = real.get(name) or real.get(stem) or ""
+    return parse_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
 
 
 def _record(path: str, name: Name) -> Record:
@@ -190,11 +211,6 @@ def _header(path: str) -> RawDump:
     with open_regular(path) as file:
         file.prefetch(0, 4096)
         return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
-
-
-def escaped(name: str) -> str:
-    """A name as file names hold it."""
-    return re.sub(r"[ ./\\]", "_", name)
 
 
 def _run(where: Place, records: Sequence[Record], models: Iterable[str], notes: "list[str]") -> Run:
@@ -232,7 +248,7 @@ def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
 
 def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Operator:
     first = group[0]
-    tensors = _statistics(first) if first.name.csv else _tensors(group, notes)
+    tensors = _statistics(group) if first.name.csv else _tensors(group, notes)
     return Operator(
         name=first.op_name,
         op_type=first.op_type,
@@ -243,14 +259,20 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Oper
         call=first.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         inserted=first.op_type in INSERTED,
+        tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
     )
 
 
-def _statistics(record: Record) -> "tuple[TensorRef, ...]":
+def _statistics(group: "Sequence[Record]") -> "tuple[TensorRef, ...]":
+    first = group[0]
     try:
-        return cann_statistics.read(record.path)
+        tensors = cann_statistics.read(first.path)
     except DumpError as error:
-        return (_broken(record, error.because),)
+        return (_broken(first, error.because),)
+    if len(group) > 1:
+        problem = f"computed in {len(group)} slices, and statistics of slices do not tell those of the whole"
+        return tuple(tensor._replace(problem=problem) for tensor in tensors)
+    return tensors
 
 
 def _broken(record: Record, problem: str) -> TensorRef:
@@ -264,27 +286,29 @@ def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef,
     if broken is not None:
         return (_broken(broken, broken.problem),)
     dumps = [record.dump for record in records if record.dump is not None]
+    slots = [dict(_slots(dump)) for dump in dumps]
     cuts = cann_slices.cuts(dumps[0].attributes) if len(dumps) > 1 else None
-    if cuts is not None and cuts.count not in (0, len(dumps)):
-        notes.append(f"{records[0].op_name}: {len(dumps)} of {cuts.count} slices were dumped")
+    if cuts is not None and cuts.slices not in (0, len(dumps)):
+        notes.append(f"{records[0].op_name}: {len(dumps)} of {cuts.slices} slices were dumped")
     found = []
-    seen: Counter[str] = Counter()
-    for i, raw in enumerate(dumps[0].tensors):
-        index = seen[raw.role]
-        seen[raw.role] += 1
-        parts = [dump.tensors[i] for dump in dumps if i < len(dump.tensors)]
-        axis = None if cuts is None else cuts.axis(raw.role, index)
-        whole = cann_slices.join(parts, axis)
-        joined = whole.shape != raw.shape and not whole.problem
-        places = tuple(
-            Payload(record.path, raw.dtype, part.shape, part.offset) for record, part in zip(records, parts)
-        )
-        label = f"{os.path.basename(records[0].path)}:{raw.role}.{index}"
-        payload = Payload(records[0].path, raw.dtype, whole.shape, raw.offset)
-        if joined:
+    for role, index in dict.fromkeys(slot for one in slots for slot in one):
+        parts = [(record.path, one[role, index]) for record, one in zip(records, slots) if (role, index) in one]
+        path, raw = parts[0]
+        axis = None if cuts is None else cuts.axis(role, index)
+        whole = cann_slices.join([part for _, part in parts], axis, len(dumps))
+        payload = Payload(path, raw.dtype, whole.shape, raw.offset)
+        if whole.shape != raw.shape and not whole.problem:
+            places = tuple(Payload(path, part.dtype, part.shape, part.offset) for path, part in parts)
             payload = payload._replace(parts=places, axis=axis or 0)
-        found.append(_tensor(f"{raw.role}:{index}", whole, payload, label))
+        found.append(_tensor(f"{role}:{index}", whole, payload, f"{os.path.basename(path)}:{role}.{index}"))
     return tuple(found)
+
+
+def _slots(dump: RawDump) -> "Iterator[tuple[tuple[str, int], RawTensor]]":
+    seen: Counter[str] = Counter()
+    for tensor in dump.tensors:
+        yield (tensor.role, seen[tensor.role]), tensor
+        seen[tensor.role] += 1
 
 
 def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRef:
@@ -300,12 +324,13 @@ def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRe
     device = Device(raw.layout, raw.shape, "", raw.groups)
     if raw.original is None or (not raw.original and math.prod(raw.shape) > 1):
         return made._replace(payload=payload._replace(device=device))
-    fitting = [origin for origin in origins(raw.layout) if fits(raw.shape, raw.layout, origin, raw.original, raw.groups)]
+    logical = raw.original
+    fitting = [order for order in origins(raw.layout) if fits(raw.shape, raw.layout, order, logical, raw.groups)]
     if not fitting:
-        words = f"layout {raw.layout} of stored shape {list(raw.shape)} cannot hold shape {list(raw.original)}"
-        return made._replace(shape=raw.original, problem=words)
+        words = f"layout {raw.layout} of stored shape {list(raw.shape)} cannot hold shape {list(logical)}"
+        return made._replace(shape=logical, problem=words)
     device = device._replace(origin=fitting[0] if len(fitting) == 1 else "")
-    return made._replace(shape=raw.original, payload=payload._replace(shape=raw.original, device=device))
+    return made._replace(shape=logical, payload=payload._replace(shape=logical, device=device))
 
 
 def _as_many(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:

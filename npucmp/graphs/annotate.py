@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.graphs.graph import Graph, Node, Port, escaped
@@ -57,6 +58,11 @@ def together(graphs: "Sequence[Graph]") -> Known:
     return Known(by_name, by_key)
 
 
+def serves(graph: Graph, run: Run) -> bool:
+    """Whether a graph is of the kind that a run's device executes; names alone would tell a reference what GE fused."""
+    return (run.format == "cann") == any(node.ports_out or node.originals is not None for node in graph.nodes)
+
+
 def holds(graph: Graph, run: Run) -> float:
     """Share of a run's operators that a graph holds."""
     known = together([graph])
@@ -72,17 +78,64 @@ def fitting(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
         if share > 0 and share >= best.get(name, (0.0, graph))[0]:
             best[name] = share, graph
     found = sorted(best.values(), key=lambda one: -one[0])
-    return [graph for share, graph in found if share >= _LEAST or share * len(run.operators) >= 0.5 * len(graph.nodes)]
+    enough = [one for share, one in found if share >= _LEAST or share * len(run.operators) >= 0.5 * len(one.nodes)]
+    return _needed([graph for graph in enough if not _is_less_fused(run, graph, enough)], run)
+
+
+def _is_less_fused(run: Run, graph: Graph, graphs: "Sequence[Graph]") -> bool:
+    """Whether a run executed by themselves operators that a graph has inside others: it is no run of that graph."""
+    nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # of a split operator, a part bears its name
+    fused = {escaped(name) for node in graph.nodes for name in node.originals or ()} - nodes
+    return any(escaped(operator.name) in fused for operator in run.operators)
+
+
+def _needed(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
+    """Graphs, best first, without those that hold nothing that the better ones do not hold."""
+    left = {escaped(operator.name) for operator in run.operators}
+    found = []
+    for graph in graphs:
+        names = {escaped(node.name) for node in graph.nodes}
+        if left & names:
+            found.append(graph)
+            left -= names
+    return found
 
 
 def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
     """The run with what its graphs tell; the same run if none of them is its graph."""
+    models = _models(run, graphs)
+    if len(models) < 2:
+        return _annotate(run, graphs)
+    operators, notes = list(run.operators), list(run.notes)
+    for model, places in models.items():  # the compiler's own names (trans_Cast_1) come again in every model
+        part = replace(run, operators=tuple(run.operators[place] for place in places), notes=())
+        files = {graph.path for graph in graphs if escaped(graph.name) == model}
+        part = _annotate(part, [graph for graph in graphs if graph.path in files] if model else graphs)
+        for place, operator in zip(places, part.operators):
+            operators[place] = replace(operator, order=place)
+        notes += [note for note in part.notes if note not in notes]
+    if operators == list(run.operators):
+        return run
+    return replace(run, operators=tuple(operators), ordered=True, notes=tuple(notes))
+
+
+def _models(run: Run, graphs: "Sequence[Graph]") -> "dict[str, list[int]]":
+    """Model → its operators, by their places; GE names the folder of a model's dump after its graph."""
+    names = {escaped(graph.name) for graph in graphs if graph.name}
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, operator in enumerate(run.operators):
+        folders = set(PurePath(operator.tensors[0].file).parts) if operator.tensors and names else set[str]()
+        found[min(names & folders, default="")].append(place)
+    return found
+
+
+def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
     chosen = fitting(graphs, run)
     if not chosen:
         return run
     known = together(chosen)
     written = _written(run, known)
-    operators = [_annotated(operator, known, written) for operator in run.operators]
+    operators = [_annotated(operator, back, known, written) for operator, back in _from_newest(run.operators)]
     files = dict.fromkeys(graph.path for graph in chosen)
     return replace(
         run,
@@ -90,6 +143,15 @@ def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         ordered=True,
         notes=(*run.notes, *(f"graph {path}" for path in files)),
     )
+
+
+def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[Operator, int]]":
+    """Each operator with how many of its executions come after this one."""
+    later, found = Counter[str](), []
+    for operator in reversed(operators):
+        found.append((operator, later[operator.name]))
+        later[operator.name] += 1
+    return found[::-1]
 
 
 def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
@@ -113,8 +175,9 @@ def _index(tensor: TensorRef) -> Optional[int]:
 
 
 def _annotated(
-    operator: Operator, known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
+    operator: Operator, back: int, known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
 ) -> Operator:
+    """An operator with what its node tells; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:
         return operator
@@ -122,8 +185,8 @@ def _annotated(
     if operator.reads_recorded or node.ports_out:
         tensors = _described(tensors, node, known, written)
     reads_recorded = operator.reads_recorded
-    if not any(tensor.slot.startswith("input") for tensor in tensors) and not node.ports_in:
-        borrowed = [_borrowed(i, one, known, written) for i, one in enumerate(node.inputs)]
+    if not any(tensor.slot.startswith("input") for tensor in tensors):
+        borrowed = [_borrowed(i, one, back, known, written) for i, one in enumerate(node.inputs)]
         tensors = (*(tensor for tensor in borrowed if tensor is not None), *tensors)
         reads_recorded = all(tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs))
     originals = node.originals if node.originals is not None else ()
@@ -144,13 +207,25 @@ def _is_constant(name: str, known: Known) -> bool:
 
 
 def _borrowed(
-    i: int, read: "tuple[str, int]", known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
+    i: int,
+    read: "tuple[str, int]",
+    back: int,
+    known: Known,
+    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
 ) -> Optional[TensorRef]:
-    """An input that was not dumped: the output that it is."""
+    """An input that was not dumped: the output that it is, of the same execution."""
     for one in _back(read, known):
         if one in written:
-            return written[one][-1]._replace(slot=f"input:{i}", source=f"{one[0]}:{one[1]}", origin="")
+            dumped = written[one][max(0, len(written[one]) - 1 - back)]
+            producer = known.by_name[one[0]]
+            origin = _origin(producer, one[1], known) if producer.ports_out else ""
+            return _logical_output(dumped, one, known)._replace(slot=f"input:{i}", source=f"{one[0]}:{one[1]}", origin=origin)
     return None
+
+
+def _logical_output(tensor: TensorRef, one: "tuple[str, int]", known: Known) -> TensorRef:
+    ports = known.by_name[one[0]].ports_out
+    return _logical(tensor, ports[one[1]]) if one[1] < len(ports) else tensor
 
 
 def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":

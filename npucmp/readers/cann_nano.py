@@ -26,9 +26,9 @@ from npucmp.errors import DumpError
 from npucmp.readers.cann_raw_tensor import Described, place
 from npucmp.readers.cann_words import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
 from npucmp.readers.files import RegularFile
+from npucmp.readers.limits import DEFAULT
 
 MAGIC = b"\x5a\x5a\x5a\x5a"
-LARGEST_HEADER = 64 << 20  # bytes
 _INPUT, _OUTPUT = struct.Struct("<iiiQQQI"), struct.Struct("<iiiiiiQQQI")
 _ROLES = {4: ("input", _INPUT), 5: ("output", _OUTPUT)}
 
@@ -47,8 +47,10 @@ def is_nano(file: RegularFile) -> bool:
 def read(file: RegularFile) -> RawDump:
     """The header of a nano dump; DumpError if it does not hold together."""
     length = int.from_bytes(file.read(0, 8), "little")
-    if length > min(file.size - 8, LARGEST_HEADER) or length < 8:
+    if length > file.size - 8 or length < 8:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
+    if length > DEFAULT.header_bytes:
+        raise DumpError(file.path, f"a header of {length} bytes", 0)
     header = file.read(0, 8 + length)
     tensors: dict[str, list[Described]] = {"input": [], "output": []}
     for block in _blocks(file.path, header, 16, len(header)):
@@ -83,7 +85,7 @@ def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> 
         raise DumpError(path, "ended early: a block without its count", block.start)
     count = int.from_bytes(header[block.start : block.start + 4], "little")
     at = block.start + 4
-    found = []
+    found: list[Described] = []
     for _ in range(count):
         if block.end - at < record.size:
             raise DumpError(path, f"ended early: {count} tensors promised, {len(found)} there", at)

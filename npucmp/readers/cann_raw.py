@@ -7,7 +7,8 @@
     version 1   the whole file is one DumpData with the payloads inside
 
     DumpData    3 output · 4 input · 5 buffer · 6 op_name · 7 attr {1 name 2 value} · 8 space
-    OpOutput    1 data_type 2 format 3 shape 4 original_op {1 name 2 output_index} 5 data 6 size 7 original_shape 8 sub_format
+    OpOutput    1 data_type 2 format 3 shape 4 original_op {1 name 2 output_index} 5 data 6 size 7 original_shape
+                8 sub_format
     OpInput     1 data_type 2 format 3 shape 4 data 5 size 6 original_shape 7 sub_format
     Shape       1 dim, packed or not
 
@@ -24,6 +25,7 @@ from npucmp.errors import DumpError
 from npucmp.readers.cann_raw_tensor import Described, place
 from npucmp.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
 from npucmp.readers.files import RegularFile
+from npucmp.readers.limits import DEFAULT
 from npucmp.readers.protobuf import Cursor, Field
 
 LARGEST_HEADER = 64 << 20  # bytes
@@ -53,13 +55,16 @@ def read(file: RegularFile) -> RawDump:
     if length <= file.size - 8:
         if length > LARGEST_HEADER:
             raise DumpError(file.path, f"a header of {length} bytes", 0)
-        return _assemble(file, _message(cursor, 8, 8 + length), 8 + length)
+        message = _message(cursor, 8, 8 + length)
+        if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
+            raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
+        return _assemble(file, message, 8 + length)
+    if not length >> 32:  # a message does not start with such bytes
+        raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
     try:
         message = _message(cursor, 0, file.size)
     except DumpError:
-        if length >> 32:
-            raise DumpError(file.path, "neither the length of a header nor protobuf stands at its start", 0) from None
-        raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0) from None
+        raise DumpError(file.path, "neither the length of a header nor protobuf stands at its start", 0) from None
     if not message.op_name:  # written after the tensors: without it the file may be cut between two of them
         raise DumpError(file.path, "no operator name where its header should end: cut short, or no dump")
     return _assemble(file, message, None)
@@ -143,12 +148,11 @@ def _origin(cursor: Cursor, message: Field) -> str:
 def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     if message.wire != 2:
         raise DumpError(cursor.file.path, "a shape is no message", message.start)
-    dims = [
-        number
-        for field in cursor.fields(message.start, message.end)
-        if field.number == 1
-        for number in cursor.numbers(field)
-    ]
+    dims: list[int] = []
+    for field in cursor.fields(message.start, message.end):
+        dims += cursor.numbers(field) if field.number == 1 else ()
+        if len(dims) > DEFAULT.protobuf_fields:
+            raise DumpError(cursor.file.path, f"a shape of more than {DEFAULT.protobuf_fields} dimensions", field.start)
     return tuple(dims)
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 from npucmp.readers.cann_words import RawTensor
 
 _SLICE = re.compile(r"_lxslice(\d{1,9})")
-_PREFIX = re.compile(r"^.*sgt_graph_\d+_")
+_PREFIX = re.compile(r"^.*sgt_graph_\d+[_/]")  # "/" in the unescaped name
 
 
 class Cuts(NamedTuple):
@@ -26,7 +26,7 @@ class Cuts(NamedTuple):
     parsed: "dict[str, Any]"
 
     @property
-    def count(self) -> int:
+    def slices(self) -> int:
         """How many slices the device made; 0 if it does not say."""
         number = self.parsed.get("slice_instance_num")
         return number if isinstance(number, int) else 0
@@ -69,11 +69,13 @@ def whole_name(name: str) -> "tuple[str, int]":
     return _PREFIX.sub("", _SLICE.sub("", name)), int(match[1]) if match else -1
 
 
-def join(parts: "Sequence[RawTensor]", axis: Optional[int]) -> RawTensor:
-    """One tensor of the joined stored shape, with a problem where the slices do not fit together."""
+def join(parts: "Sequence[RawTensor]", axis: Optional[int], slices: int) -> RawTensor:
+    """One tensor of the joined stored shape, with a problem where the slices do not fit together or one lacks it."""
     first = parts[0]
-    if axis == -1 or len(parts) == 1:
+    if axis == -1 or slices == 1:
         return first
+    if len(parts) < slices:
+        return first._replace(problem=f"only {len(parts)} of {slices} slices hold it")
     problem = next((part.problem for part in parts if part.problem), "")
     if axis is None:
         problem = problem or f"computed in {len(parts)} slices, and the dump does not tell where they were cut"

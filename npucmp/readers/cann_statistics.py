@@ -31,7 +31,7 @@ def read(path: str) -> "tuple[TensorRef, ...]":
         rows = list(csv.DictReader(read_text(Path(path), LARGEST).splitlines()))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
-    found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name) for row in rows)))
+    found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))
     if not found:
         raise DumpError(path, "no row with Input/Output and Index: cut short, or no statistics")
     return found
@@ -41,40 +41,47 @@ def _stripped(row: "Mapping[Optional[str], object]") -> "dict[str, str]":
     return {key.strip().lower(): value.strip() for key, value in row.items() if key and isinstance(value, str)}
 
 
-def _tensor(row: "Mapping[str, str]", file: str) -> Optional[TensorRef]:
+def _tensor(row: "Mapping[str, str]", file: str, short: bool) -> Optional[TensorRef]:
     role, index = _ROLES.get(row.get("input/output", "").lower()), row.get("index", "")
     if role is None or not _DIM.fullmatch(index):
         return None
     dims = [dim for dim in row.get("shape", "").split("x") if dim not in ("", "-")]
     shape = tuple(int(dim) for dim in dims if _DIM.fullmatch(dim))
+    problem = "" if len(shape) == len(dims) else f"a shape of {row.get('shape', '')!r:.40}"
+    problem = "ended early: a row with fewer cells than the header" if short else problem
     return TensorRef(
         f"{role}:{int(index)}",
         from_name(row.get("data type", "")),
         shape,
         statistics=statistics(row),
         layout=row.get("format", ""),
-        problem="" if len(shape) == len(dims) else f"a shape of {row.get('shape', '')!r:.40}",
+        problem=problem,
         label=f"{file}:{role}.{int(index)}",
     )
 
 
-def statistics(row: "Mapping[str, str]") -> Statistics:
-    """Figures of a row with lower-case names; what stands in none of them is None."""
+def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
+    """Figures of a row with lower-case names, also of MindSpore; None for what it does not tell, or tells nothing.
 
-    def figure(*names: str) -> Optional[float]:
-        for name in names:
-            try:
-                return float(row[name])
-            except (KeyError, ValueError):  # "NA", "null"
-                continue
-        return None
-
-    low, high = figure("min value"), figure("max value")
-    mean, norm = figure("avg value", "mean value"), figure("l2norm", "l2norm value", "l2 value")
-    if figure("nan count"):
+    What NaN and Inf do to a maximum and a minimum is known. Mean and norm of a tensor with an Inf are not told: those
+    that stand there are of the rest.
+    """
+    if _figure(row, "nan count"):
         return Statistics(math.nan, math.nan, math.nan, math.nan)
-    below, above = figure("negative inf count"), figure("positive inf count")
+    high, low = _figure(row, "max value"), _figure(row, "min value")
+    mean, norm = _figure(row, "avg value", "mean value"), _figure(row, "l2norm", "l2norm value", "l2 value")
+    below, above = _figure(row, "negative inf count"), _figure(row, "positive inf count")
     if below or above:
-        high, low = (math.inf if above else high), (-math.inf if below else low)
-        return Statistics(high, low, math.nan if below and above else (math.inf if above else -math.inf), math.inf)
-    return Statistics(high, low, mean, norm)
+        high, low, mean, norm = math.inf if above else high, -math.inf if below else low, None, None
+    found = Statistics(high, low, mean, norm)
+    return found if any(value is not None for value in found) else None
+
+
+def _figure(row: "Mapping[str, str]", *names: str) -> Optional[float]:
+    for name in names:
+        text = row.get(name, "")
+        try:
+            return float({"true": "1", "false": "0"}.get(text.lower(), text))
+        except ValueError:  # "NA", "null"
+            continue
+    return None

@@ -70,17 +70,19 @@ def _hifloat8(code: int) -> float:
         return sign * math.inf
     for width, prefix, length in ((4, 0b11, 2), (3, 0b10, 2), (2, 0b01, 2), (1, 0b001, 3), (0, 0b0001, 4)):
         if body >> (7 - length) == prefix:
-            break
-    else:
-        return sign * 2.0 ** (body - 23) if body else 0.0
-    fraction = 7 - length - width  # bits of mantissa
+            return sign * _hifloat8_normal(body, width, 7 - length - width)
+    return sign * 2.0 ** (body - 23) if body else 0.0
+
+
+def _hifloat8_normal(body: int, width: int, fraction: int) -> float:
+    """The value of a code without its sign, with that many bits of exponent and of mantissa."""
     mantissa = 1 + (body & (2**fraction - 1)) / 2**fraction
     exponent = (body >> fraction) & (2**width - 1)
     if width:
         negative, magnitude = exponent >> (width - 1), exponent & (2 ** (width - 1) - 1)
         exponent = 2 ** (width - 1) + magnitude
         exponent = -exponent if negative else exponent
-    return sign * mantissa * 2.0**exponent
+    return math.ldexp(mantissa, exponent)
 
 
 def _e8m0(code: int) -> float:

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from npucmp.dtypes import DTYPES, numpy_dtype
 from npucmp.errors import DumpError, MissingExtra, NpucmpError
 from npucmp.model import Payload
-from npucmp.readers.files import open_regular
+from npucmp.readers.files import RegularFile, open_regular
 from npucmp.readers.limits import payload_bytes
 from npucmp.readers.strides import compact, reach
 
@@ -46,6 +46,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _PLACES = (0, 512, 1024, 2048)
 DEPTH = 32
 OBJECTS = 1_000_000
+NAMES = 256 << 20  # bytes of all names together
 _OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
 _RATIO = 1100
 _SLACK = 1 << 20
@@ -57,11 +58,16 @@ _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 class File(NamedTuple):
-    """An open file: h5py's root group, and what the errors and checks need."""
+    """An open file: as h5py knows it, and as bytes. `whole` is whether the addresses of chunks count from byte 0."""
 
     path: str
-    size: int
+    bytes: RegularFile
     root: Any
+    whole: bool = True
+
+    @property
+    def size(self) -> int:
+        return self.bytes.size
 
 
 class Entry(NamedTuple):
@@ -94,19 +100,20 @@ def opened(path: str) -> Iterator[File]:
     except ImportError:
         raise MissingExtra("h5py", f"reading {path}") from None
     with open_regular(path) as regular:
-        size = regular.size
-    with _told(path):
+        with _told(path):
+            try:
+                handle = h5py.File(path, "r", locking=False)  # a lock needs write permission on some file systems
+            except TypeError:  # h5py before 3.5
+                handle = h5py.File(path, "r")
+            # behind a user block, older libraries count the addresses of chunks from its end
+            whole = not handle.userblock_size or h5py.version.hdf5_version_tuple >= (2, 0, 0)
         try:
-            handle = h5py.File(path, "r", locking=False)  # a lock would need write permission on some file systems
-        except TypeError:  # h5py before 3.5
-            handle = h5py.File(path, "r")
-    try:
-        yield File(path, size, handle.id)
-    finally:
-        try:
-            handle.close()
-        except Exception:  # of a damaged file that was read as far as possible
-            pass
+            yield File(path, regular, handle.id, whole)
+        finally:
+            try:
+                handle.close()
+            except Exception:  # of a damaged file that was read as far as possible
+                pass
 
 
 @contextmanager
@@ -129,7 +136,7 @@ class Walk:
     """
 
     def __init__(self, file: File) -> None:
-        self.soft = self.again = self._count = 0
+        self.soft = self.again = self._count = self._names = 0
         self.tracked = True
         self._file = file
         self._seen: set[Any] = set()
@@ -153,21 +160,26 @@ class Walk:
 
     def _links(self, group: Any) -> list[tuple[bytes, int]]:
         """(name, kind) of all links in the order of creation, without it in the natural order of names."""
-        found: list[tuple[Optional[int], bytes, int]] = []
+        found: dict[bytes, tuple[Optional[int], int]] = {}
 
-        def take(name: bytes, info: Any) -> Optional[bool]:
-            found.append((info.corder if info.corder_valid else None, bytes(name), info.type))
-            return True if self._count + len(found) > OBJECTS else None
+        def take(name: bytes, info: Any) -> Optional[str]:
+            if name in found:
+                return "is damaged: a group holds one name twice"  # or its index runs in a circle
+            found[name] = info.corder if info.corder_valid else None, info.type
+            self._count += 1
+            self._names += len(name)
+            return f"more than {OBJECTS} objects" if self._count > OBJECTS or self._names > NAMES else None
 
         with _told(self._file.path):
-            group.links.iterate(take, info=True)
-        self._count += len(found)
-        if self._count > OBJECTS:
-            raise DumpError(self._file.path, f"more than {OBJECTS} objects")
-        tracked = all(order is not None for order, _, _ in found)
+            stopped = group.links.iterate(take, info=True)
+        if isinstance(stopped, tuple):  # newer h5py tells where it stopped too
+            stopped = stopped[0]
+        if stopped:
+            raise DumpError(self._file.path, stopped)
+        tracked = all(order is not None for order, _ in found.values())
         self.tracked = self.tracked and (tracked or len(found) < 2)
-        found.sort(key=lambda link: link[0] or 0 if tracked else _natural(link[1]))
-        return [(name, kind) for _, name, kind in found]
+        names = sorted(found, key=lambda name: found[name][0] or 0 if tracked else _natural(name))
+        return [(name, found[name][1]) for name in names]
 
     def _link(self, group: Any, name: bytes, kind: int, parts: tuple[str, ...]) -> Iterator[Entry]:
         from h5py import h5d, h5g, h5l
@@ -339,6 +351,10 @@ def _require_stored(file: File, dataset: Any, shape: Sequence[int], needed: int)
     if not stored:
         raise DumpError(file.path, "was never written: the file holds no values of it")
     chunk = _chunk(dataset)
+    if not chunk and needed > stored:
+        raise DumpError(file.path, f"holds {stored} bytes of data, its shape promises {needed}")
+    if chunk and not file.whole:
+        raise DumpError(file.path, "unsupported before HDF5 2.0: chunks in a file with a user block")
     if chunk:
         needed = _chunked_bytes(file.path, dataset, shape, chunk)
     if needed > _RATIO * stored + _SLACK:
@@ -406,7 +422,7 @@ def _pieces(file: File, dataset: Any, payload: Payload, elements: int) -> Iterat
             values = _values(payload, _compact(dataset, payload))
         yield values
         return
-    chunks = _Chunks(file, dataset, payload, chunk)
+    chunks = _Chunks(file, dataset, payload)
     itemsize = DTYPES[payload.dtype].itemsize
     most = max(_LEAST, min(elements * itemsize, _MOST))
     for start, count in _slabs(payload.shape, chunk, most // itemsize, _ROW // itemsize):
@@ -421,8 +437,7 @@ def whole(file: File, dataset: Any, payload: Payload) -> Array:
         parts = list(_pieces(file, dataset, payload, math.prod(payload.shape)))
         return np.concatenate(parts).reshape(payload.shape)
     count = math.prod(payload.shape)
-    with open_regular(file.path) as regular:
-        data = regular.read(payload.offset, count * DTYPES[payload.dtype].itemsize)
+    data = file.bytes.read(payload.offset, count * DTYPES[payload.dtype].itemsize)
     return _values(payload, np.frombuffer(data, _bits(payload.dtype))).reshape(payload.shape)
 
 
@@ -469,10 +484,10 @@ def _compact(dataset: Any, payload: Payload) -> Array:
 class _Chunks:
     """Boxes of a chunked dataset. The library finds the packed bytes of a chunk, they are unpacked here."""
 
-    def __init__(self, file: File, dataset: Any, payload: Payload, chunk: tuple[int, ...]) -> None:
-        self._file, self._dataset, self._chunk = file, dataset, chunk
-        self._bits = _bits(payload.dtype)
+    def __init__(self, file: File, dataset: Any, payload: Payload) -> None:
+        self._file, self._dataset, self._bits = file, dataset, _bits(payload.dtype)
         with _told(file.path):
+            self._chunk = _chunk(dataset)
             self._filters = _filters(dataset.get_create_plist())
 
     def box(self, start: Sequence[int], count: Sequence[int]) -> Array:
@@ -489,15 +504,13 @@ class _Chunks:
         return into
 
     def _one(self, corner: tuple[int, ...]) -> Array:
-        """One chunk, unpacked. Its length is checked; HDF5 does not, and reads beyond a chunk that ends early."""
+        """One chunk, unpacked; its length is checked."""
         size = math.prod(self._chunk) * self._bits.itemsize
-        claimed = self._dataset.get_chunk_info_by_coord(corner).size
-        if claimed > self._file.size:
-            raise DumpError(self._file.path, f"a chunk of {claimed} bytes in a file of {self._file.size}")
-        skipped, data = self._dataset.read_direct_chunk(corner)
+        place = self._dataset.get_chunk_info_by_coord(corner)
+        data = self._file.bytes.read(int(place.byte_offset), int(place.size))
         for index in reversed(range(len(self._filters))):
             code, parameters = self._filters[index]
-            if not skipped >> index & 1:
+            if not place.filter_mask >> index & 1:
                 try:
                     data = _UNPACK[code](data, parameters, size)
                 except (ValueError, zlib.error) as error:

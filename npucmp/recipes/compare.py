@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Sequence, Union
 
 from npucmp.align import align, mapping, pairs
-from npucmp.dtypes import lookup
-from npucmp.errors import DumpError, UsageError
-from npucmp.formats import open_runs
+from npucmp.dtypes import size_of
+from npucmp.errors import UsageError
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_tolerances
 from npucmp.measure import Closeness, measure_pairs
-from npucmp.model import Comparison, Measurement, Pair, Report, Run, TensorRef, Tolerance
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.ranks import settle
 from npucmp.recipes.graphs import loaded, with_graphs
+from npucmp.recipes.runs import Choice, StrPath, keys, pair_runs
 from npucmp.roots import find_roots
 from npucmp.runner import default_jobs
 
-StrPath = Union[str, "PathLike[str]"]
-Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names."""
 
-    format: Optional[str] = None
-    step: Optional[int] = None
-    rank: Optional[int] = None
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
     mapping: Union[StrPath, Mapping[str, str], None] = None
-    graph: Sequence[StrPath] = ()
     rtol: Optional[float] = None
     atol: Optional[float] = None
     tolerances: Union[StrPath, Sequence[Tolerance], None] = None
     trust_statistics: bool = False
     strict: bool = False
-    jobs: Optional[int] = None
-    progress: Optional[Progress] = None
 
     def rules(self) -> Rules:
         """The rules that these options amount to."""
@@ -67,14 +55,14 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     rules, names = options.rules(), options.names()
-    lefts, rights = _runs(target, options), _runs(golden, options)
+    lefts, rights = options.runs(target), options.runs(golden)
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     graphs = loaded(options.graph, [*lefts, *rights])
     lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
     together, unpaired = pair_runs(lefts, rights)
     if not together:
-        raise UsageError(f"no step and rank is in both: {target} has {_keys(lefts)}, {golden} has {_keys(rights)}")
+        raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
     comparisons, partial = _compare(together, options, rules, names)
     return Report(
         command="compare",
@@ -89,52 +77,6 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         partial=partial,
         strict=options.strict,
     )
-
-
-def _runs(path: StrPath, options: Options) -> list[Run]:
-    runs = open_runs(path, options.format)
-    chosen = [
-        run
-        for run in runs
-        if (options.step is None or run.step in (None, options.step))
-        and (options.rank is None or run.rank in (None, options.rank))
-    ]
-    if not chosen:
-        raise DumpError(path, f"has no step {options.step} rank {options.rank}; it holds {_keys(runs)}")
-    return chosen
-
-
-def _keys(runs: Sequence[Run]) -> str:
-    words = [
-        f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
-    ]
-    return ", ".join(words[:8]) + (" …" if len(words) > 8 else "")
-
-
-def pair_runs(
-    targets: Sequence[Run], goldens: Sequence[Run]
-) -> tuple[list[tuple[Run, Run]], tuple[tuple[str, Run], ...]]:
-    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any."""
-    if len(targets) == len(goldens) == 1:
-        return [(targets[0], goldens[0])], ()
-    left = list(goldens)
-    together, alone = [], []
-    for target in targets:
-        found = min((g for g in left if _meets(target, g)), key=lambda g: _distance(target, g), default=None)
-        if found is None:
-            alone.append(("target", target))
-        else:
-            left.remove(found)
-            together.append((target, found))
-    return together, tuple(alone + [("golden", run) for run in left])
-
-
-def _meets(a: Run, b: Run) -> bool:
-    return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
-
-
-def _distance(a: Run, b: Run) -> int:
-    return (a.step != b.step) + (a.rank != b.rank)
 
 
 def _compare(
@@ -169,20 +111,12 @@ def _compare(
 
 
 def _wanted(pair: Pair, options: Options) -> bool:
-    operators = [operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None]
-    if options.include and not any(fnmatchcase(name, glob) for name in operators for glob in options.include):
-        return False
-    return not any(fnmatchcase(name, glob) for name in operators for glob in options.exclude)
+    return options.wants(*(operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None))
 
 
 def payload_bytes(pair: Pair) -> int:
     """Bytes of values that measuring a pair will read, as far as the dumps tell."""
-    return sum(_bytes(tensor) for tensor in (pair.target, pair.golden) if tensor is not None and tensor.file)
-
-
-def _bytes(tensor: TensorRef) -> int:
-    row = lookup(tensor.dtype)
-    return row.stored(math.prod(tensor.shape)) if row else 0
+    return sum(size_of(t.dtype, t.shape) for t in (pair.target, pair.golden) if t is not None and t.file)
 
 
 def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison]) -> tuple[Tolerance, ...]:

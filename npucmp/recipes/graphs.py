@@ -9,7 +9,7 @@ from typing import Sequence, Union
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.graphs import beside, load
-from npucmp.graphs.annotate import annotate, holds
+from npucmp.graphs.annotate import annotate, holds, serves
 from npucmp.graphs.graph import Graph
 from npucmp.model import Run
 
@@ -27,9 +27,12 @@ def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequen
     if not known:
         for place in (path, other):
             known += _beside(Path(place), runs, notes)
-            if known:
+            if any(serves(graph, run) for graph in known for run in runs):
                 break
-    annotated = [annotate(run, known) if run.format in GRAPHED else run for run in runs]
+    annotated = [
+        annotate(run, [graph for graph in known if serves(graph, run)]) if run.format in GRAPHED else run
+        for run in runs
+    ]
     if any(run.format == "cann" and run == before for run, before in zip(annotated, runs)):
         notes.append("no graph beside the dump: a fused operator is compared by its name alone; give --graph")
     return [replace(run, notes=(*run.notes, *notes)) for run in annotated] if notes else annotated

@@ -1,8 +1,9 @@
 """Report → text. A presenter reads the Report and nothing else.
 
-REPORTS are the presenters that write files; each is a module with NAME and
+REPORTS are the presenters that write the files of a comparison, OVERFLOWS those of a search for overflows; each is a
+module with NAME and
     render(report, metrics) -> {file name: text}
-terminal.py shows the same on a screen.
+terminal.py and overflow_terminal.py show the same on a screen.
 """
 
 from __future__ import annotations
@@ -11,22 +12,26 @@ import os
 import tempfile
 from pathlib import Path
 from types import ModuleType
-from typing import Sequence
+from typing import Sequence, Union
 
 from npucmp.errors import DumpError
-from npucmp.model import Report
-from npucmp.report import json, tables
+from npucmp.model import Overflow, Report
+from npucmp.report import json, overflow, tables
 
 REPORTS: tuple[ModuleType, ...] = (tables, json)
+OVERFLOWS: tuple[ModuleType, ...] = (overflow,)
 
 
-def write_reports(report: Report, directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()) -> list[Path]:
+def write_reports(
+    report: Union[Report, Overflow], directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()
+) -> list[Path]:
     """Writes every report file below `directory`, which is created. All of them are complete before any appears.
 
     metrics are names of further columns for tensors.csv. Raises DumpError if the directory cannot be written.
     """
     folder = Path(directory)
-    texts = {name: text for presenter in REPORTS for name, text in presenter.render(report, metrics).items()}
+    presenters = OVERFLOWS if isinstance(report, Overflow) else REPORTS
+    texts = {name: text for presenter in presenters for name, text in presenter.render(report, metrics).items()}
     waiting: list[tuple[str, Path]] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

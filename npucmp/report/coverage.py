@@ -7,8 +7,8 @@ from collections import Counter
 from typing import Any, Iterable, Optional
 
 from npucmp import metrics
-from npucmp.dtypes import lookup
-from npucmp.model import Comparison, Finding, Report, Run, TensorRef, Verdict
+from npucmp.dtypes import lookup, size_of
+from npucmp.model import Comparison, Finding, Report, Run, Verdict
 from npucmp.nodes import differing_arguments, is_meaningless
 from npucmp.precision import REDUCED, reduced_products, round_off_of
 from npucmp.report.status import DECIDED
@@ -41,12 +41,7 @@ def _elements(finding: Finding) -> int:
 
 def bytes_of(runs: "Iterable[Run]") -> int:
     """Bytes of values that dumps hold, by their own records."""
-    return sum(_bytes(tensor) for run in runs for operator in run.operators for tensor in operator.tensors)
-
-
-def _bytes(tensor: TensorRef) -> int:
-    row = lookup(tensor.dtype)
-    return row.stored(math.prod(tensor.shape)) if row and tensor.file else 0
+    return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
 
 
 def upstream_unseen(comparison: Comparison, order: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.model import Report, Verdict
+from npucmp.model import Overflow, Report, Verdict
 
 DIFFERS = {Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE}
 DECIDED = DIFFERS | {Verdict.MATCH}
@@ -18,3 +18,13 @@ def exit_status(report: Report) -> int:
     if report.broken or Verdict.UNREADABLE in verdicts or not verdicts & DECIDED:
         return 2
     return 0
+
+
+def overflow_status(report: Overflow) -> int:
+    """The same of a search for overflows: 1 for any event that is no mask and no memory that nobody wrote."""
+    if report.partial:
+        return 130
+    if any(event.alarm for event in report.events):
+        return 1
+    unreadable = report.broken or any(scan.unreadable for scan in report.scans)
+    return 2 if unreadable or not any(scan.tensors or scan.run.records for scan in report.scans) else 0

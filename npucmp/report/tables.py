@@ -38,8 +38,8 @@ ROOT_COLUMNS = tuple(
 def render(report: Report, extra: Sequence[str] = ()) -> "dict[str, str]":
     """Both files. `extra` are names of metrics to append as columns of tensors.csv."""
     return {
-        "tensors.csv": _csv([*TENSOR_COLUMNS, *extra], tensor_rows(report, extra)),
-        "roots.csv": _csv(ROOT_COLUMNS, root_rows(report)),
+        "tensors.csv": csv_text([*TENSOR_COLUMNS, *extra], tensor_rows(report, extra)),
+        "roots.csv": csv_text(ROOT_COLUMNS, root_rows(report)),
     }
 
 
@@ -61,7 +61,7 @@ def root_rows(report: Report) -> "Iterator[dict[str, Any]]":
     """One row per operator that diverged, the one to look at first on top."""
     rows = [(root, comparison) for comparison in report.comparisons for root in comparison.roots]
     for root, comparison in sorted(rows, key=lambda row: row[0].place):
-        yield {"place": root.place, **_root_row(comparison, root)}
+        yield {"place": root.place, **_where(comparison), **root_row(root)}
 
 
 def _where(comparison: Comparison) -> "dict[str, Any]":
@@ -151,9 +151,9 @@ def _statistics(side: str, recorded: Optional[Statistics]) -> "dict[str, Any]":
     return {f"{side}_{name}": value for name, value in zip(names, recorded)}
 
 
-def _root_row(comparison: Comparison, root: Root) -> "dict[str, Any]":
+def root_row(root: Root) -> "dict[str, Any]":
+    """A root without its place, step and rank."""
     return {
-        **_where(comparison),
         **_operator(root),
         "cause": root.cause.value,
         "slot": root.slot,
@@ -167,7 +167,8 @@ def _root_row(comparison: Comparison, root: Root) -> "dict[str, Any]":
     }
 
 
-def _csv(columns: Sequence[str], rows: "Iterator[dict[str, Any]]") -> str:
+def csv_text(columns: Sequence[str], rows: "Iterator[dict[str, Any]]") -> str:
+    """Rows as CSV with a header; cells that a spreadsheet would run are made inert."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)

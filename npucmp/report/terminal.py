@@ -47,10 +47,9 @@ def _heading(report: Report, comparison: Comparison) -> Iterator[str]:
         yield f"{name}  {visible(path)}  {describe(run)}"
     matched = sum(comparison.matched.values())
     by = ", ".join(f"{count} by {via}" for via, count in comparison.matched.items())
-    alone = len(comparison.target.operators) - matched, len(comparison.golden.operators) - matched
     shares = coverage.aligned(_only(report, comparison))
     yield (
-        f"aligned {_count(matched, 'operator')}: {by or 'none'} · {alone[0]} only in target, {alone[1]} only in golden"
+        f"aligned {count_of(matched, 'operator')}: {by or 'none'} · {comparison.alone[0]} only in target, {comparison.alone[1]} only in golden"
         f" · {_percent(shares['elements_compared'])} of elements compared"
     )
     yield ""
@@ -64,7 +63,7 @@ def describe(run: Run) -> str:
     """One line: format, detail, step, rank, size."""
     where = [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
     size = coverage.bytes_of([run])
-    content = f"{_count(len(run.operators), 'operator')}, {_count(run.tensors, 'tensor')}"
+    content = f"{count_of(len(run.operators), 'operator')}, {count_of(run.tensors, 'tensor')}"
     return " · ".join(
         visible(word)
         for word in (run.format, run.detail, *where, content + (f", {_bytes(size)}" if size else ""))
@@ -89,7 +88,7 @@ def _answer(comparison: Comparison, top: int, paint: Paint, verbose: bool) -> It
     elif suspects and passed:
         worst = max(passed, key=lambda root: root.value or 0.0)
         size = f", largest rel_l2 {brief(worst.value)} at {_name(worst.pair)}" if worst.value else ""
-        yield f"     PROPAGATED  {_count(len(passed), 'operator')} downstream{size}"
+        yield f"     PROPAGATED  {count_of(len(passed), 'operator')} downstream{size}"
 
 
 def _title(comparison: Comparison, first: Root) -> str:
@@ -98,7 +97,7 @@ def _title(comparison: Comparison, first: Root) -> str:
     if not (comparison.target.ordered and comparison.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen:
-        return f"Earliest diverging operator found ({_count(unseen, 'tensor')} before it could not be compared)"
+        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it could not be compared)"
     return "First diverging operator"
 
 
@@ -122,7 +121,7 @@ def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
     verdicts = Counter(finding.verdict for finding in comparison.findings)
     differing = [f for f in comparison.findings if f.verdict in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)]
     if differing:
-        yield paint(f"{_count(len(differing), 'tensor')} diverged, in no operator that could be judged:", "title")
+        yield paint(f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:", "title")
         for finding in differing[:NOTES]:
             yield f"     {_name(finding.pair)}  {visible(finding.pair.slot)}  {visible(finding.because)}"
     elif verdicts[Verdict.MATCH]:
@@ -132,7 +131,7 @@ def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
             if not largest
             else f"largest rel_l2 {brief(largest)}"
         )
-        yield paint("No operator diverged", "MATCH") + f": {_count(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
+        yield paint("No operator diverged", "MATCH") + f": {count_of(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
     else:
         yield paint("Nothing could be decided", "UNKNOWN")
 
@@ -160,21 +159,19 @@ def _last(report: Report, paint: Paint) -> str:
     causes = Counter(root.cause for root in report.roots)
     status = exit_status(report)
     verdicts = Counter(finding.verdict for finding in report.findings)
-    rate = f"{report.seconds:.1f} s, {_bytes(report.bytes_read)}"
-    if report.seconds > 0.5 and report.bytes_read > 1e8:
-        rate += f", {report.bytes_read / report.seconds / 1e9:.2f} GB/s"
+    rate = rate_of(report.seconds, report.bytes_read)
     if status == 130:
-        word, text = "PARTIAL", f"interrupted after {_count(len(report.findings), 'tensor')}"
+        word, text = "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
     elif status == 1:
         word, text = "DIVERGED", _diverged_words(causes, verdicts, report)
     elif status == 0:
         word, text = "AGREES", _agrees_words(verdicts)
     elif report.broken:
-        word, text = "UNDECIDED", f"{_count(len(report.broken), 'run')} could not be read, the others agree"
+        word, text = "UNDECIDED", f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
     elif verdicts[Verdict.UNREADABLE]:
         word, text = (
             "UNDECIDED",
-            f"{_count(verdicts[Verdict.UNREADABLE], 'tensor')} could not be read, none of the others diverged",
+            f"{count_of(verdicts[Verdict.UNREADABLE], 'tensor')} could not be read, none of the others diverged",
         )
     else:
         word = "UNDECIDED"
@@ -183,7 +180,7 @@ def _last(report: Report, paint: Paint) -> str:
 
 
 def _agrees_words(verdicts: "Counter[Verdict]") -> str:
-    words = [f"{_count(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"]
+    words = [f"{count_of(verdicts[Verdict.MATCH], 'tensor')} compared, none diverged"]
     words += [
         f"{verdicts[verdict]} {what}"
         for verdict, what in (
@@ -200,27 +197,34 @@ def _diverged_words(causes: "Counter[Cause]", verdicts: "Counter[Verdict]", repo
     words = []
     born = causes[Cause.BORN] + causes[Cause.GAP]
     if born:
-        words.append(f"error is born in {_count(born, 'place')}")
+        words.append(f"error is born in {count_of(born, 'place')}")
     if causes[Cause.WORSENED]:
         words.append(f"worsened in {causes[Cause.WORSENED]}")
     if causes[Cause.UNKNOWN]:
-        words.append(f"{_count(causes[Cause.UNKNOWN], 'operator')} of unknown cause")
+        words.append(f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause")
     if causes[Cause.PROPAGATED]:
         words.append(f"{causes[Cause.PROPAGATED]} pass it on")
     if not words:
         differing = sum(verdicts[v] for v in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))
-        words.append(f"{_count(differing, 'tensor')} differ" if differing else _strict_words(verdicts, report))
+        words.append(f"{count_of(differing, 'tensor')} differ" if differing else _strict_words(verdicts, report))
     if verdicts[Verdict.UNREADABLE]:
         words.append(f"{verdicts[Verdict.UNREADABLE]} unreadable")
     return ", ".join(words)
 
 
 def _strict_words(verdicts: "Counter[Verdict]", report: Report) -> str:
-    missing, runs = _count(verdicts[Verdict.MISSING], "tensor"), _count(len(report.unpaired), "run")
+    missing, runs = count_of(verdicts[Verdict.MISSING], "tensor"), count_of(len(report.unpaired), "run")
     return f"--strict: {missing} and {runs} without a partner"
 
 
-def _count(number: int, word: str) -> str:
+def rate_of(seconds: float, size: int) -> str:
+    """How long it took to read how much."""
+    rate = f"{seconds:.1f} s, {_bytes(size)}"
+    return rate + (f", {size / seconds / 1e9:.2f} GB/s" if seconds > 0.5 and size > 1e8 else "")
+
+
+def count_of(number: int, word: str) -> str:
+    """ "1 operator", "1,200 operators"."""
     return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
@@ -246,7 +250,8 @@ def colours(enabled: bool) -> Paint:
         "WORSENED": "1;33",
         "UNKNOWN": "33",
         "DIVERGED": "1;31",
+        "OVERFLOW": "1;31",
         "UNDECIDED": "1;33",
     }
-    codes.update({"AGREES": "1;32", "MATCH": "1;32", "title": "1"})
+    codes.update({"AGREES": "1;32", "CLEAN": "1;32", "MATCH": "1;32", "title": "1"})
     return lambda text, what: f"\x1b[{codes[what]}m{text}\x1b[0m" if what in codes else text

@@ -19,15 +19,7 @@ from tests.contracts import FormatContract
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")
 
-OLD = (
-    "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value,Avg Value,Count,"
-    "Negative Zero Count,Positive Zero Count,NaN Count,Negative Inf Count,Positive Inf Count,Zero Count"
-)
 NEW = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value,L2Norm Value"
-MERGED = (
-    "Op Type,Op Name,Task ID,Stream ID,Timestamp,Input/Output,Slot,Data Size,Data Type,Format,Shape,Max Value,"
-    "Min Value,Avg Value,L2Norm Value,MD5 Value,NaN Count,Negative Inf Count,Positive Inf Count"
-)
 IR = """
 subgraph @kernel_graph0() {
   %0(out) = PrimFunc_LayerNorm(%para1_x, Tensor(shape=[2], dtype=Float32, value=[1]), I64(-1), F32(1e-07), Bool(1)) {}
@@ -97,53 +89,6 @@ class TestConverted(FormatContract):
 
     def write(self, folder):
         return touch(folder / "d", *(f"Add.a_{n}.1.5.16{n:014d}.output.0.2x3.npy" for n in range(4)))
-
-
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        (
-            "Conv2D.Default_n-Net_Conv2D-op12.0.0.1795252793022644.input.1.DefaultFormat.Float32.npy",
-            ("Conv2D", "Default_n-Net_Conv2D-op12", "input", 1, 1795252793022644, "DefaultFormat", "Float32"),
-        ),
-        ("Conv2D.Conv2D-op12.0.0.9.output.0.NCHW.npy", ("Conv2D", "Conv2D-op12", "output", 0, 9, "NCHW", "")),
-        ("Add.a.65535.65535.7.output.10.npy", ("Add", "a", "output", 10, 7, "", "")),
-        ("Add.a.1.2.7.output.0.ND.BF16.npy", ("Add", "a", "output", 0, 7, "ND", "BF16")),
-        ("Pooling.pool1.1.5.1732082705016774.output.0.1x64x56x56.npy",
-         ("Pooling", "pool1", "output", 0, 1732082705016774, "1x64x56x56", "")),
-        ("Add.s.0.3.1673383728093446.4.1.0.0.input.0.10.npy", ("Add", "s", "input", 0, 1673383728093446, "10", "")),
-        ("Cast.t_1.327.1619347786532995.output.0.npy", ("Cast", "t_1", "output", 0, 1619347786532995, "", "")),
-    ],
-)  # fmt: skip
-def test_names(name, expected):
-    assert tuple(mindspore.parse_name(name)) == expected
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Functional.linear.0.forward.input.1.npy",
-        "Module.layers.0.fc.Linear.forward.0.output.0.npy",
-        "Tensor.add.0.1.input.0.npy",
-        "conv1.0.1619494134703053.npy",
-        "Pooling.pool1.1.5.1732082705016774",
-        "Pooling.pool1.1.5.1732082705016774.csv",
-        "Add.a.1.2.3.output.0.json",
-        "Opdebug.Node_OpDebug.1.2.3.output.0.json",
-        "12345678901234567890.npy",
-        "a.b.²²²²²²²²²².1.1.input.0.npy",
-        "a.b.1.2." + "9" * 30 + ".input.0.npy",
-        "a." * 5000 + "input.0.npy",
-    ],
-)
-def test_no_names_of_this_format(name):
-    assert mindspore.parse_name(name) is None
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.text(alphabet="a.0_-pun tiox²/\\\n", max_size=40))
-def test_any_name_is_looked_at(text):
-    assert mindspore.parse_name(text) is None or mindspore.parse_name(text).op_name
 
 
 @pytest.mark.parametrize(
@@ -430,75 +375,12 @@ def test_other_files_are_told(tmp_path):
     assert names(run) == ["a-op0"] and "weights.npy" in run.notes[0]
 
 
-class TestStatisticRows:
-    def only(self, tmp_path, header, row):
-        (operator,) = opened(table(tmp_path, header, row)).operators
-        (tensor,) = operator.tensors
-        return tensor
-
-    @pytest.mark.parametrize(
-        "header, row, shape, dtype, statistics",
-        [
-            (NEW, 'Sub,s,0,0,5,input,0,24,float32,"(2,3)",3,-1,4.5,', (2, 3), "float32", (3, -1, None, 4.5)),
-            (NEW, 'Sub,s,0,0,5,output,0,4,bool,"()",True,False,null', (), "bool", (1, 0, None, None)),
-            (OLD, 'Sub,s,0,0,5,input,0,2,bfloat16,"(7,)",3,-1,0.5,7,1,2,0,0,0,4', (7,), "bfloat16", (3, -1, 0.5, None)),
-            (OLD + ",L2 Value", "Sub,s,0,0,5,input,0,2,int8,7,3,-1,1,7,1,2,0,0,0,4,9", (7,), "int8", (3, -1, 1, 9)),
-            (MERGED, "Sub,s,0,0,5,Input,0,9,DT_FLOAT16,ND,2x3,1,0,0.5,2,ab,0,0,0", (2, 3), "float16", (1, 0, 0.5, 2)),
-            (MERGED, "Sub,s,0,0,5,Output,0,9,FLOAT,ND,-,1,NA,,nan,ab,0,0,0", (), "float32", (1, None, None, math.nan)),
-        ],
-    )
-    def test_headers(self, tmp_path, header, row, shape, dtype, statistics):
-        tensor = self.only(tmp_path, header, row)
-        assert (tensor.shape, tensor.dtype, tensor.file, tensor.problem) == (shape, dtype, "", "")
-        assert repr(tensor.statistics) == repr(Statistics(*(None if x is None else float(x) for x in statistics)))
-
-    @pytest.mark.parametrize(
-        "nan, below, above, expected",
-        [
-            (1, 1, 1, Statistics(math.nan, math.nan, math.nan, math.nan)),
-            (0, 0, 2, Statistics(math.inf, 0.0)),
-            (0, 2, 0, Statistics(1.0, -math.inf)),
-            (0, 2, 2, Statistics(math.inf, -math.inf)),
-            ("", "null", "x", Statistics(1.0, 0.0, 0.5, 2.0)),
-        ],
-    )
-    def test_what_is_not_finite_is_put_back(self, tmp_path, nan, below, above, expected):
-        row = f"Sub,s,0,0,5,input,0,9,float32,ND,2x3,1,0,0.5,2,,{nan},{below},{above}"
-        assert repr(self.only(tmp_path, MERGED, row).statistics) == repr(expected)
-
-    def test_checksums(self, tmp_path):
-        row = "Sub,s,0,0,5,input,0,9,float32,ND,2x3,1,0,0.5,2,9e107d9d372bb6826bd81d3542a419d6,0,0,0"
-        assert self.only(tmp_path, MERGED, row).checksum == "9e107d9d372bb6826bd81d3542a419d6"
-        row = 'Sub,s,0,0,5,input,0,4,float32,"()",1,1,1,abc'
-        assert self.only(tmp_path, NEW + ",MD5", row).checksum == "abc"
-
-    def test_columns_are_found_by_name(self, tmp_path):
-        tensor = self.only(
-            tmp_path, "Shape,Slot,io,Op Name,Min Value,Data Type,Op Type", '"(4,)",2,INPUT,s,-3,int32,Sub'
-        )
-        assert (tensor.slot, tensor.shape, tensor.statistics) == ("input:2", (4,), Statistics(min=-3.0))
-
-    @pytest.mark.parametrize("shape", ["(-1, 2)", "(9" * 70, "(" + "9" * 30 + ")", "two", "(2, 3.5)"])
-    def test_absurd_shapes_are_unreadable_tensors(self, tmp_path, shape):
-        tensor = self.only(tmp_path, NEW, f'Sub,s,0,0,5,input,0,24,float32,"{shape}",3,-1,4.5')
-        assert "shape" in tensor.problem and tensor.shape == ()
-
-    def test_rows_that_name_no_tensor_are_told(self, tmp_path):
-        rows = ["Sub", "Sub,s,0,0,5,sideways,0,4,float32,(),1,1,1", "Sub,s,0,0,5,input,-1,4,float32,(),1,1,1", "\0,,,"]
-        run = opened(table(tmp_path, NEW, *rows[:3], "Sub,s,0,0,x,input,1,4,float32,(),1,1,1"))
-        assert [t.slot for op in run.operators for t in op.tensors] == ["input:1"] and "3 rows" in run.notes[0]
-
+class TestTables:
     @pytest.mark.parametrize("text", ["", "\n", NEW, NEW + '\n"' + "x" * 200_000, NEW + "\n\0\0,,,,", "a,b\n1,2"])
     def test_a_table_without_rows_is_a_run_that_cannot_be_read(self, tmp_path, text):
         (tmp_path / "statistic.csv").write_text(text)
         run = opened(tmp_path)
         assert run.operators == () and "statistic.csv" in run.problem
-
-    def test_a_table_that_is_too_large_is_ignored(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(mindspore, "_TABLE_BYTES", 100)
-        folder = touch(table(tmp_path, NEW, "Sub,s,0,0,5,input,0,4,float32,(),1,1,1"), kernel("a-op0", 1))
-        run = opened(folder)
-        assert names(run) == ["a-op0"] and "more than" in run.notes[0]
 
     def test_files_and_rows_of_one_tensor(self, tmp_path):
         touch(tmp_path, kernel("a-op0", 10), kernel("a-op0", 30), kernel("b-op0", 20))

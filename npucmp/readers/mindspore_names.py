@@ -1,0 +1,74 @@
+"""What MindSpore calls a tensor: in the names of files and in the rows of statistic.csv.
+
+    {type}.{name}.{task}.{stream}.{microseconds}[.{kind}.{context}.{thread}.{device}].{input|output}.{n}{tail}.npy
+    {type}.{name}.{task}.{microseconds}.{input|output}.{n}.npy     of the first releases of CANN
+    {tail} is .{format}, .{format}.{dtype}, .{A}x{B}x{C} (converted raw dumps) or nothing
+
+{name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", older: its last part.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Optional
+
+from npucmp.model import Task
+
+PARAMETER = "Parameter"
+LONGEST = 4096
+
+_NAME = re.compile(
+    r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<numbers>[0-9]{1,20}(?:\.[0-9]{1,20}){1,6})"
+    r"\.(?P<role>input|output)\.(?P<number>[0-9]{1,9})(?P<tail>(?:\.[^.]+)*)\.npy"
+)
+_NUMBERED = re.compile(r"-op[0-9]+$")
+
+
+class Name(NamedTuple):
+    """Which tensor of which execution. `layout` and `dtype` are the dump's words, "" where it has none."""
+
+    op_type: str
+    op_name: str
+    role: str
+    number: int
+    time: int
+    layout: str = ""
+    dtype: str = ""
+    task: Task = Task(-1)
+
+    @property
+    def is_parameter(self) -> bool:
+        """A weight or an input of the network, which no kernel wrote."""
+        return self.op_type == PARAMETER
+
+    @property
+    def slot(self) -> str:
+        return f"{'input' if self.is_parameter else self.role}:{self.number}"
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The same for every execution of the operator."""
+        return self.op_name, self.role, self.number
+
+
+def parse_name(name: str) -> Optional[Name]:
+    """A file name taken apart; None if it is not one of this format."""
+    match = _NAME.fullmatch(name) if len(name) <= LONGEST else None
+    if match is None:
+        return None
+    numbers = [int(number) for number in match["numbers"].split(".")]
+    streamless = len(numbers) == 2
+    if streamless and numbers[1] < 10**9:  # a time is no index
+        return None
+    task, stream, time = (numbers[0], -1, numbers[1]) if streamless else numbers[:3]
+    sliced = numbers[4:6] if len(numbers) == 7 else ()
+    layout, dtype = [*match["tail"].split("."), "", ""][1:3]
+    return Name(
+        match["type"], match["op"], match["role"], int(match["number"]), time, layout, dtype,
+        Task(task, stream, *sliced),
+    )  # fmt: skip
+
+
+def kind(op_name: str) -> str:
+    """A name without the number among kernels of its scope and type."""
+    return _NUMBERED.sub("", op_name)

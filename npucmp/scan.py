@@ -1,0 +1,97 @@
+"""One run → what each of its tensors holds at the limits of its type, in one pass; statistics where values are not kept."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterable, Iterator, NamedTuple, Optional
+
+from npucmp.dtypes import lookup
+from npucmp.errors import NpucmpError
+from npucmp.measure import READ, payload_of
+from npucmp.model import Extremes, Operator, Statistics, TensorRef
+from npucmp.runner import run
+
+
+class Scanned(NamedTuple):
+    """One tensor and what it holds; extremes is None where nothing is known of it, `problem` says why it could not be
+    read. `counted` is False for statistics, which tell that there is a NaN but not how many."""
+
+    operator: Operator
+    tensor: TensorRef
+    extremes: Optional[Extremes] = None
+    counted: bool = True
+    problem: str = ""
+    bytes_read: int = 0
+
+
+def scan(operators: "Iterable[Operator]", jobs: int = 1) -> "Iterator[Scanned]":
+    """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
+    known: dict[object, Scanned] = {}
+    pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
+    firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
+    known.clear()
+    scanned = run(lambda pair: scan_tensor(*pair), firsts, jobs)
+    for operator, tensor in pairs:
+        key = _values(tensor)
+        if key in known:
+            yield known[key]._replace(operator=operator, tensor=tensor, bytes_read=0)
+            continue
+        found = next(scanned)
+        if key is not None:
+            known[key] = found
+        yield found
+
+
+def _is_first(tensor: TensorRef, seen: "dict[object, Scanned]") -> bool:
+    key = _values(tensor)
+    if key is None or key not in seen:
+        seen[key] = None  # type: ignore[assignment]
+        return True
+    return False
+
+
+def _values(tensor: TensorRef) -> object:
+    return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
+
+
+def scan_tensor(operator: Operator, tensor: TensorRef) -> Scanned:
+    """One tensor; never raises for what a dump holds."""
+    try:
+        payload = payload_of(tensor)
+        if payload is None:
+            return Scanned(operator, tensor, _recorded(tensor), counted=False, problem=tensor.problem)
+        from npucmp.kernel.extremes import extremes_of, merge_extremes
+        from npucmp.readers.values import blocks
+
+        row = lookup(payload.dtype)
+        assert row is not None, payload.dtype  # a payload of another type is never made
+        total: Optional[Extremes] = None
+        start = 0
+        for block in blocks(payload, READ):
+            part = extremes_of(block, row, start)
+            total = part if total is None else merge_extremes(total, part)
+            start += len(block)
+    except NpucmpError as error:
+        return Scanned(operator, tensor, problem=str(getattr(error, "because", error)))
+    return Scanned(operator, tensor, total or Extremes(), bytes_read=row.stored(math.prod(payload.shape)))
+
+
+def _recorded(tensor: TensorRef) -> Optional[Extremes]:
+    """What recorded maximum and minimum tell; a NaN there stands for NaN somewhere in the tensor."""
+    recorded = tensor.statistics or Statistics()
+    count, row = math.prod(tensor.shape), lookup(tensor.dtype)
+    known = [value for value in (recorded.max, recorded.min) if value is not None]
+    if not known:
+        return Extremes() if not count else None
+    finite = [value for value in known if math.isfinite(value)]
+    largest = row.largest if row is not None and row.kind == "f" else math.inf
+    return Extremes(
+        elements=count,
+        nan=int(any(math.isnan(value) for value in known)),
+        posinf=int(math.inf in known),
+        neginf=int(-math.inf in known),
+        high=int(any(value == largest for value in finite)),
+        low=int(any(value == -largest for value in finite)),
+        minimum=min(finite, default=math.nan),
+        maximum=max(finite, default=math.nan),
+    )
