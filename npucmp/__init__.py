@@ -46,8 +46,8 @@ _DOOR = {
     "find_roots": "npucmp.roots",
 }
 __all__ = [
-    "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare", "find_roots", "judge", "measure",
-    "measure_pairs", "open_runs", "overflow", "pairs", "write_reports",
+    "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare", "find_roots", "judge",
+    "measure", "measure_pairs", "open_runs", "overflow", "pairs", "write_reports",
 ]  # fmt: skip
 
 

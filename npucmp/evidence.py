@@ -29,6 +29,9 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
 def gap_words(gap: Finding, before: Optional[Finding], parameter: bool, between: Sequence[Pair]) -> str:
     """Of an input that differs although everything dumped upstream agrees."""
     words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
+    if gap.pair.golden is not None and gap.pair.golden.shape == () and gap.measurement.moments is not None:
+        target, golden = gap.measurement.moments.target.minimum, gap.measurement.moments.golden.minimum
+        return f"a number that it was given already differs: {gap.pair.slot} is {target:g}, in the golden {golden:g}"
     if parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
         return "; ".join([f"{what} already differs: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
@@ -81,6 +84,15 @@ def pattern_words(finding: Finding) -> list[str]:
     if abs(scale) > WHOLE_SCALE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
         return [f"the target is {1 + scale:.6g} times the golden as a whole"]
     return []
+
+
+def fused_words(pair: Pair) -> str:
+    """What a fused operator is made of, "" for others."""
+    operator = pair.target_op
+    if operator is None or len(operator.originals) < 2:
+        return ""
+    names = ", ".join(operator.originals[:6]) + (" …" if len(operator.originals) > 6 else "")
+    return f"; fused of {names}" + (f" by {', '.join(operator.passes[:4])}" if operator.passes else "")
 
 
 def _show(value: object) -> str:

@@ -30,7 +30,10 @@ DEFAULT_RULES = tuple(
     Tolerance(
         "rel_l2", FACTOR * row.round_off, dtype=row.name, why=f"{FACTOR:g} unit round-offs of the working precision"
     )
-    for row in (lookup(name) for name in ("float64", "float32", "float16", "bfloat16", "hifloat8", "float8_e4m3fn", "float8_e5m2"))
+    for row in (
+        lookup(name)
+        for name in ("float64", "float32", "float16", "bfloat16", "hifloat8", "float8_e4m3fn", "float8_e5m2")
+    )
     if row
 )
 AT_LEAST = {"cosine", "err_1e3_ratio", "err_5e3_ratio", "exact_ratio", "snr", "allclose"}  # larger is better

@@ -149,9 +149,7 @@ def payload_of(tensor: TensorRef) -> Optional[Payload]:
     except DumpError as error:
         raise DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset) from None
     if found.shape != tensor.shape:
-        raise DumpError(
-            tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}"
-        )
+        raise DumpError(tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
     if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
         raise DumpError(tensor.file, f"the file holds {found.dtype}, the dump says {tensor.dtype}")
     return found

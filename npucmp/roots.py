@@ -15,8 +15,7 @@ from statistics import median
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import metrics
-from npucmp.evidence import gap_words, gradual_words, own_words, passed_words, unknown_words
-from npucmp.graphs.graph import escaped
+from npucmp.evidence import fused_words, gap_words, gradual_words, own_words, passed_words, unknown_words
 from npucmp.explain import (
     GROWTH,
     by_arguments,
@@ -31,6 +30,7 @@ from npucmp.explain import (
     torn,
     wrong_parameter,
 )
+from npucmp.graphs.graph import escaped
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
@@ -284,15 +284,16 @@ class _Search:
             if error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding)):
                 return None
             errors.append(error or 0.0)
-        if not errors and not node.operator.reads_recorded:
-            return None
+        if not node.operator.reads_recorded and not any(map(self._differs, node.inputs)):
+            return None  # what was recorded agrees, and there is more
         errors += [error for finding in node.context if (error := self._error(finding)) is not None]
         return max(errors, default=0.0)
 
     def _is_unseen(self, node: Node, finding: Finding) -> bool:
-        """Whether the golden run did not record what its operators read, this input among it."""
-        golden = node.pair.golden_op
-        return golden is not None and not golden.reads_recorded and not is_parameter(finding.pair)
+        """Whether one of the runs did not record what its operators read, this input among it."""
+        operators = node.pair.target_op, node.pair.golden_op
+        unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
+        return unseen and not is_parameter(finding.pair)
 
     def _stand_in(self, finding: Finding) -> float:
         """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
@@ -365,7 +366,7 @@ class _Search:
                 limit=finding.limit,
                 input_error=known,
                 output_error=max(outputs, default=None),
-                evidence=evidence,
+                evidence=evidence + (fused_words(node.pair) if cause is not Cause.PROPAGATED else ""),
             )
         )
 

@@ -1,7 +1,8 @@
-"""Makes the msprobe samples of this folder. Needs torch and mindstudio-probe; the npy sample is a copy of a
-TensorFlow run and is not made here. See README.md for what is planted.
+"""Makes the msprobe and CANN samples of this folder; the others are copies of real runs. See README.md for what is
+planted.
 
-    python make.py            writes msprobe_*/{golden,target} beside this file
+    python make.py            writes msprobe_*/ (needs torch and mindstudio-probe) and cann_*/{golden,target}
+    python make.py cann       the CANN samples only
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import make_cann
+
 HERE = Path(__file__).resolve().parent
 VARIANTS = {  # sample → (variant of the golden run, variant of the target run)
     "msprobe_softmax": ("plain", "softmax"),
@@ -22,6 +25,8 @@ VARIANTS = {  # sample → (variant of the golden run, variant of the target run
     "msprobe_uncaptured": ("plain", "uncaptured"),
     "msprobe_backward": ("plain", "backward"),
 }
+
+CANN = {"cann_fused_conv": "net/block_0/b/Conv2D", "cann_clean": ""}  # sample → operator that goes wrong
 
 
 def run(variant: str, folder: str) -> None:
@@ -114,6 +119,12 @@ def neutral(folder: Path) -> None:
 def main() -> None:
     if len(sys.argv) == 3:
         run(sys.argv[1], sys.argv[2])
+        return
+    for sample, fault in CANN.items():
+        shutil.rmtree(HERE / sample, ignore_errors=True)
+        make_cann.write_reference(HERE / sample / "golden")
+        make_cann.write_device(HERE / sample / "target", fault)
+    if sys.argv[1:] == ["cann"]:
         return
     for sample, variants in VARIANTS.items():
         for side, variant in zip(("golden", "target"), variants):

@@ -75,7 +75,7 @@ def layers(seed, width, blocks):
         for half in ("a", "b"):
             found[f"block_{block}/{half}"] = layer(width, width)
     dense = {"weight": random.standard_normal((width, 10)).astype(np.float32) / 4, "bias": np.ones(10, np.float32) / 8}
-    x = random.standard_normal((2, 12, 12, 3)).astype(np.float32)
+    x = random.standard_normal((1, 8, 8, 3)).astype(np.float32)
     return found, dense, x
 
 
@@ -182,9 +182,7 @@ def device(seed, width, blocks, fault=""):
         ["MatMulBiasAddFusionPass"],
     )  # fmt: skip
     y = run.run("Cast", "trans_Cast_out", [y], y.array, ND, y.origin, (), dtype=np.float32)
-    run.run(
-        "SoftmaxV2", "net/Softmax", [y], softmax(y.array), ND, "net/Softmax:0", ("net/Softmax",), dtype=np.float32
-    )
+    run.run("SoftmaxV2", "net/Softmax", [y], softmax(y.array), ND, "net/Softmax:0", ("net/Softmax",), dtype=np.float32)
     return run.ops
 
 
@@ -279,7 +277,9 @@ def graph(ops):
     for number, value in enumerate(sources.values()):
         kind = "Data" if value.name == "input:0" else "Variable"
         name = value.name.partition(":")[0]
-        lines.append(f'op {{ name: "{name}" type: "{kind}" id: {number} output_desc {{ {descriptor(value, False)} }} }}')
+        lines.append(
+            f'op {{ name: "{name}" type: "{kind}" id: {number} output_desc {{ {descriptor(value, False)} }} }}'
+        )
     for number, op in enumerate(ops, len(sources)):
         lines.append(f'op {{ name: "{op.name}" type: "{op.kind}" id: {number}')
         lines += [f'  input: "{value.name}"' for value in op.inputs]
@@ -300,7 +300,7 @@ def escaped(name):
     return name
 
 
-def write_reference(folder, seed=1, width=20, blocks=2):
+def write_reference(folder, seed=1, width=20, blocks=1):
     """The reference as precision_tool converts TensorFlow's debugger dumps."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, (name, values) in enumerate(reference(seed, width, blocks).items()):
@@ -308,7 +308,7 @@ def write_reference(folder, seed=1, width=20, blocks=2):
         np.save(folder / f"{node.replace('/', '_')}.{index}.{START + 1000 * number}.npy", values)
 
 
-def write_device(folder, fault="", seed=1, width=20, blocks=2, with_graph=True):
+def write_device(folder, fault="", seed=1, width=20, blocks=1, with_graph=True):
     """The device's dump with its graph beside it."""
     ops = device(seed, width, blocks, fault)
     place = folder / "20261121093000" / "0" / MODEL / "1" / "0"

@@ -8,16 +8,21 @@ import npucmp
 from npucmp.report.status import exit_status
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "msprobe"
+DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+SHARED = DATA / "msprobe"
 
+LENET = "Default_network-WithLossCell__backbone-Net_"
 FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_softmax", "Functional.softmax.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 is 0.01"),
     ("msprobe_uncaptured", "Functional.linear.9.forward", "GAP", "input:0", "Functional.linear.8.forward output:0"),
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
+    ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
+    ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),
+    ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "input:5 is 0.1"),
 ]
-CLEAN = ["msprobe_clean", "msprobe_bfloat16"]
+CLEAN = ["msprobe_clean", "msprobe_bfloat16", "cann_clean"]
 
 SHARED_FAULTED = [  # (target, golden, operator, cause) as shared/data/msprobe/manifest.json tells, verified bit by bit
     ("bert/B", "bert/A", "Functional.linear.11.forward", "GAP"),
@@ -89,3 +94,36 @@ def test_statistics_alone_prove_no_agreement():
     plain, trusting = npucmp.compare(*paths), npucmp.compare(*paths, trust_statistics=True)
     assert {finding.verdict.value for finding in plain.findings} == {"unknown"}
     assert (exit_status(plain), exit_status(trusting)) == (2, 0)
+
+
+@shared
+@pytest.mark.parametrize(
+    "target, golden, operator",
+    [
+        ("mindspore/B", "mindspore/A", f"{LENET}ln-LayerNorm_LayerNorm-op0"),
+        ("tf/faulted/npy", "tf/golden/npy", "resnet_block_1_bn2_FusedBatchNormV3"),
+        ("tf/faulted/npy", "tf/golden/tfdbg_raw", "resnet_block_1_bn2_FusedBatchNormV3"),
+    ],
+)
+def test_shared_dumps_of_other_formats(target, golden, operator):
+    first = npucmp.compare(DATA / target, DATA / golden).roots[0]
+    assert (first.pair.operator.name, first.cause.value, first.slot) == (operator, "BORN", "output:0")
+
+
+@shared
+@pytest.mark.parametrize(
+    "target, golden", [("mindspore/R", "mindspore/A"), ("tf/golden/npy", "tf/golden/tfdbg_raw")]
+)
+def test_shared_clean_pairs_of_other_formats(target, golden):
+    report = npucmp.compare(DATA / target, DATA / golden)
+    assert (report.roots, exit_status(report)) == ((), 0)
+
+
+def test_the_cann_sample_compares_every_tensor_and_names_those_of_the_network():
+    folder = SAMPLES / "cann_fused_conv"
+    report = npucmp.compare(folder / "target", folder / "golden")
+    assert all(finding.pair.target is not None and finding.pair.golden is not None for finding in report.findings)
+    assert {finding.pair.via for finding in report.findings} == {"fused", "name"}
+    first = report.roots[0].pair
+    assert first.golden_op.name == "net/block_0/b/bn/FusedBatchNormV3"
+    assert first.target.layout == "NC1HWC0" and first.target.shape == first.golden.shape == (1, 8, 8, 20)

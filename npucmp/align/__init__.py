@@ -97,9 +97,7 @@ def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
             )
 
 
-def _why_missing(
-    target: Optional[Operator], golden: Optional[Operator], repeated: "tuple[set[str], set[str]]"
-) -> str:
+def _why_missing(target: Optional[Operator], golden: Optional[Operator], repeated: "tuple[set[str], set[str]]") -> str:
     if target and golden:
         return "the operator of the other run has no such tensor"
     alone = target or golden

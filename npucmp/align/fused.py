@@ -64,24 +64,40 @@ def _by_key(operators: "Sequence[Operator]") -> "dict[str, list[Operator]]":
 
 
 def _written(golden: "Sequence[Operator]") -> Written:
-    """What each tensor is called in the network; a golden run of a GE graph is fused itself."""
+    """What each tensor is called in the network; a golden run of a GE graph is fused itself.
+
+    Of what nothing dumped wrote (weights, what is fed), the first that read it tells.
+    """
     found: dict[str, list[Reference]] = defaultdict(list)
+    read: dict[str, dict[tuple[str, str], list[Reference]]] = defaultdict(lambda: defaultdict(list))
     for operator in golden:
         for tensor in operator.tensors:
             if tensor.slot.startswith("output") and not operator.inserted:
                 own = fed(operator.name) or f"{operator.name}:{tensor.slot.partition(':')[2]}"
-                name, _, index = (tensor.origin or own).rpartition(":")
-                found[f"{escaped(name)}:{index}"].append(Reference(operator, tensor))
+                found[_key(tensor.origin or own)].append(Reference(operator, tensor))
+            elif tensor.origin:
+                read[_key(tensor.origin)][operator.name, tensor.slot].append(Reference(operator, tensor))
+    for key, readers in read.items():
+        found.setdefault(key, next(iter(readers.values())))
     return found
 
 
+def _key(tensor: str) -> str:
+    name, _, index = tensor.rpartition(":")
+    return f"{escaped(name)}:{index}"
+
+
 def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[int, Operator]]":
-    """(how many executions of the operator come after it, the operator), in the given order."""
-    later: dict[str, int] = defaultdict(int)
+    """(how many executions of the operator come after it, the operator), in the given order.
+
+    Inserted operators of two models share their names, and are told apart by what they hand on.
+    """
+    later: dict[tuple[str, ...], int] = defaultdict(int)
     found = []
     for operator in reversed(operators):
-        found.append((later[operator.name], operator))
-        later[operator.name] += 1
+        key = operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
+        found.append((later[key], operator))
+        later[key] += 1
     return found[::-1]
 
 
@@ -102,9 +118,8 @@ def _partner(operator: Operator, written: Written, back: int) -> Optional[Operat
 
 
 def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Reference]:
-    name, _, index = tensor.origin.rpartition(":")
-    executions = written.get(f"{escaped(name)}:{index}", ())
-    return executions[-1 - back] if name and back < len(executions) else None
+    executions = written.get(_key(tensor.origin), ()) if tensor.origin else ()
+    return executions[-1 - back] if back < len(executions) else None
 
 
 def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":

@@ -38,6 +38,7 @@ def settle(pairs: "Sequence[Pair]") -> "list[Pair]":
 def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
     target = _in_order(pair.target, _choice(pair.target, pair.golden), votes)
     golden = _in_order(pair.golden, _choice(pair.golden, pair.target), votes)
+    target, golden = _as_stored(target, golden), _as_stored(golden, target)
     if target is pair.target and golden is pair.golden:
         return pair
     return replace(pair, target=target, golden=golden)
@@ -81,6 +82,24 @@ def _in_order(
         return tensor
     payload = tensor.payload._replace(shape=choice.shape, device=device._replace(origin=order))
     return tensor._replace(shape=choice.shape, payload=payload)
+
+
+def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[TensorRef]:
+    """A tensor whose logical shape nothing tells, as it lies in memory; a problem if it would be compared so."""
+    device = one.payload.device if one is not None and one.payload is not None else None
+    if one is None or one.payload is None or device is None or device.shape != one.shape or one.problem:
+        return one
+    if fits(device.shape, device.layout, device.origin, one.shape, device.groups):
+        return one
+    if other is None or (other.layout == one.layout and _stored(other) == device.shape):
+        return one._replace(payload=one.payload._replace(device=None))
+    words = f"layout {device.layout} of stored shape {list(device.shape)} cannot hold shape {list(other.shape)}"
+    return one._replace(problem=f"{words}, and nothing tells its own")
+
+
+def _stored(tensor: TensorRef) -> "tuple[int, ...]":
+    device = tensor.payload.device if tensor.payload is not None else None
+    return device.shape if device is not None else tensor.shape
 
 
 def _family(layout: str) -> str:

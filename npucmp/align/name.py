@@ -41,9 +41,7 @@ def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[M
     return exact + _equal_names(left, right, lambda operator: escaped(operator.name))
 
 
-def _equal_names(
-    target: Sequence[Operator], golden: Sequence[Operator], key: Callable[[Operator], str]
-) -> list[Match]:
+def _equal_names(target: Sequence[Operator], golden: Sequence[Operator], key: Callable[[Operator], str]) -> list[Match]:
     executions: dict[str, list[Operator]] = defaultdict(list)
     for operator in golden:
         if operator.unique:

@@ -26,9 +26,15 @@ def _decorated(command: Command, names: "tuple[str, ...]") -> Command:
 
 
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
-    "output": click.option("-o", "--output", metavar="DIR", help="Write tensors.csv, roots.csv and summary.json into DIR."),
-    "include": click.option("--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."),
-    "exclude": click.option("--exclude", metavar="GLOB", multiple=True, help="No operators whose name fits; repeatable."),
+    "output": click.option(
+        "-o", "--output", metavar="DIR", help="Write tensors.csv, roots.csv and summary.json into DIR."
+    ),
+    "include": click.option(
+        "--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."
+    ),
+    "exclude": click.option(
+        "--exclude", metavar="GLOB", multiple=True, help="No operators whose name fits; repeatable."
+    ),
     "mapping": click.option("--mapping", metavar="FILE", help="Target name → golden name, as YAML, TOML or CSV."),
     "graph": click.option(
         "--graph",
@@ -59,6 +65,8 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
     ),
     "progress": click.option("--progress/--no-progress", default=None, help="Show progress (default: on a terminal)."),
-    "verbose": click.option("-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."),
+    "verbose": click.option(
+        "-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."
+    ),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
 }

@@ -40,7 +40,8 @@ NAME = "cann"
 ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
 
 _NAME = re.compile(
-    r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\.(?P<name>[\w-]+)\.(?P<task>\d{1,10})(?:\.(?P<stream>\d{1,10}))?\.(?P<time>\d{1,255})"
+    r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\.(?P<name>[\w-]+)"
+    r"\.(?P<task>\d{1,10})(?:\.(?P<stream>\d{1,10}))?\.(?P<time>\d{1,255})"
     r"(?:\.(?P<kind>\d)\.(?P<context>\d{1,10})\.(?P<thread>\d{1,10})\.\d{1,10})?(?P<csv>\.csv)?",
     re.ASCII,
 )

@@ -19,8 +19,8 @@ A file is one serialized Event, without the framing of TFRecord:
                  8 string_val · 14 resource_handle_val · 15 variant_val
     Shape        2 dim {1 size} · 3 unknown_rank
 
-A run holds outputs only; what an operator read is known from the graph. Source: TensorFlow's event.proto, summary.proto, tensor.proto,
-tensor_shape.proto, types.proto and debug_data.py; a dump of TensorFlow 2.21; docs/formats.md.
+A run holds outputs only; what an operator read is known from the graph. Source: TensorFlow's event.proto,
+summary.proto, tensor.proto, tensor_shape.proto, types.proto and debug_data.py; a dump of TensorFlow 2.21.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from typing import NamedTuple, Optional
 from npucmp.dtypes import DTYPES
 from npucmp.errors import DumpError
 from npucmp.graphs.annotate import annotate
+from npucmp.graphs.graph import Graph
 from npucmp.graphs.graphdef import from_wire
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.readers.files import open_regular
@@ -145,14 +146,21 @@ def open_runs(path: Path) -> list[Run]:
 
 def _with_graph(run: Run) -> Run:
     """The run with the inputs and types that its own graph tells."""
+    notes: list[str] = []
+    known = own_graphs(Path(run.path), notes)
+    return annotate(replace(run, notes=(*run.notes, *notes)), known)
+
+
+def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
+    """The graphs that a dump holds itself; a broken one is a note."""
     found = []
-    for file, start, end in graphs(Path(run.path)):
+    for file, start, end in graphs(path):
         try:
             with open_regular(file) as opened:
                 found.append(from_wire(Cursor(opened), start, end, file))
         except DumpError as error:
-            run = replace(run, notes=(*run.notes, f"{file}: graph ignored, {error.because}"))
-    return annotate(run, found)
+            notes.append(f"{file}: graph ignored, {error.because}")
+    return found
 
 
 def graphs(path: Path) -> list[tuple[str, int, int]]:

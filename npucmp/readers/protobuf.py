@@ -46,7 +46,7 @@ class Cursor:
     def bytes(self, start: int, length: int) -> bytes:
         """Exactly these bytes; DumpError beyond the end of the file."""
         at = start - self._base
-        if 0 <= at and at + length <= len(self._window):
+        if at >= 0 and at + length <= len(self._window):
             return self._window[at : at + length]
         if length > _WINDOW:
             return self.file.read(start, length)

@@ -21,7 +21,6 @@ from npucmp.roots import find_roots
 from npucmp.runner import default_jobs
 
 
-
 @dataclass(frozen=True)
 class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names."""

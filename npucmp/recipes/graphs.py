@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Sequence, Union
 
 from npucmp.errors import DumpError, UsageError
+from npucmp.formats.tfdbg import own_graphs
 from npucmp.graphs import beside, load
 from npucmp.graphs.annotate import annotate, holds, serves
 from npucmp.graphs.graph import Graph
@@ -50,7 +51,9 @@ def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]") -> "list[Graph]":
 
 
 def _beside(path: Path, runs: "Sequence[Run]", notes: "list[str]") -> "list[Graph]":
-    found, left = [], SEARCHED
+    found, left = own_graphs(path, notes), SEARCHED
+    if found:
+        return found
     for file in beside(path):
         try:
             left -= file.stat().st_size

@@ -48,9 +48,10 @@ def _heading(report: Report, comparison: Comparison) -> Iterator[str]:
     matched = sum(comparison.matched.values())
     by = ", ".join(f"{count} by {via}" for via, count in comparison.matched.items())
     shares = coverage.aligned(_only(report, comparison))
+    only_target, only_golden = comparison.alone
     yield (
-        f"aligned {count_of(matched, 'operator')}: {by or 'none'} · {comparison.alone[0]} only in target, {comparison.alone[1]} only in golden"
-        f" · {_percent(shares['elements_compared'])} of elements compared"
+        f"aligned {count_of(matched, 'operator')}: {by or 'none'} · {only_target} only in target, "
+        f"{only_golden} only in golden · {_percent(shares['elements_compared'])} of elements compared"
     )
     yield ""
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from npucmp.formats import mindspore
-from npucmp.model import Statistics
+from npucmp.formats import mindspore, open_runs
+from npucmp.model import Statistics, Task
 from npucmp.stack import source_line
 from tests.contracts import FormatContract
 
@@ -286,20 +283,6 @@ class TestGraph:
             "File /home/user/net.py, line 15, in construct, \n x=self.ln(x)",
         )
 
-    @pytest.mark.parametrize(
-        "text",
-        ["", "# Fullname with scope: (x)", "%0(a) = A(((((", "%0(a) = A(I64(9e9), F32(x), I64(" + "9" * 5000 + "))"],
-    )
-    def test_odd_graphs_tell_nothing(self, tmp_path, text):
-        name = "\n  # Fullname with scope: (Default/network-Net/ln-LayerNorm/LayerNorm-op0)\n  # In file : 1/"
-        operator = self.operator(tmp_path, text + name)
-        assert (operator.arguments, operator.stack) == ({}, ())
-
-    def test_older_spellings(self, tmp_path):
-        text = "%1([CNode]2) = A(%0)\n: full_name_with_scope: (Default/network-Net/ln-LayerNorm/LayerNorm-op0)\n"
-        operator = self.operator(tmp_path, text + "# In file net.py(15)/  x=self.ln(x)/\n")
-        assert source_line(operator) == "net.py:15  x=self.ln(x)"
-
 
 @pytest.mark.parametrize(
     "tail, stored, dtype",
@@ -358,6 +341,84 @@ def test_mapping_leads_nowhere(tmp_path, row):
     run = opened(folder)
     assert all(os.path.dirname(t.file) == str(folder) for op in run.operators for t in op.tensors)
     assert "1.npy" in run.notes[-1] or len(run.operators) == 2
+
+
+def numbered(name: str, task: int, stream: int, slot: str = "output.0", more: str = "") -> str:
+    return f"{name}.{name}-op0.{task}.{stream}.{100 + task}{more}.{slot}.ND.npy"
+
+
+@pytest.mark.parametrize(
+    "files, tasks",
+    [
+        ([numbered("a", 7, 3), numbered("a", 7, 3, "input.0")], (Task(7, 3),)),
+        ([numbered("a", 7, 3), numbered("a", 8, 3, "input.0")], (Task(8, 3), Task(7, 3))),
+        ([numbered("a", 0, 3, more=".4.1.2.0")], (Task(0, 3, 1, 2),)),
+        (["a.a-op0.327.1619347786532995.output.0.npy"], (Task(327),)),
+        ([numbered("a", 0, 0), numbered("b", 1, 0)], (Task(0, 0),)),
+        ([numbered("a", 0, 0), numbered("b", 0, 0)], ()),
+        ([numbered("a", 65535, 65535)], ()),
+    ],
+)
+def test_tasks(tmp_path, files, tasks):
+    assert opened(touch(tmp_path, *files)).operators[0].tasks == tasks
+
+
+def test_parameters_are_no_tasks(tmp_path):
+    run = opened(touch(tmp_path, "Parameter.w.0.0.1.output.0.ND.npy", numbered("a", 7, 3)))
+    assert [operator.tasks for operator in run.operators] == [(Task(7, 3),), ()]
+
+
+def test_tasks_of_rows(tmp_path):
+    run = opened(table(tmp_path, NEW, "Sub,s,7,3,5,input,0,4,float32,(),1,1,1"))
+    assert run.operators[0].tasks == (Task(7, 3),)
+
+
+RECORD = "Opdebug.Node_OpDebug.1.2.1700000000000000.output.0.json"
+
+
+def record(folder: Path, name: str = RECORD) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text('{"AI Core": {"stream_id": 3, "task_id": 7, "status": 32}}')
+    return folder / name
+
+
+def test_overflow_records_are_neither_operators_nor_notes(tmp_path):
+    leaf = touch(tmp_path / "rank_0" / "Net" / "0" / "4", kernel("a-op0", 1))
+    file = record(leaf)
+    (run,) = open_runs(tmp_path)
+    assert (names(run), run.records, run.notes) == (["a-op0"], (str(file),), ())
+
+
+def test_records_alone_are_a_run(tmp_path):
+    file = record(tmp_path / "rank_1" / "Net" / "0" / "4")
+    for path in (tmp_path, file.parent, file):
+        (run,) = open_runs(path)
+        assert (run.format, run.operators, run.records) == ("mindspore", (), (str(file),))
+        assert (run.step, run.rank, run.problem, run.detail) == (4, 1, "", "Net")
+
+
+@pytest.mark.parametrize("folder", ["rank_0/debug_files/4", "rank_0/Net/1/4"])
+def test_records_of_other_folders_belong_to_the_step(tmp_path, folder):
+    touch(tmp_path / "rank_0" / "Net" / "0" / "4", kernel("a-op0", 1))
+    touch(tmp_path / "rank_0" / "Net" / "0" / "5", kernel("a-op0", 1))
+    file = record(tmp_path / folder)
+    assert [(run.step, run.records) for run in open_runs(tmp_path)] == [(4, (str(file),)), (5, ())]
+
+
+def test_records_beside_a_broken_table(tmp_path):
+    file = record(table(tmp_path, "a,b"))
+    (run,) = open_runs(file.parent)
+    assert run.records == (str(file),) and "statistic.csv" in run.notes[0]
+
+
+def test_records_among_raw_files_are_left_to_their_format(tmp_path):
+    (record(tmp_path).parent / "Add.a.1.2.1700000000000000").write_bytes(b"\0" * 16)
+    assert {run.format for run in open_runs(tmp_path)} == {"cann"}
+
+
+@pytest.mark.parametrize("name", ["Opdebug.json", "Opdebug.Node_OpDebug.1.json", RECORD[2:], RECORD + ".txt"])
+def test_no_records(tmp_path, name):
+    assert mindspore.sniff(record(tmp_path, name)) is False and mindspore.sniff(tmp_path) is False
 
 
 @pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"PK\x03\x04" + bytes(200), b"\x93NUMPY\x01\x00\xff\xff{'descr'"])
@@ -432,10 +493,3 @@ class TestRealDumps:
         assert names(run) == [f"Default_{op}-op0" for op in ("Sub", "Add", "Cast", "Div", "Mul")]
         assert run.operators[3].tensors[2].statistics == Statistics(0.5, 0.5, None, 0.5)
         assert run.operators[2].tensors[2].dtype == "bool" and run.notes == ()
-
-    def test_the_graph_of_another_release(self, tmp_path):
-        leaf = touch(tmp_path / "rank_0" / "Net" / "0" / "0", kernel("Default_Div-op0", 1))
-        graph = tmp_path / "rank_0" / "graphs" / "ms_output_trace_code_graph_0.ir"
-        graph.parent.mkdir()
-        graph.write_bytes((SHARED / "framework" / "mindspore" / "test_ir_content.ir").read_bytes())
-        assert source_line(opened(leaf).operators[0]) == "test_ir.py:13  return ops.div(x, y)"

@@ -112,6 +112,11 @@ def test_headers_that_end_inside_themselves(tmp_path, cut, words):
         read(tmp_path / "a", bytes(data))
 
 
+def test_a_header_of_megabytes_is_refused(tmp_path):
+    with pytest.raises(DumpError, match="a header of"):
+        read(tmp_path / "a", craft.nano([], [X._replace(shape=(1,) * 200_000)]))
+
+
 def test_a_header_without_tensors_is_no_dump(tmp_path):
     with pytest.raises(DumpError, match="no tensor"):
         read(tmp_path / "a", craft.nano([], []))

@@ -6,23 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npucmp.model import Task
 from npucmp.readers.mindspore_names import parse_name
 
 
 @pytest.mark.parametrize(
     "name, expected",
     [
-        (
-            "Conv2D.Default_n-Net_Conv2D-op12.0.0.1795252793022644.input.1.DefaultFormat.Float32.npy",
-            ("Conv2D", "Default_n-Net_Conv2D-op12", "input", 1, 1795252793022644, "DefaultFormat", "Float32", (0, 0, -1, -1)),
-        ),
-        ("Conv2D.Conv2D-op12.0.0.9.output.0.NCHW.npy", ("Conv2D", "Conv2D-op12", "output", 0, 9, "NCHW", "", (0, 0, -1, -1))),
-        ("Add.a.65535.65535.7.output.10.npy", ("Add", "a", "output", 10, 7, "", "", (65535, 65535, -1, -1))),
-        ("Add.a.1.2.7.output.0.ND.BF16.npy", ("Add", "a", "output", 0, 7, "ND", "BF16", (1, 2, -1, -1))),
+        ("Conv2D.Default_n-Net_Conv2D-op12.0.0.1795252793022644.input.1.DefaultFormat.Float32.npy",
+         ("Conv2D", "Default_n-Net_Conv2D-op12", "input", 1, 1795252793022644, "DefaultFormat", "Float32", Task(0, 0))),
+        ("Conv2D.Conv2D-op12.0.0.9.output.0.NCHW.npy",
+         ("Conv2D", "Conv2D-op12", "output", 0, 9, "NCHW", "", Task(0, 0))),
+        ("Add.a.65535.65535.7.output.10.npy", ("Add", "a", "output", 10, 7, "", "", Task(65535, 65535))),
+        ("Add.a.1.2.7.output.0.ND.BF16.npy", ("Add", "a", "output", 0, 7, "ND", "BF16", Task(1, 2))),
         ("Pooling.pool1.1.5.1732082705016774.output.0.1x64x56x56.npy",
-         ("Pooling", "pool1", "output", 0, 1732082705016774, "1x64x56x56", "", (1, 5, -1, -1))),
-        ("Add.s.0.3.1673383728093446.4.1.0.0.input.0.10.npy", ("Add", "s", "input", 0, 1673383728093446, "10", "", (0, 3, 1, 0))),
-        ("Cast.t_1.327.1619347786532995.output.0.npy", ("Cast", "t_1", "output", 0, 1619347786532995, "", "", (327, -1, -1, -1))),
+         ("Pooling", "pool1", "output", 0, 1732082705016774, "1x64x56x56", "", Task(1, 5))),
+        ("Add.s.0.3.1673383728093446.4.1.0.0.input.0.10.npy",
+         ("Add", "s", "input", 0, 1673383728093446, "10", "", Task(0, 3, 1, 0))),
+        ("Cast.t_1.327.1619347786532995.output.0.npy",
+         ("Cast", "t_1", "output", 0, 1619347786532995, "", "", Task(327))),
     ],
 )  # fmt: skip
 def test_names(name, expected):
