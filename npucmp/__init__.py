@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from npucmp.measure import measure, measure_pairs
     from npucmp.model import Report, Run
     from npucmp.recipes.compare import Options, compare
+    from npucmp.recipes.fusion_diff import FusionOptions, fusion_diff
     from npucmp.recipes.overflow import OverflowOptions, overflow
     from npucmp.report import write_reports
     from npucmp.roots import find_roots
@@ -40,14 +41,17 @@ _DOOR = {
     "Run": "npucmp.model",
     "Options": "npucmp.recipes.compare",
     "compare": "npucmp.recipes.compare",
+    "FusionOptions": "npucmp.recipes.fusion_diff",
+    "fusion_diff": "npucmp.recipes.fusion_diff",
     "OverflowOptions": "npucmp.recipes.overflow",
     "overflow": "npucmp.recipes.overflow",
     "write_reports": "npucmp.report",
     "find_roots": "npucmp.roots",
 }
 __all__ = [
-    "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare", "find_roots", "judge",
-    "measure", "measure_pairs", "open_runs", "overflow", "pairs", "write_reports",
+    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare",
+    "find_roots", "fusion_diff", "judge", "measure", "measure_pairs", "open_runs", "overflow", "pairs",
+    "write_reports",
 ]  # fmt: skip
 
 

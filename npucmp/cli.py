@@ -14,6 +14,7 @@ from npucmp import __version__
 COMMANDS = {  # name → module of npucmp.commands, imported only when it is called or its help is asked for
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),
     "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
+    "fusion-diff": ("fusion_diff", "Which fused operator differs from its unfused chain."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
     "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
 }
@@ -28,7 +29,7 @@ class Group(click.Group):
     def get_command(self, context: click.Context, name: str) -> Optional[click.Command]:
         if name not in COMMANDS:
             return None
-        found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name)
+        found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
         return found
 

@@ -398,6 +398,15 @@ class Root:
         return self.output_error / self.input_error
 
 
+class FusionPass(NamedTuple):
+    """How often a fusion pass took effect with fusion switched on and off; None where that is not known."""
+
+    name: str
+    kind: str
+    on: Optional[int]
+    off: Optional[int]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """One (step, rank) of target and golden, compared."""
@@ -501,6 +510,7 @@ class Report:
     bytes_read: int = 0
     partial: bool = False
     strict: bool = False
+    passes: tuple[FusionPass, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

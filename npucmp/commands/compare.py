@@ -35,7 +35,7 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
     from npucmp.recipes.compare import Options
     from npucmp.recipes.compare import compare as run
 
-    columns = _metrics(given.pop("metrics"))
+    columns = metric_columns(given.pop("metrics"))
     output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
     screen = {name: given.pop(name) for name in ("top", "verbose")}
     given["format"] = given.pop("format_")
@@ -57,7 +57,8 @@ def finish(report: Any, output: Optional[str], quiet: bool, columns: "list[str]"
     return exit_status(report)
 
 
-def _metrics(names: Optional[str]) -> "list[str]":
+def metric_columns(names: Optional[str]) -> "list[str]":
+    """The columns that --metrics asks for, in the order of the table."""
     if not names:
         return []
     import difflib

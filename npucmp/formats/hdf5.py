@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, Scalar, TensorRef
+from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 from npucmp.readers import hdf5 as reader
 
 NAME = "hdf5"
@@ -196,7 +196,7 @@ class _Dump:
         if entry.dataset is None and not entry.problem:
             return
         call.reads = call.reads or role == "input"
-        slot = f"{role}:{'.'.join(rest)}"
+        slot = f"{role}:{'.'.join(rest)}" if rest else ""
         kind = _attribute(self._file, entry, b"Type", 0)
         if entry.problem or kind in _TENSORS:
             call.tensors.append(self._tensor(entry, slot))
@@ -209,17 +209,24 @@ class _Dump:
         try:
             if entry.problem:
                 raise DumpError(self._file.path, entry.problem)
-            device = _attribute(self._file, entry, b"DeviceType", -1)
-            recorded = _attribute(self._file, entry, b"DataType", -1)
-            payload = reader.describe(self._file, entry.dataset, label, _BYTES.get(recorded, ""))
-            strides = reader.integers(self._file, entry.dataset, b"Stride")
-            if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
-                payload = reader.strided(payload, strides)
+            payload, recorded = self._described(entry, in_call=bool(slot))
         except DumpError as error:
             return TensorRef(slot, "", (), file=self._file.path, encoding=NAME, problem=error.because, label=label)
-        self.devices.add(device)
         dtype = "float16" if recorded == _HALF and payload.dtype == "float32" else payload.dtype
         return TensorRef(slot, dtype, payload.shape, file=self._file.path, encoding=NAME, label=label, payload=payload)
+
+    def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
+        """Where the values lie, and DataType. The attributes of other files are none of ours."""
+        if not in_call:
+            return reader.describe(self._file, entry.dataset, entry.name), -1
+        device = _attribute(self._file, entry, b"DeviceType", -1)
+        recorded = _attribute(self._file, entry, b"DataType", -1)
+        payload = reader.describe(self._file, entry.dataset, entry.name, _BYTES.get(recorded, ""))
+        strides = reader.integers(self._file, entry.dataset, b"Stride")
+        if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
+            payload = reader.strided(payload, strides)
+        self.devices.add(device)
+        return payload, recorded
 
     def _value(self, entry: reader.Entry) -> Scalar:
         """A plain value: a number, a bool or a list; words for one that is too long or cannot be read."""

@@ -522,9 +522,10 @@ class _Chunks:
 
 def _inflate(data: bytes, _: Sequence[int], size: int) -> bytes:
     """At most a little more than a chunk: a checksum may have been packed with it, or it was packed twice."""
-    unpacked = zlib.decompressobj().decompress(data, size + size // 8 + 1024)
-    if len(unpacked) > size + size // 8 + 1023:
-        raise ValueError("it is larger than a chunk")
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(data, size + size // 8 + 1024)
+    if not stream.eof:
+        raise ValueError("it ends early" if len(unpacked) < size else "it is larger than a chunk")
     return unpacked
 
 

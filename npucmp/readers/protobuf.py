@@ -55,6 +55,9 @@ class Cursor:
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
         """(value below 2^64, position after it)."""
+        inside = at - self._base
+        if 0 <= inside < len(self._window) and at < end and self._window[inside] < 0x80:
+            return self._window[inside], at + 1  # most numbers of a header are one byte
         limit = min(_LONGEST, end - at)
         data = self.bytes(at, max(0, limit))
         value = 0

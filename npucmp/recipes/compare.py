@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Mapping, Optional, Sequence, Union
+from typing import Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import align, mapping, pairs
 from npucmp.dtypes import size_of
@@ -53,20 +53,38 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     """
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
-    rules, names = options.rules(), options.names()
     lefts, rights = options.runs(target), options.runs(golden)
-    broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
-    lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     graphs = loaded(options.graph, [*lefts, *rights])
     lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
+    return compared("compare", Sides(target, lefts, golden, rights), options, started)
+
+
+class Sides(NamedTuple):
+    """Two dumps and their runs, which know what their graphs tell."""
+
+    target_path: StrPath
+    targets: "list[Run]"
+    golden_path: StrPath
+    goldens: "list[Run]"
+
+
+def compared(command: str, sides: Sides, options: Options, started: float) -> Report:
+    """Pairs the runs of two dumps, compares them, and finds the roots."""
+    rules, names = options.rules(), options.names()
+    lefts, rights = sides.targets, sides.goldens
+    broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
+    lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     together, unpaired = pair_runs(lefts, rights)
     if not together:
-        raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
+        raise UsageError(
+            f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
+            f"{sides.golden_path} has {keys(rights)}"
+        )
     comparisons, partial = _compare(together, options, rules, names)
     return Report(
-        command="compare",
-        target_path=str(target),
-        golden_path=str(golden),
+        command=command,
+        target_path=str(sides.target_path),
+        golden_path=str(sides.golden_path),
         comparisons=settle(comparisons),
         unpaired=unpaired,
         broken=broken,

@@ -16,9 +16,9 @@ from typing import Sequence, Union
 
 from npucmp.errors import DumpError
 from npucmp.model import Overflow, Report
-from npucmp.report import json, overflow, tables
+from npucmp.report import fusion, json, overflow, tables
 
-REPORTS: tuple[ModuleType, ...] = (tables, json)
+REPORTS: tuple[ModuleType, ...] = (tables, fusion, json)
 OVERFLOWS: tuple[ModuleType, ...] = (overflow,)
 
 

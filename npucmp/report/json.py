@@ -36,6 +36,7 @@ def summary(report: Report) -> "dict[str, Any]":
         "roots": list(root_rows(report))[:ROOTS],
         "rules": [row.__dict__ for row in report.rules],
         "notes": coverage.notes(report),
+        "passes": [effect._asdict() for effect in report.passes],
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
         ],

@@ -9,7 +9,7 @@ from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.evidence import brief
 from npucmp.model import Cause, Comparison, Pair, Report, Root, Run, Verdict
-from npucmp.report import coverage
+from npucmp.report import coverage, fusion
 from npucmp.report.sanitise import visible
 from npucmp.report.status import exit_status
 from npucmp.stack import source_line
@@ -32,6 +32,8 @@ def render(
         lines += _answer(comparison, top, colour, verbose)
         lines.append("")
     lines += _unpaired(report)
+    if report.command == "fusion-diff":
+        lines += [visible(line) for line in fusion.words(report, str(files[0].parent) if files else "")]
     lines += _notes(report, len(report.findings) if verbose else NOTES)
     lines.append(_last(report, colour))
     if files:

@@ -1,0 +1,48 @@
+"""npucmp fusion-diff."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from npucmp.commands.options import common
+
+HELP = """Which fused operator computes something else than its unfused chain?
+
+ON is a run with operator fusion, OFF the same run without it (fusion_switch_file with everything off), both as raw
+CANN dumps with the graphs of their compilation beside them. A fused operator is compared with the last operator of its
+chain, its inputs with the inputs of the chain. With -o, fusion_switch.cfg turns off just the passes behind what diverges.
+
+\b
+  npucmp fusion-diff dump_on dump_off -o report
+  npucmp fusion-diff dump_on dump_off --on-graph on/ge_proto_00012_Build.txt --off-graph off/ge_proto_00012_Build.txt
+
+\b
+Exit status: 0 every fused operator agrees · 1 something diverged · 2 could not decide.
+"""
+
+
+@click.command(name="fusion-diff", help=HELP)
+@click.argument("on")
+@click.argument("off")
+@click.option("--on-graph", metavar="FILE", multiple=True, help="Graph of the run with fusion; repeatable.")
+@click.option("--off-graph", metavar="FILE", multiple=True, help="Graph of the run without fusion; repeatable.")
+@common
+@click.pass_context
+def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
+    from npucmp.commands.compare import finish, metric_columns
+    from npucmp.commands.progress import bar
+    from npucmp.recipes.fusion_diff import FusionOptions
+    from npucmp.recipes.fusion_diff import fusion_diff as run
+
+    columns = metric_columns(given.pop("metrics"))
+    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
+    screen = {name: given.pop(name) for name in ("top", "verbose")}
+    given["format"] = given.pop("format_")
+    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+        report = run(on, off, FusionOptions(**given, progress=progress))
+    report = replace(report, argv=tuple(sys.argv))
+    context.exit(finish(report, output, quiet, columns, screen))
