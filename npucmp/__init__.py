@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from npucmp.recipes.compare import Options, compare
     from npucmp.recipes.fusion_diff import FusionOptions, fusion_diff
     from npucmp.recipes.overflow import OverflowOptions, overflow
+    from npucmp.recipes.rerun_diff import rerun_diff
     from npucmp.report import write_reports
     from npucmp.roots import find_roots
 
@@ -45,13 +46,14 @@ _DOOR = {
     "fusion_diff": "npucmp.recipes.fusion_diff",
     "OverflowOptions": "npucmp.recipes.overflow",
     "overflow": "npucmp.recipes.overflow",
+    "rerun_diff": "npucmp.recipes.rerun_diff",
     "write_reports": "npucmp.report",
     "find_roots": "npucmp.roots",
 }
 __all__ = [
     "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare",
     "find_roots", "fusion_diff", "judge", "measure", "measure_pairs", "open_runs", "overflow", "pairs",
-    "write_reports",
+    "rerun_diff", "write_reports",
 ]  # fmt: skip
 
 

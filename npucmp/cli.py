@@ -15,6 +15,7 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),
     "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
     "fusion-diff": ("fusion_diff", "Which fused operator differs from its unfused chain."),
+    "rerun-diff": ("rerun_diff", "Which operator gives different bits for the same bits in."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
     "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
 }

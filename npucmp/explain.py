@@ -142,7 +142,7 @@ def from_equal_bits(node: Node, finding: Finding, before: float) -> bool:
     8 u is for what gathered along the way, and here nothing did.
     """
     target, golden = finding.pair.target, finding.pair.golden
-    if before or not node.inputs or finding.error is None:
+    if before or not node.inputs or finding.error is None or finding.metric == "noise":
         return False
     if target is None or golden is None or target.dtype != golden.dtype:
         return False

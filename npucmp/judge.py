@@ -10,9 +10,9 @@ from __future__ import annotations
 import csv
 import difflib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Mapping, Optional
 
 from npucmp import metrics
 from npucmp.dtypes import DTYPES, canonical, lookup
@@ -23,6 +23,8 @@ from npucmp.readers.text import read_text
 from npucmp.readers.toml import load_toml
 
 LARGEST_TABLE = 2**20  # bytes of a tolerance file
+LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
+NOISE = 4.0  # times the distance of repeated runs: a few reruns see only part of the noise
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
 
@@ -47,6 +49,7 @@ class Rules:
     table: tuple[Tolerance, ...] = ()
     closeness: bool = False
     trust_statistics: bool = False
+    noise: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (operator, slot) → rel_l2 between reruns
 
     @property
     def by_round_off(self) -> bool:
@@ -93,6 +96,10 @@ def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_o
         side = "target" if not moments.xx else "golden"
         return Finding(measurement, Verdict.DIVERGED, f"the {side} is all zero; {words}", error, rule.limit, "rel_l2")
     over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
+    wanders = max(rules.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
+    if over and rules.by_round_off and 0 < error <= NOISE * wanders:
+        words += f"; within {NOISE:g} times its own run-to-run noise of {wanders:.2e}"
+        return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise")
     if math.isnan(value):
         return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
     verdict = Verdict.DIVERGED if over else Verdict.MATCH
@@ -164,6 +171,28 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     if not rows:
         raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns metric,limit,dtype,op_type,why")
     return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
+
+
+def load_noise(path: Path) -> "dict[tuple[str, str], float]":
+    """(operator, slot) → rel_l2 of a noise.csv that rerun-diff wrote.
+
+    Raises DumpError if the file cannot be read, UsageError if it is no such table.
+    """
+    try:
+        rows = list(csv.DictReader(read_text(path, LARGEST_NOISE).splitlines()))
+    except csv.Error as error:
+        raise UsageError(f"{path}: not CSV: {error}") from None
+    if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
+        raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
+    try:
+        return {(_plain(row["op"]), row["slot"]): float(row["rel_l2"]) for row in rows}
+    except (TypeError, ValueError):
+        raise UsageError(f"{path}: a rel_l2 is no number") from None
+
+
+def _plain(name: str) -> str:
+    """A name without the sign that keeps a spreadsheet from running it."""
+    return name[1:] if name.startswith("'") and name[1:2] in "=+-@\t\r" else name
 
 
 def _tolerance(path: Path, number: int, row: object) -> Tolerance:

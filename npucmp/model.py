@@ -408,6 +408,39 @@ class FusionPass(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Rerun:
+    """One operator that is not bit-equal in all runs; one row of rerun.csv.
+
+    odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
+    operator is random or asynchronous on purpose. Figures are the largest over all runs, None where unknown.
+    """
+
+    place: int
+    step: Optional[int]
+    rank: Optional[int]
+    pair: Pair
+    slot: str
+    cause: Cause
+    differing: Optional[int]
+    max_abs: Optional[float]
+    rel_l2: Optional[float]
+    max_ulp: Optional[int]
+    odd: tuple[int, ...]
+    because: str
+    excused: bool = False
+
+
+class Noise(NamedTuple):
+    """How far repeated runs put one tensor apart; one row of noise.csv."""
+
+    op: str
+    slot: str
+    rel_l2: float
+    max_abs_err: float
+    runs: int
+
+
+@dataclass(frozen=True)
 class Comparison:
     """One (step, rank) of target and golden, compared."""
 
@@ -477,6 +510,7 @@ class Overflow:
     golden_path: str = ""
     argv: tuple[str, ...] = ()
     broken: tuple[Run, ...] = ()
+    notes: tuple[str, ...] = ()
     seconds: float = 0.0
     bytes_read: int = 0
     partial: bool = False
@@ -511,6 +545,9 @@ class Report:
     partial: bool = False
     strict: bool = False
     passes: tuple[FusionPass, ...] = ()
+    runs: tuple[str, ...] = ()
+    reruns: tuple[Rerun, ...] = ()
+    noise: tuple[Noise, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""One run → what each of its tensors holds at the limits of its type, in one pass; statistics where values are not kept."""
+"""One run → what each of its tensors holds at the limits of its type, in one pass; or what its statistics tell."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef) -> Scanned:
 
 
 def _recorded(tensor: TensorRef) -> Optional[Extremes]:
-    """What recorded maximum and minimum tell; a NaN there stands for NaN somewhere in the tensor."""
+    """What recorded figures tell; a NaN in any of them stands for NaN somewhere in the tensor."""
     recorded = tensor.statistics or Statistics()
     count, row = math.prod(tensor.shape), lookup(tensor.dtype)
     known = [value for value in (recorded.max, recorded.min) if value is not None]
@@ -87,7 +87,7 @@ def _recorded(tensor: TensorRef) -> Optional[Extremes]:
     largest = row.largest if row is not None and row.kind == "f" else math.inf
     return Extremes(
         elements=count,
-        nan=int(any(math.isnan(value) for value in known)),
+        nan=int(_tells_nan(recorded)),
         posinf=int(math.inf in known),
         neginf=int(-math.inf in known),
         high=int(any(value == largest for value in finite)),
@@ -95,3 +95,10 @@ def _recorded(tensor: TensorRef) -> Optional[Extremes]:
         minimum=min(finite, default=math.nan),
         maximum=max(finite, default=math.nan),
     )
+
+
+def _tells_nan(recorded: Statistics) -> bool:
+    """Some producers leave NaN out of maximum and minimum; that of Inf-Inf in mean and norm tells nothing."""
+    limits = [value for value in (recorded.max, recorded.min) if value is not None]
+    sums = [value for value in (recorded.mean, recorded.norm) if value is not None]
+    return any(map(math.isnan, limits if any(map(math.isinf, limits)) else limits + sums))

@@ -29,19 +29,31 @@ def settle(pairs: "Sequence[Pair]") -> "list[Pair]":
     """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
     votes: dict[str, Counter[str]] = {}
     for pair in pairs:
-        for choice in (_choice(pair.target, pair.golden), _choice(pair.golden, pair.target)):
+        for choice in _choices(pair):
             if choice and len(choice.orders) == 1:
                 votes.setdefault(_family(choice.layout), Counter())[choice.orders[0]] += 1
     return [_settled(pair, votes) for pair in pairs]
 
 
 def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
-    target = _in_order(pair.target, _choice(pair.target, pair.golden), votes)
-    golden = _in_order(pair.golden, _choice(pair.golden, pair.target), votes)
+    of_target, of_golden = _choices(pair)
+    target = _in_order(pair.target, of_target, votes)
+    golden = _in_order(pair.golden, of_golden, votes)
     target, golden = _as_stored(target, golden), _as_stored(golden, target)
     if target is pair.target and golden is pair.golden:
         return pair
     return replace(pair, target=target, golden=golden)
+
+
+def _choices(pair: Pair) -> "tuple[Optional[Choice], Optional[Choice]]":
+    """What is open about target and golden. The target meets the golden; were both to move, they would swap."""
+    target, golden = pair.target, pair.golden
+    of_target = _choice(target, golden)
+    if target is None or of_target is None:
+        return of_target, _choice(golden, target)
+    if golden is not None and golden.payload is not None and golden.payload.device is None:
+        return of_target, None
+    return of_target, _choice(golden, target._replace(shape=of_target.shape))
 
 
 def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Choice]:
@@ -49,7 +61,8 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ch
     if one is None or one.payload is None or one.layout not in LAYOUTS or one.payload.strides:
         return None
     device = one.payload.device
-    if device is None and (other is None or other.layout == one.layout or len(one.shape) != len(one.layout)):
+    there = other.payload.device if other is not None and other.payload is not None else None
+    if device is None and (other is None or there or other.layout == one.layout or len(one.shape) != len(one.layout)):
         return None
     stored = device or Device(one.layout, one.shape)
     wanted = other.shape if other is not None and _is_logical(other) else one.shape
@@ -57,8 +70,9 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ch
         orders = tuple(
             order for order in origins(stored.layout) if fits(stored.shape, stored.layout, order, shape, stored.groups)
         )
-        if stored.origin in orders:
-            orders = (stored.origin,)
+        told = stored.origin or (there.origin if there else other.layout if other is not None else "")
+        if told in orders:
+            orders = (told,)
         if orders:
             return Choice(stored.layout, shape, orders)
     return None

@@ -28,6 +28,9 @@ tensors, or statistics that prove nothing).
 @click.command(help=HELP)
 @click.argument("target")
 @click.argument("golden")
+@click.option(
+    "--noise", metavar="FILE", help="noise.csv of rerun-diff: what differs no more than reruns do is no fault."
+)
 @common
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
@@ -47,13 +50,14 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
 
 def finish(report: Any, output: Optional[str], quiet: bool, columns: "list[str]", screen: "dict[str, Any]") -> int:
     """Writes and shows a report; returns its exit status."""
-    from npucmp.report import terminal, write_reports
+    from npucmp.report import rerun_terminal, terminal, write_reports
     from npucmp.report.status import exit_status
 
     files = write_reports(report, output, columns) if output else []
     if not quiet:
         paint = terminal.colours(sys.stdout.isatty())
-        click.echo(terminal.render(report, files=files, paint=paint, **screen), nl=False, color=True)
+        presenter = rerun_terminal if report.command == "rerun-diff" else terminal
+        click.echo(presenter.render(report, files=files, paint=paint, **screen), nl=False, color=True)
     return exit_status(report)
 
 

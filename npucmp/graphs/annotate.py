@@ -188,7 +188,9 @@ def _annotated(
     if not any(tensor.slot.startswith("input") for tensor in tensors):
         borrowed = [_borrowed(i, one, back, known, written) for i, one in enumerate(node.inputs)]
         tensors = (*(tensor for tensor in borrowed if tensor is not None), *tensors)
-        reads_recorded = all(tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs))
+        reads_recorded = all(
+            tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs)
+        )
     originals = node.originals if node.originals is not None else ()
     return replace(
         operator,
@@ -219,7 +221,9 @@ def _borrowed(
             dumped = written[one][max(0, len(written[one]) - 1 - back)]
             producer = known.by_name[one[0]]
             origin = _origin(producer, one[1], known) if producer.ports_out else ""
-            return _logical_output(dumped, one, known)._replace(slot=f"input:{i}", source=f"{one[0]}:{one[1]}", origin=origin)
+            return _logical_output(dumped, one, known)._replace(
+                slot=f"input:{i}", source=f"{one[0]}:{one[1]}", origin=origin
+            )
     return None
 
 
@@ -357,4 +361,3 @@ def _in_order(operators: "Sequence[Operator]", known: Known) -> "list[Operator]"
         keys.append(last)
     ranked = sorted(range(len(operators)), key=lambda i: (keys[i], i))
     return [replace(operators[i], order=order) for order, i in enumerate(ranked)]
-

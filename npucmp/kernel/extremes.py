@@ -49,9 +49,7 @@ def _first(where: "npt.NDArray[np.bool_]", start: int) -> int:
 
 def merge_extremes(a: Extremes, b: Extremes) -> Extremes:
     """Of two neighbouring blocks, a before b."""
-    return Extremes(
-        *(x + y for x, y in zip(a[:7], b[:7])),
-        *(x if x >= 0 else y for x, y in zip(a[7:10], b[7:10])),
-        float(np.fmin(a.minimum, b.minimum)),
-        float(np.fmax(a.maximum, b.maximum)),
-    )
+    counts = (x + y for x, y in zip(a[:7], b[:7]))
+    firsts = (x if x >= 0 else y for x, y in zip(a[7:10], b[7:10]))
+    limits = float(np.fmin(a.minimum, b.minimum)), float(np.fmax(a.maximum, b.maximum))
+    return Extremes._make((*counts, *firsts, *limits))

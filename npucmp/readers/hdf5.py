@@ -525,7 +525,7 @@ def _inflate(data: bytes, _: Sequence[int], size: int) -> bytes:
     stream = zlib.decompressobj()
     unpacked = stream.decompress(data, size + size // 8 + 1024)
     if not stream.eof:
-        raise ValueError("it ends early" if len(unpacked) < size else "it is larger than a chunk")
+        raise ValueError("it is larger than a chunk" if len(unpacked) > size else "it ends early")
     return unpacked
 
 

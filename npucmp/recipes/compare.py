@@ -11,7 +11,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Union
 from npucmp.align import align, mapping, pairs
 from npucmp.dtypes import size_of
 from npucmp.errors import UsageError
-from npucmp.judge import DEFAULT_RULES, Rules, judge, load_tolerances
+from npucmp.judge import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
 from npucmp.measure import Closeness, measure_pairs
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.ranks import settle
@@ -30,6 +30,7 @@ class Options(Choice):
     atol: Optional[float] = None
     tolerances: Union[StrPath, Sequence[Tolerance], None] = None
     trust_statistics: bool = False
+    noise: Optional[StrPath] = None
     strict: bool = False
 
     def rules(self) -> Rules:
@@ -37,7 +38,8 @@ class Options(Choice):
         table = self.tolerances
         if isinstance(table, (str, PathLike)):
             table = load_tolerances(Path(table))
-        return Rules(tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics)
+        noise = load_noise(Path(self.noise)) if self.noise is not None else {}
+        return Rules(tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise)
 
     def names(self) -> Mapping[str, str]:
         """The mapping, read if it is a file."""

@@ -11,11 +11,11 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.dtypes import lookup, size_of
 from npucmp.errors import DumpError, UsageError
-from npucmp.flow import amount, events_of, headroom, kinds_of
+from npucmp.flow import amount, communicates, events_of, headroom, kinds_of
 from npucmp.model import Cause, Event, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.readers import opdebug
 from npucmp.recipes.graphs import loaded, with_graphs
-from npucmp.recipes.runs import Choice, StrPath, pair_runs
+from npucmp.recipes.runs import Choice, StrPath, keys, pair_runs
 from npucmp.runner import default_jobs
 from npucmp.scan import Scanned, scan, scan_tensor
 
@@ -50,8 +50,9 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     graphs = loaded(options.graph, [*opened, *goldens])
     runs = with_graphs(dump, [run for run in opened if not run.problem], options.golden or dump, graphs)
     goldens = with_graphs(options.golden or dump, goldens, dump, graphs)
-    partners = {id(target): golden for target, golden in pair_runs(runs, goldens)[0]} if goldens else {}
-    scans, read, partial = [], 0, False
+    paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
+    partners = {id(target): golden for target, golden in paired}
+    scans, read, found, partial = [], 0, 0, False
     bar = _Bar(options, runs)
     for run in runs:
         rows: list[Scanned] = []
@@ -62,16 +63,19 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
         except KeyboardInterrupt:
             partial = True
         read += sum(row.bytes_read for row in rows)
+        found += len(rows)
         scans.append(_scanned(run, rows, partners.get(id(run)), options))
         if partial:
             break
-    if not partial and not any(one.tensors or one.unreadable or one.events for one in scans):
+    records = any(run.records for run in runs)
+    if not (partial or found or records or len(runs) < len(opened)):
         raise UsageError("nothing to scan: no operator passes --include and --exclude")
     return Overflow(
         path=str(dump),
-        scans=_placed(scans),
+        scans=_placed([replace(one, roots=tuple(_roots(one.events))) for one in _arrived(scans)]),
         golden_path=str(options.golden or ""),
         broken=tuple(run for run in opened if run.problem),
+        notes=tuple(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone),
         seconds=time.monotonic() - started,
         bytes_read=read,
         partial=partial,
@@ -96,12 +100,19 @@ def _wanted(run: Run, options: OverflowOptions) -> "list[Operator]":
 
 def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions) -> Scan:
     blame = _blame(run)
-    events = events_of(rows, blame.flagged)
+    events = events_of(rows, blame.flagged, run.ordered)
     if golden is not None:
         events = _against(run, golden, events)
-    roots = _roots(events)
+    seen = {row.operator.order for row in rows}
+    empty = [
+        Event(one.order, one, None, "device", "unknown", f"the device noted: {blame.flagged[one.order][1]}; "
+              "the dump holds no tensor of it", None, True, *blame.flagged[one.order])
+        for one in _wanted(run, options) if one.order in blame.flagged and one.order not in seen
+    ]  # fmt: skip
     edge = list(_close_to_the_edge(rows, options.headroom))
-    broken = [f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in rows if one.problem]
+    broken = [
+        f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in rows if one.problem
+    ]
     lost = [
         Event(one.operator.order, one.operator, one.tensor, "", "", f"unreadable: {one.problem}", alarm=False)
         for one in rows
@@ -109,8 +120,8 @@ def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options
     ]
     return Scan(
         run=run,
-        events=(*blame.others, *events, *edge, *lost),
-        roots=tuple(roots),
+        events=(*blame.others, *empty, *events, *edge, *lost),
+        roots=(),
         tensors=sum(one.extremes is not None for one in rows),
         unreadable=(*broken, *blame.broken),
         golden=golden,
@@ -212,12 +223,34 @@ def _held_against(event: Event, golden: Scanned) -> Event:
     if event.kind in kinds:
         words = f"the golden run has it too ({amount(event.kind, golden)})"
         return replace(event, golden=event.kind, because=f"{event.because}; {words}")
-    if row is not None and row.kind == "f" and x.largest > row.largest:
+    if row is not None and row.kind == "f" and x.largest > row.largest * (1 + row.round_off / 2):
         words = f"the golden values reach {x.largest:.4g}, beyond {event.tensor.dtype}: the type is the cause"
         return replace(event, golden="would overflow", because=f"{event.because}; {words}")
     found = kinds[0] if kinds else "none"
     words = f"the golden run has {'/'.join(kinds) or 'nothing of it'} there (largest {x.largest:.4g})"
     return replace(event, golden=found, because=f"{event.because}; {words}")
+
+
+def _arrived(scans: "Sequence[Scan]") -> "list[Scan]":
+    """The scans with what arrived from another rank: there a collective of the same name and step read it."""
+    readers: dict[tuple[Optional[int], str], list[Scan]] = defaultdict(list)
+    for one in scans:
+        for event in one.events:
+            read = event.origin == "propagated" or (event.outside and event.slot.startswith("input"))
+            if read and event.alarm and event.operator is not None and communicates(event.operator):
+                readers[one.run.step, event.operator.name].append(one)
+
+    def settled(scan: Scan, event: Event) -> Event:
+        if event.operator is None or event.origin not in ("born", "unknown") or not communicates(event.operator):
+            return event
+        others = [one for one in readers[scan.run.step, event.operator.name] if one is not scan]
+        if not others or event.slot.startswith("input"):
+            return event
+        rank = others[0].run.rank
+        words = f"{event.because}; there {'another rank' if rank is None else f'rank {rank}'} had read it"
+        return replace(event, origin="propagated", outside=False, because=words)
+
+    return [replace(scan, events=tuple(settled(scan, event) for event in scan.events)) for scan in scans]
 
 
 def _roots(events: "Sequence[Event]") -> "list[Root]":

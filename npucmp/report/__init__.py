@@ -16,9 +16,9 @@ from typing import Sequence, Union
 
 from npucmp.errors import DumpError
 from npucmp.model import Overflow, Report
-from npucmp.report import fusion, json, overflow, tables
+from npucmp.report import fusion, json, overflow, rerun, tables
 
-REPORTS: tuple[ModuleType, ...] = (tables, fusion, json)
+REPORTS: tuple[ModuleType, ...] = (tables, fusion, rerun, json)
 OVERFLOWS: tuple[ModuleType, ...] = (overflow,)
 
 

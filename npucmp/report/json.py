@@ -30,6 +30,7 @@ def summary(report: Report) -> "dict[str, Any]":
         "argv": list(report.argv),
         "target": _side(report, "target"),
         "golden": _side(report, "golden"),
+        **({"runs": list(report.runs)} if report.runs else {}),
         "aligned": coverage.aligned(report),
         "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
         "causes": dict(Counter(root.cause.value for root in report.roots)),

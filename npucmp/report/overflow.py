@@ -102,11 +102,10 @@ def summary(report: Overflow) -> "dict[str, Any]":
         "events": dict(Counter(event.kind for event in report.events if event.kind)),
         "origins": dict(Counter(event.origin for event in report.events if event.origin)),
         "roots": [_root(scan, root) for root, scan in roots[:ROOTS]],
-        "notes": [*dict.fromkeys(note for scan in report.scans for note in scan.notes)],
+        "notes": [*dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])],
         "broken": [{"path": run.path, "because": run.problem} for run in report.broken],
         "seconds": round(report.seconds, 3),
         "bytes_read": report.bytes_read,
         "partial": report.partial,
         "exit_status": overflow_status(report),
     }
-

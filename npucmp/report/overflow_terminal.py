@@ -24,7 +24,7 @@ def render(
     """
     colour = paint or (lambda text, _: text)
     lines: list[str] = []
-    for scan in report.scans:
+    for scan in sorted(report.scans, key=lambda one: min((root.place for root in one.roots), default=1 << 60)):
         lines.append(f"dump    {visible(report.path)}  {describe(scan.run)}")
         if scan.golden is not None:
             lines.append(f"golden  {visible(report.golden_path)}  {describe(scan.golden)}")
@@ -59,7 +59,8 @@ def _answer(scan: Scan, top: int, paint: Paint, verbose: bool) -> "Iterator[str]
 
 def _root(root: Root, paint: Paint) -> "Iterator[str]":
     word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
-    yield f"{root.place:3}  {paint(f'{word:10}', root.cause.value)}  {visible(root.pair.operator.name)}  {visible(root.slot)}"
+    where = f"{visible(root.pair.operator.name)}  {visible(root.slot)}".rstrip()
+    yield f"{root.place:3}  {paint(f'{word:10}', root.cause.value)}  {where}"
     for sentence in root.evidence.split("; "):
         yield f"                 {visible(sentence)}"
     line = source_line(root.pair.operator)
@@ -77,9 +78,7 @@ def _children(events: "Sequence[Event]") -> "dict[int, list[Event]]":
     return {parent: list(some.values()) for parent, some in found.items()}
 
 
-def _way(
-    order: int, children: "dict[int, list[Event]]", depth: int, seen: "set[int]"
-) -> "Iterator[tuple[int, Event]]":
+def _way(order: int, children: "dict[int, list[Event]]", depth: int, seen: "set[int]") -> "Iterator[tuple[int, Event]]":
     """(depth, event) of what descends from an operator, each operator once; deep chains are not indented for ever."""
     waiting = [(depth, event) for event in reversed(children.get(order, ()))]
     while waiting:
@@ -107,7 +106,7 @@ def _edge(scan: Scan, top: int) -> "Iterator[str]":
 
 
 def _notes(report: Overflow, most: Optional[int]) -> "Iterator[str]":
-    notes = [*dict.fromkeys(note for scan in report.scans for note in scan.notes)]
+    notes = [*dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])]
     raw = Counter(event.operator.name for event in report.events if event.kind and not event.alarm and event.operator)
     notes += [f"{name}: hands out memory that nobody has written; what is in it is not blamed" for name in raw]
     broken = [words for scan in report.scans for words in scan.unreadable]
@@ -149,5 +148,6 @@ def _overflow_words(report: Overflow) -> str:
     alone = sum(event.operator is None and event.alarm for event in report.events)
     words += [f"{count_of(alone, 'device record')} of operators that were not dumped"] if alone else []
     steps = [scan.run.step for scan in report.scans if scan.roots and scan.run.step is not None]
-    where = f" (first in step {min(steps)})" if len(report.scans) > 1 and steps else ""
+    several = len({scan.run.step for scan in report.scans}) > 1
+    where = f" (first in step {min(steps)})" if several and steps else ""
     return ", ".join(words) + where

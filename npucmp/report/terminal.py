@@ -34,7 +34,7 @@ def render(
     lines += _unpaired(report)
     if report.command == "fusion-diff":
         lines += [visible(line) for line in fusion.words(report, str(files[0].parent) if files else "")]
-    lines += _notes(report, len(report.findings) if verbose else NOTES)
+    lines += notes_of(report, len(report.findings) if verbose else NOTES)
     lines.append(_last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
@@ -146,7 +146,8 @@ def _unpaired(report: Report) -> Iterator[str]:
         yield f"only in {side}: step {run.step} rank {run.rank} ({visible(run.path)})"
 
 
-def _notes(report: Report, most: int) -> Iterator[str]:
+def notes_of(report: Report, most: int) -> Iterator[str]:
+    """What a reader should know besides, and what could not be read; at most so many lines of a kind."""
     words = coverage.notes(report)
     yield from (f"note: {visible(word)}" for word in words[:most])
     if len(words) > most:
@@ -254,7 +255,8 @@ def colours(enabled: bool) -> Paint:
         "UNKNOWN": "33",
         "DIVERGED": "1;31",
         "OVERFLOW": "1;31",
+        "DIFFERS": "1;31",
         "UNDECIDED": "1;33",
     }
-    codes.update({"AGREES": "1;32", "CLEAN": "1;32", "MATCH": "1;32", "title": "1"})
+    codes.update({"AGREES": "1;32", "CLEAN": "1;32", "SAME": "1;32", "MATCH": "1;32", "title": "1"})
     return lambda text, what: f"\x1b[{codes[what]}m{text}\x1b[0m" if what in codes else text

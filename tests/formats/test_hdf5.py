@@ -503,6 +503,7 @@ def test_every_prefix(tmp_path):
             hdf5.open_runs(tmp_path / "x.h5")
 
 
+@pytest.mark.skipif(h5py.version.hdf5_version_tuple < (1, 14), reason="that library ends the process on some of them")
 @pytest.mark.parametrize("seed", range(4))
 def test_flipped_bytes(tmp_path, seed):
     raw = damaged_base(tmp_path / "x.h5")

@@ -1,0 +1,47 @@
+"""npucmp rerun-diff."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from npucmp.commands.options import some
+
+HELP = """Which operator gives different bits for the same bits in?
+
+Each RUN is a dump of the same thing: same inputs, same weights, same seeds. All are compared with the first, bit for bit;
+with three or more, the odd one out is told per operator. noise.csv under -o holds how far each tensor wanders between
+runs; `npucmp compare --noise` takes it into account.
+
+\b
+  npucmp rerun-diff run1 run2 run3 -o report
+  npucmp compare npu_dump gpu_dump --noise report/noise.csv
+
+\b
+Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could not decide (statistics prove no equality).
+"""
+
+
+@click.command(name="rerun-diff", help=HELP)
+@click.argument("dumps", metavar="RUN RUN [RUN…]", nargs=-1, required=True)
+@some(
+    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "strict", "jobs", "top", "progress",
+    "verbose", "quiet",
+)  # fmt: skip
+@click.pass_context
+def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:
+    from npucmp.commands.compare import finish
+    from npucmp.commands.progress import bar
+    from npucmp.recipes.compare import Options
+    from npucmp.recipes.rerun_diff import rerun_diff as run
+
+    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
+    screen = {name: given.pop(name) for name in ("top", "verbose")}
+    given["format"] = given.pop("format_")
+    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+        report = run(dumps, Options(**given, progress=progress))
+    report = replace(report, argv=tuple(sys.argv))
+    context.exit(finish(report, output, quiet, [], screen))

@@ -1,0 +1,171 @@
+"""What a fused operator is compared with: must-match and must-not-match tables over operators made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from npucmp.align import align, pairs
+from npucmp.align.fused import match, match_parts
+from npucmp.model import Operator, TensorRef
+from tests.align.craft import a_run
+
+CONV, BN, RELU = "net/conv/Conv2D", "net/conv/bn", "net/conv/Relu"
+FUSED = CONV + RELU  # the name that the compiler made
+
+
+def tensor(slot, origin="", label="", source="") -> TensorRef:
+    return TensorRef(slot, "float32", (2, 3), label=label, origin=origin, source=source)
+
+
+def operator(name, *tensors, originals=(), inserted=False) -> Operator:
+    """One of a GE run: tensors as "output:0=net/Relu:0" with what they stand for."""
+    made = [tensor(*text.split("=")) if "=" in text else tensor(text) for text in tensors]
+    return Operator(name, "", name, "", 0, tuple(made), originals=tuple(originals), inserted=inserted)
+
+
+def written(*names) -> "list[Operator]":
+    """A reference that kept outputs only; a name may come again. A tensor's label is "{its operator}@{its place}"."""
+    return [
+        Operator(name, "", name, "", order, (tensor("output:0", label=f"{name}@{order}"),), reads_recorded=False)
+        for order, name in enumerate(names)
+    ]
+
+
+def run(*operators) -> "list[Operator]":
+    return [Operator(**{**vars(one), "order": order}) for order, one in enumerate(operators)]
+
+
+def compared(target, golden) -> "list[list[str]]":
+    """For each match "{name}: {slot}={label of the golden tensor}"."""
+    return [
+        [found.target.name, *(f"{one.slot}={one.label}" for one in found.golden.tensors)]
+        for found in match(target, golden, [])
+    ]
+
+
+conv = operator(FUSED, "input:0=x:0", "output:0=net/conv/Relu:0", originals=(CONV, BN, RELU))
+cast = operator("trans_Cast_1", "input:0=x:0", "output:0=x:0", inserted=True)
+two = operator("net/split", "output:0=net/a:0", "output:1=net/b:0", originals=("net/a", "net/b"))
+
+MUST_MATCH = [
+    ("an output with what its descriptor names", [conv], ["x", CONV, BN, RELU], [[FUSED, "input:0=x@0", f"output:0={RELU}@3"]]),
+    ("an input that nobody kept is left out", [conv], [CONV, BN, RELU], [[FUSED, f"output:0={RELU}@2"]]),
+    ("an inserted operator with what it hands on", [cast], ["x"], [["trans_Cast_1", "input:0=x@0", "output:0=x@0"]]),
+    ("an escaped reference", [conv], ["net_conv_Relu"], [[FUSED, "output:0=net_conv_Relu@0"]]),
+    ("outputs of two operators", [two], ["net/a", "net/b"], [["net/split", "output:0=net/a@0", "output:1=net/b@1"]]),
+    ("one of two outputs", [two], ["net/b"], [["net/split", "output:1=net/b@0"]]),
+    ("what a session is fed", [cast], ["_arg_x_0_0"], [["trans_Cast_1", "input:0=_arg_x_0_0@0", "output:0=_arg_x_0_0@0"]]),
+    ("executions one by one", [cast, cast], ["x", "x"], [
+        ["trans_Cast_1", "input:0=x@0", "output:0=x@0"], ["trans_Cast_1", "input:0=x@1", "output:0=x@1"]]),
+    ("the newest of the reference", [cast], ["x", "x"], [["trans_Cast_1", "input:0=x@1", "output:0=x@1"]]),
+    ("the newest of the target", [cast, cast], ["x"], [["trans_Cast_1", "input:0=x@0", "output:0=x@0"]]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "target, golden, expected", [row[1:] for row in MUST_MATCH], ids=[row[0] for row in MUST_MATCH]
+)
+def test_must_match(target, golden, expected):
+    assert compared(run(*target), written(*golden)) == expected
+
+
+MUST_NOT_MATCH = [
+    ("no graph", [operator(FUSED, "input:0", "output:0")], written(CONV, RELU)),
+    ("another operator", [conv], written("net/other")),
+    ("another output of the operator", [operator("a", "output:0=net/conv/Relu:1")], written(RELU)),
+    ("inputs alone", [operator("a", "input:0=net/conv/Relu:0", "output:0")], written(RELU)),
+    ("an inserted operator that nothing was dumped for", [cast], written("y")),
+    ("an inserted operator of the reference is no witness", [conv], run(operator(RELU, "output:0", inserted=True))),
+    ("the same operator of the same graph", run(conv), run(conv)),
+]
+
+
+@pytest.mark.parametrize("target, golden", [row[1:] for row in MUST_NOT_MATCH], ids=[row[0] for row in MUST_NOT_MATCH])
+def test_must_not_match(target, golden):
+    assert match(run(*target), golden, []) == []
+
+
+def test_a_made_up_partner_bears_the_name_of_the_graph_and_holds_what_lies_inside():
+    (found,) = match(run(conv), written("x", "net_conv_Conv2D", "net_conv_bn", "net_conv_Relu"), [])
+    assert (found.golden.name, found.golden.order, found.via, found.confidence) == (RELU, 3, "fused", 1.0)
+    assert found.inside == (1, 2, 3)
+    assert not any(one.origin for one in found.golden.tensors)
+
+
+def test_an_operator_of_its_own_name_is_matched_by_name():
+    own = operator("net/pool", "output:0=net/pool:0", originals=("net/pool",))
+    (found,) = match(run(own), written("net_pool"), [])
+    assert found.via == "name"
+
+
+def test_the_reference_may_be_a_ge_run_itself():
+    """Fusion off: a reference with its own TransData, whose tensors go by the names of the network too."""
+    golden = run(
+        operator("off_Cast", "input:0=w:0", "output:0=w:0", inserted=True),
+        operator(CONV, "input:0=x:0", "input:1=w:0", "output:0=net/conv/Conv2D:0", originals=(CONV,)),
+        operator(RELU, "output:0=net/conv/Relu:0", originals=(RELU,)),
+    )
+    weight = operator("trans_Cast_2", "input:0=w:0", "output:0=w:0", inserted=True)
+    found = match(run(weight, conv), golden, [])
+    assert [one.golden.tensors[0].shape for one in found] == [(2, 3), (2, 3)]
+    assert [one.golden.name for one in found] == ["w", RELU]
+    assert [one.golden.order for one in found] == [0, 2]  # of what nothing dumped wrote, its first reader
+
+
+def test_inserted_operators_of_two_models_share_a_name_but_are_no_executions():
+    other = operator("trans_Cast_1", "output:0=y:0", inserted=True)
+    assert compared(run(cast, other), written("x", "y")) == [
+        ["trans_Cast_1", "input:0=x@0", "output:0=x@0"],
+        ["trans_Cast_1", "output:0=y@1"],
+    ]
+
+
+def test_what_lies_inside_a_fused_operator_is_not_missing():
+    target, golden = a_run(run(cast, conv)), a_run(written("x", CONV, BN, RELU, "net/end"))
+    alignment = align(target, golden)
+    assert [one.name for one in alignment.only_golden] == ["net/end"]
+    assert [one.note for one in pairs(target, golden, alignment) if not one.target] == [
+        "the target run has no such operator"
+    ]
+
+
+def test_earlier_executions_are_said_to_be_so():
+    target, golden = a_run(run(cast, conv, cast, conv)), a_run(written("x", CONV, RELU))
+    notes = {pair.note for pair in pairs(target, golden, align(target, golden)) if not pair.golden}
+    assert notes == {"an earlier execution; the other run has fewer, and the newest were paired"}
+
+
+def test_an_inserted_operator_without_partner_is_named_so():
+    target, golden = a_run(run(conv, cast)), a_run(written(CONV, RELU))
+    notes = {pair.target_op.name: pair.note for pair in pairs(target, golden, align(target, golden)) if not pair.golden}
+    assert notes["trans_Cast_1"] == "inserted by the graph compiler: no operator of the network stands behind it"
+
+
+PARTS = [
+    ("two names", "conv1relu1", ["conv1", "relu1"], ["conv1", "relu1"]),
+    ("three names", "conv1bn1relu1", ["conv1", "bn1", "relu1"], ["conv1", "bn1", "relu1"]),
+    ("paths", "a/Conv2Da/Relu", ["a_Conv2D", "a_Relu"], ["a_Conv2D", "a_Relu"]),
+    ("the longest name first", "conv11relu", ["conv1", "conv11", "relu", "1relu"], ["conv11", "relu"]),
+    ("a longer name that leads nowhere", "abc", ["ab", "a", "bc"], ["a", "bc"]),
+    ("a single name", "conv1", ["conv1", "relu1"], None),
+    ("a rest", "conv1relu1x", ["conv1", "relu1"], None),
+    ("no name at all", "pool", ["conv1", "relu1"], None),
+]
+
+
+@pytest.mark.parametrize("name, golden, expected", [row[1:] for row in PARTS], ids=[row[0] for row in PARTS])
+def test_names_made_of_names(name, golden, expected):
+    found = match_parts(run(operator(name, "output:0")), written(*golden), [])
+    assert [[golden[order] for order in one.inside] for one in found] == ([expected] if expected else [])
+    assert all(one.golden.name == expected[-1] and one.via == "fused" and one.confidence < 1 for one in found)
+
+
+def test_names_made_of_names_by_execution():
+    target = run(operator("ab", "output:0"), operator("ab", "output:0"))
+    found = match_parts(target, written("a", "b", "a", "b", "b"), [])
+    assert [(one.target.order, one.inside) for one in found] == [(0, (0, 3)), (1, (2, 4))]
+    assert [one.target.order for one in match_parts(target, written("a", "b"), [])] == [1]
+
+
+def test_a_name_of_many_parts_is_quick():
+    assert match_parts(run(operator("a" * 4000 + "b", "output:0")), written("a", "aa", "aaa"), []) == []

@@ -1,0 +1,180 @@
+"""In which logical shape two tensors are compared, and that the values then really are those of the network."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from npucmp.align.logical import settle
+from npucmp.measure import measure
+from npucmp.model import Device, Operator, Pair, Payload, TensorRef
+
+ACTIVATION, WEIGHT, MATRIX = "NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ"
+
+
+def stored(layout, shape, logical=None, order="", path="x", groups=1) -> TensorRef:
+    """A tensor in a device's layout; without `logical` its header had no original shape."""
+    device = Device(layout, shape, order, groups)
+    logical = logical or shape
+    return TensorRef(
+        "output:0", "float32", logical, path, layout=layout, payload=Payload(path, "float32", logical, 0, device=device)
+    )
+
+
+def plain(shape, layout="", path="y") -> TensorRef:
+    return TensorRef("output:0", "float32", shape, path, layout=layout, payload=Payload(path, "float32", shape, 0))
+
+
+def pair(target, golden) -> Pair:
+    one, other = (Operator(name, "", name, "", 0, ()) for name in ("a", "b"))
+    return Pair(0, "output:0", one if target else None, other if golden else None, target, golden)
+
+
+def settled(*pairs) -> list:
+    """(shape, order of axes) of target and golden of every pair; the order is "" where none is undone."""
+    return [tuple(_seen(one) for one in (found.target, found.golden) if one) for found in settle(pairs)]
+
+
+def _seen(tensor):
+    device = tensor.payload.device
+    return tensor.shape, device.origin if device else ""
+
+
+SINGLE = [
+    ("by the partner's shape", stored(ACTIVATION, (2, 2, 8, 12, 16)), plain((2, 8, 12, 20)), (2, 8, 12, 20), "NHWC"),
+    ("by the partner's other order", stored(ACTIVATION, (2, 2, 8, 12, 16)), plain((2, 20, 8, 12)), (2, 20, 8, 12), "NCHW"),
+    ("by its own shape", stored(ACTIVATION, (2, 2, 8, 12, 16), (2, 8, 12, 20)), None, (2, 8, 12, 20), "NHWC"),
+    ("the partner's before its own", stored(ACTIVATION, (2, 2, 8, 12, 16), (2, 20, 8, 12)), plain((2, 8, 12, 20)), (2, 8, 12, 20), "NHWC"),
+    ("its own where the partner's does not fit", stored(ACTIVATION, (2, 2, 8, 12, 16), (2, 20, 8, 12)), plain((7,)), (2, 20, 8, 12), "NCHW"),
+    ("a weight", stored(WEIGHT, (9, 2, 16, 16)), plain((3, 3, 3, 20)), (3, 3, 3, 20), "HWCN"),
+    ("a weight, N first", stored(WEIGHT, (9, 2, 16, 16)), plain((20, 3, 3, 3)), (20, 3, 3, 3), "NCHW"),
+    ("a matrix", stored(MATRIX, (2, 1, 16, 16)), plain((10, 20)), (10, 20), "ND"),
+    ("a known order", stored(ACTIVATION, (2, 1, 16, 16, 16), (2, 16, 16, 16), "NHWC"), plain((2, 16, 16, 16)), (2, 16, 16, 16), "NHWC"),
+    ("an order that nothing tells", stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 16)), (2, 16, 16, 16), "NCHW"),
+    ("NCHW against NHWC", plain((2, 20, 8, 12), "NCHW"), plain((2, 8, 12, 20), "NHWC"), (2, 8, 12, 20), "NHWC"),
+    ("HWCN against NCHW", plain((3, 3, 4, 20), "HWCN"), plain((20, 4, 3, 3), "NCHW"), (20, 4, 3, 3), "NCHW"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target, golden, shape, order", [row[1:] for row in SINGLE], ids=[row[0] for row in SINGLE])
+def test_one_pair(target, golden, shape, order):
+    assert settled(pair(target, golden))[0][0] == (shape, order)
+
+
+def test_either_side_may_be_the_device():
+    target, golden = settled(pair(plain((2, 8, 12, 20)), stored(ACTIVATION, (2, 2, 8, 12, 16))))[0]
+    assert target == golden[:1] + ("",) and golden == ((2, 8, 12, 20), "NHWC")
+
+
+def test_only_one_side_moves():
+    nchw, nhwc = ((2, 20, 8, 12), "NCHW"), ((2, 8, 12, 20), "NHWC")
+    here, there = stored(ACTIVATION, (2, 2, 8, 12, 16), *nchw), stored(ACTIVATION, (2, 2, 8, 12, 16), *nhwc)
+    assert settled(pair(plain(*nchw), plain(*nhwc))) == [(nhwc, (nhwc[0], ""))]
+    assert settled(pair(here, plain(*nhwc))) == [(nhwc, (nhwc[0], ""))]
+    assert settled(pair(plain(*nhwc), here)) == [((nhwc[0], ""), nhwc)]
+    assert settled(pair(here, there)) == [(nhwc, nhwc)]
+
+
+def test_the_layout_of_a_plain_partner_tells_the_order():
+    assert settled(pair(plain((2, 4, 4, 4), "NCHW"), plain((2, 4, 4, 4), "NHWC")))[0][0] == ((2, 4, 4, 4), "NHWC")
+    one = pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 16), "NHWC"))
+    assert settled(one)[0][0] == ((2, 16, 16, 16), "NHWC")
+
+
+def test_two_devices_meet_in_the_shape_that_one_of_them_knows():
+    known, unknown = (
+        stored(ACTIVATION, (2, 2, 8, 12, 16), (2, 8, 12, 20), "NHWC"),
+        stored(ACTIVATION, (2, 2, 8, 12, 16)),
+    )
+    assert settled(pair(unknown, known)) == [(((2, 8, 12, 20), "NHWC"),) * 2]
+    assert settled(pair(known, unknown)) == [(((2, 8, 12, 20), "NHWC"),) * 2]
+
+
+AMBIGUOUS = pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 16)))
+CLEAR = {
+    "NHWC": pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 16, 16, 3))),
+    "NCHW": pair(stored(ACTIVATION, (2, 1, 16, 16, 16)), plain((2, 3, 16, 16))),
+}
+
+
+@pytest.mark.parametrize(
+    "others, order", [(["NHWC"], "NHWC"), (["NCHW"], "NCHW"), (["NHWC", "NHWC", "NCHW"], "NHWC")], ids=str
+)
+def test_the_others_decide_what_a_shape_leaves_open(others, order):
+    assert settled(AMBIGUOUS, *(CLEAR[one] for one in others))[0][0] == ((2, 16, 16, 16), order)
+    assert settled(*(CLEAR[one] for one in others), AMBIGUOUS)[-1][0] == ((2, 16, 16, 16), order)
+
+
+def test_weights_do_not_decide_for_activations():
+    weight = pair(stored(WEIGHT, (9, 1, 16, 16)), plain((16, 3, 3, 3)))  # NHWC or NCHW, no witness
+    clear = pair(stored(WEIGHT, (9, 1, 16, 16)), plain((3, 3, 3, 16)))
+    assert settled(AMBIGUOUS, weight, clear)[0][0] == ((2, 16, 16, 16), "NCHW")
+
+
+UNTOUCHED = [
+    ("plain tensors", pair(plain((2, 3)), plain((2, 3)))),
+    ("the same plain layout", pair(plain((2, 8, 8, 3), "NHWC"), plain((2, 8, 8, 3), "NHWC"))),
+    ("no values", pair(TensorRef("output:0", "float32", (2, 3), layout=ACTIVATION), plain((2, 3)))),
+    ("an unknown layout", pair(plain((2, 3), "FRACTAL_DECONV"), plain((3, 2)))),
+    (
+        "a plain golden of a device's layout",
+        pair(plain((2, 8, 12, 20), "NHWC"), TensorRef("output:0", "float32", (9,))),
+    ),
+    ("plain layouts that do not fit", pair(plain((2, 20, 8, 12), "NCHW"), plain((5, 5), "ND"))),
+]
+
+
+@pytest.mark.parametrize("one", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
+def test_nothing_to_do(one):
+    assert settle([one])[0] is one
+
+
+def test_a_shape_that_nothing_tells_is_read_as_it_lies_but_not_compared_with_another():
+    alone = settle([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), None)])[0].target
+    assert (alone.shape, alone.payload.device, alone.problem) == ((2, 1, 4, 4, 16), None, "")
+    unlike = settle([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), plain((5, 5)))])[0].target
+    assert unlike.problem == (
+        "layout NC1HWC0 of stored shape [2, 1, 4, 4, 16] cannot hold shape [5, 5], and nothing tells its own"
+    )
+    same = settle([pair(*(stored(ACTIVATION, (2, 1, 4, 4, 16), path=path) for path in "xy"))])[0]
+    assert (same.target.payload.device, same.golden.payload.device) == (None, None)
+
+
+def raw(tmp_path, name, values) -> str:
+    path = tmp_path / name
+    path.write_bytes(np.ascontiguousarray(values, np.float32).tobytes())
+    return str(path)
+
+
+def five(nhwc) -> np.ndarray:
+    """NC1HWC0 of an NHWC array, the padding full of rubbish."""
+    n, h, w, c = nhwc.shape
+    padded = np.full((n, h, w, -(-c // 16) * 16), np.nan, np.float32)
+    padded[..., :c] = nhwc
+    return padded.reshape(n, h, w, -1, 16).transpose(0, 3, 1, 2, 4)
+
+
+@pytest.mark.parametrize("golden_order", [(0, 1, 2, 3), (0, 3, 1, 2)], ids=["NHWC", "NCHW"])
+def test_values_compare(tmp_path, golden_order):
+    x = np.random.default_rng(1).standard_normal((2, 5, 6, 20)).astype(np.float32)
+    other = x.transpose(golden_order)
+    target = stored(ACTIVATION, five(x).shape, path=raw(tmp_path, "x", five(x)))
+    golden = plain(other.shape, path=raw(tmp_path, "y", other))
+    moments = measure(settle([pair(target, golden)])[0]).moments
+    assert (moments.count, moments.equal, moments.target.nan) == (x.size, x.size, 0)
+
+
+def test_plain_orders_compare(tmp_path):
+    x = np.random.default_rng(1).standard_normal((2, 5, 6, 20)).astype(np.float32)
+    target = plain((2, 20, 5, 6), "NCHW", raw(tmp_path, "x", x.transpose(0, 3, 1, 2)))
+    golden = plain(x.shape, "NHWC", raw(tmp_path, "y", x))
+    assert measure(settle([pair(target, golden)])[0]).moments.equal == x.size
+
+
+def test_the_wrong_order_would_not_compare(tmp_path):
+    """The votes matter: the same bytes read as NCHW are other values."""
+    x = np.random.default_rng(1).standard_normal((2, 16, 16, 16)).astype(np.float32)
+    target = stored(ACTIVATION, five(x).shape, path=raw(tmp_path, "x", five(x)))
+    one = pair(target, plain(x.shape, path=raw(tmp_path, "y", x)))
+    assert measure(settle([one, CLEAR["NHWC"]])[0]).moments.equal == x.size
+    assert measure(settle([one, CLEAR["NCHW"]])[0]).moments.equal < x.size
