@@ -30,6 +30,9 @@ SCALED = 4.0  # round-offs by which rounding may scale a tensor as a whole; also
 SCALED_NOISE = 2.0  # the factor must stand out of the error that comes in
 WHOLE_SCALE = 0.9  # share of the error that one common factor must make up
 
+COPIES = {"TransData", "TransDataD", "TensorMove", "Identity", "MemcpyAsync"}
+COPIED = 1.01  # growth of error in a copy: sums are taken in another order
+
 KINKED = re.compile(
     r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where|mask|"
     r"^_*(sign|round|floor|ceil)_*$|dropout",
@@ -144,10 +147,23 @@ def from_equal_bits(node: Node, finding: Finding, before: float) -> bool:
     target, golden = finding.pair.target, finding.pair.golden
     if before or not node.inputs or finding.error is None or finding.metric == "noise":
         return False
-    if target is None or golden is None or target.dtype != golden.dtype:
-        return False
-    row = lookup(golden.dtype)
+    if target is None or golden is None or (target.dtype != golden.dtype and not node.operator.inserted):
+        return False  # an inserted operator does nothing but one rounding, whatever the wider side is
+    row = max((lookup(golden.dtype), lookup(target.dtype)), key=lambda one: one.round_off if one else 0.0)
     return row is not None and row.round_off > SINGLE and size_of(finding) > EQUAL_BITS * row.round_off
+
+
+def unlike_copy(node: Node, finding: Finding, before: float) -> bool:
+    """Whether an operator that only moves what it reads wrote something else, however little."""
+    target, golden = finding.pair.target, finding.pair.golden
+    if node.operator.op_type not in COPIES or len(node.inputs) != 1 or finding.error is None:
+        return False
+    read = node.inputs[0].pair
+    if None in (target, golden, read.target, read.golden) or finding.metric == "noise":
+        return False
+    assert target and golden and read.target and read.golden
+    one_tensor = (read.golden.file, read.golden.shape, read.target.dtype) == (golden.file, golden.shape, target.dtype)
+    return one_tensor and size_of(finding) > COPIED * before
 
 
 def by_arguments(node: Node, finding: Finding, before: float) -> bool:

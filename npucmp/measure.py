@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 READ = 1 << 18  # elements read at once
-BLOCK = 1 << 13  # elements measured at once: 64 KB of float64 scratch, below what malloc asks the system for anew
 
 # rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard
 ALLCLOSE = {
@@ -183,15 +182,15 @@ def _require_one_shape(x: "tuple[int, ...]", y: "tuple[int, ...]") -> None:
 
 def _moments(x: Payload, y: Payload, dtypes: "tuple[str, str]", closeness: Closeness) -> Moments:
     from npucmp.kernel.merge import merge
-    from npucmp.kernel.numpy_kernel import bars_for, measure_block
+    from npucmp.kernel.native import measure_block
+    from npucmp.kernel.numpy_kernel import bars_for
 
     bars = bars_for(*dtypes, *allclose_bars(*dtypes, closeness))
     total: Optional[Moments] = None
     start = 0
     for a, b in zip(_blocks("target", x), _blocks("golden", y)):
-        for at in range(0, len(a), BLOCK):
-            block = measure_block(a[at : at + BLOCK], b[at : at + BLOCK], bars, start + at)
-            total = block if total is None else merge(total, block)
+        block = measure_block(a, b, bars, start)
+        total = block if total is None else merge(total, block)
         start += len(a)
     return total or Moments()
 
@@ -217,7 +216,7 @@ def _blocks(side: str, payload: Payload) -> "Iterator[npt.NDArray[Any]]":
 
 def _side(payload: Payload) -> Side:
     from npucmp.kernel.merge import merge_sides
-    from npucmp.kernel.numpy_kernel import measure_side
+    from npucmp.kernel.native import measure_side
 
     total = Side()
     for block in _blocks("", payload):

@@ -28,6 +28,7 @@ from npucmp.explain import (
     scaled,
     size_of,
     torn,
+    unlike_copy,
     wrong_parameter,
 )
 from npucmp.graphs.graph import escaped
@@ -217,7 +218,7 @@ class _Search:
             return max(unexplained, key=size_of)
         if not self.by_round_off or known is None:
             return None
-        for test in (scaled, by_arguments, from_equal_bits, torn):
+        for test in (scaled, by_arguments, from_equal_bits, unlike_copy, torn):
             found = [finding for finding in node.outputs if test(node, finding, known)]
             if found:
                 return self._promote(max(found, key=size_of), by_factor=test is scaled)
@@ -247,10 +248,15 @@ class _Search:
         return found
 
     def _cause(self, node: Node, own: Finding) -> Cause:
-        known = self._input_error(node)
-        if known is None:
+        if self._input_error(node) is None:
             return Cause.UNKNOWN
-        return Cause.WORSENED if self._disagreeing(node) else Cause.BORN
+        if self._disagreeing(node):
+            return Cause.WORSENED
+        return Cause.UNKNOWN if self._is_half_known(node) else Cause.BORN
+
+    def _is_half_known(self, node: Node) -> bool:
+        """Whether an error is about already that may have come in by what was not recorded."""
+        return self._any_tainted and not node.operator.reads_recorded
 
     def _disagreeing(self, node: Node) -> list[Finding]:
         """What the operator reads that differs, after errors that are explained were taken back."""
@@ -258,8 +264,7 @@ class _Search:
         return [finding for finding in read if self._differs(finding) and not self._overwritten(node, finding)]
 
     def _words(self, node: Node, own: Finding) -> str:
-        known = self._input_error(node)
-        if known is None:
+        if self._input_error(node) is None or (not self._disagreeing(node) and self._is_half_known(node)):
             return unknown_words(own)
         read = [*node.inputs, *node.context]
         largest = max((self._size(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)

@@ -1,18 +1,22 @@
 """Makes the CANN samples: a small residual network as TensorFlow's debugger and as an Ascend device would dump it.
 
 The reference runs in float32 and NHWC, one file per output. The device runs the network as its graph compiler fused
-it: float16 between operators, float32 inside them, NC1HWC0 and FRACTAL_Z in memory, TransData and Cast put in. Files
-are written with struct alone, from the public description of the format. No device was at hand.
+it: float16 between operators, float32 inside them, NC1HWC0 and FRACTAL_Z in memory, TransData and Cast put in. With
+fusion switched off every operator of the network runs by itself, and fusion_result.json tells which passes took
+effect. Files are written with struct alone, from the public description of the format. No device was at hand.
 
-    python make_cann.py FOLDER [FAULT]      writes FOLDER/golden and FOLDER/target
+    python make_cann.py FOLDER [FAULT]          writes FOLDER/golden and FOLDER/target
+    python make_cann.py -f FOLDER [FAULT]       the same with the run without fusion as golden
 """
 
 from __future__ import annotations
 
+import json
 import struct
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import numpy as np
 
@@ -21,6 +25,8 @@ NHWC, ND, NC1HWC0, FRACTAL_Z = 1, 2, 3, 4
 LAYOUT = {NHWC: "NHWC", ND: "ND", NC1HWC0: "NC1HWC0", FRACTAL_Z: "FRACTAL_Z"}
 START = 1_763_700_000_000_000  # microseconds
 MODEL = "ge_default_20261121093000_1"
+UNFUSED = "ge_default_20261121094500_1"  # the model of the run without fusion
+UB_PASSES = {"TbeConvReluFusionPass", "AddReluFusionPass"}  # passes over the unified buffer; the others are over graphs
 
 
 class Value(NamedTuple):
@@ -41,6 +47,17 @@ class Op(NamedTuple):
     output: Value
     originals: "Optional[tuple[str, ...]]"
     passes: "tuple[str, ...]" = ()
+    multiop: bool = False  # one of several that compute the same originals
+    group: str = ""  # L1 fusion
+
+
+class Step(NamedTuple):
+    """One operator of the network: computes from what the step before made and from other values."""
+
+    kind: str
+    name: str
+    compute: Callable
+    others: "tuple[Value, ...]" = ()
 
 
 def convolve(x, weight):
@@ -113,10 +130,11 @@ def softmax(x):
 
 
 class Device:
-    """Runs the fused network in float16 and keeps what every operator read and wrote."""
+    """Runs the network in float16 and keeps what every operator read and wrote."""
 
-    def __init__(self, fault=""):
+    def __init__(self, fault="", fused=True):
         self.fault = fault  # name of the operator that goes wrong
+        self.fused = fused
         self.ops: "list[Op]" = []
         self.count = 0
 
@@ -134,6 +152,33 @@ class Device:
         array[..., : max(1, array.shape[-1] // 10)] *= 1.03
         return array
 
+    def chain(self, kind, name, passes, inputs, steps, layout):
+        """Operators of the network as one, rounded at its end; without fusion one by one."""
+        if not self.fused:
+            for number, step in enumerate(steps):
+                own = [self.laid_out(value, layout) for value in inputs]
+                arrays = [value.array.astype(np.float32) for value in (*own, *step.others)]
+                originals = (step.name,) if number == 0 and len(steps) > 1 else None  # GE tells of some
+                y = self.run(
+                    step.kind, step.name, [*own, *step.others], step.compute(*arrays), layout, f"{step.name}:0",
+                    originals,
+                )  # fmt: skip
+                inputs = [y]
+            return y
+        arrays = [value.array.astype(np.float32) for value in inputs]
+        for step in steps:
+            arrays = [step.compute(*arrays, *(value.array.astype(np.float32) for value in step.others))]
+        names = tuple(step.name for step in steps)
+        read = [*inputs, *(value for step in steps for value in step.others)]
+        return self.run(kind, name, read, arrays[0], layout, f"{names[-1]}:0", names, passes)
+
+    def laid_out(self, value, layout):
+        """A value of the network in another layout; weights stay as they are."""
+        if layout == value.layout or FRACTAL_Z in (layout, value.layout):
+            return value
+        self.count += 1
+        return self.run("TransData", f"trans_TransData_{self.count}", [value], value.array, layout, value.origin, ())
+
     def prepared(self, value, layout):
         """A float32 value of the network as the device wants it: cast, and laid out anew."""
         self.count += 1
@@ -143,44 +188,48 @@ class Device:
         return self.run("TransData", f"trans_TransData_{self.count}", [cast], cast.array, layout, value.origin, ())
 
 
-def device(seed, width, blocks, fault=""):
-    """All operators that the device executed."""
+def device(seed=1, width=20, blocks=1, fault="", fused=True):
+    """All operators that the device executed. Without fusion additions run in NHWC, which takes further TransData."""
     convolutions, dense, x = layers(seed, width, blocks)
-    run = Device(fault)
+    run = Device(fault, fused)
 
     def data(array, layout, name):
         return Value(array, layout, f"{name}:0", f"{name}:0")
 
+    def relu(name):
+        return Step("Relu", name, lambda x: np.maximum(x, 0))
+
     def unit(name, x, activate):
         layer, base = convolutions[name], f"net/{name}"
         weight = run.prepared(data(layer["weight"], NHWC, f"{base}/kernel"), FRACTAL_Z)
-        y = normalise(convolve(x.array, weight.array), layer)
-        names = (f"{base}/Conv2D", f"{base}/bn/FusedBatchNormV3", *((f"{base}/Relu",) if activate else ()))
+        steps = [
+            Step("Conv2D", f"{base}/Conv2D", convolve),
+            Step("BNInfer", f"{base}/bn/FusedBatchNormV3", lambda y: normalise(y, layer)),
+            *([relu(f"{base}/Relu")] if activate else []),
+        ]
         passes = ("ConvBatchnormFusionPass", *(("TbeConvReluFusionPass",) if activate else ()))
-        y = np.maximum(y, 0) if activate else y
         fused = f"{base}/Conv2D" + (f"{base}/Relu" if activate else "")  # the second pass puts names together
-        return run.run("Conv2D", fused, [x, weight], y, NC1HWC0, f"{names[-1]}:0", names, passes)
+        return run.chain("Conv2D", fused, passes, [x, weight], steps, NC1HWC0)
 
     x = unit("conv1", run.prepared(data(x, NHWC, "input"), NC1HWC0), True)
     for block in range(blocks):
         y = unit(f"block_{block}/b", unit(f"block_{block}/a", x, True), False)
         base = f"net/block_{block}"
-        names = (f"{base}/add", f"{base}/Relu")
-        total = np.maximum(x.array.astype(np.float32) + y.array.astype(np.float32), 0)
-        x = run.run(
-            "Eltwise", f"{base}/add{base}/Relu", [x, y], total, NC1HWC0, f"{base}/Relu:0", names, ["AddReluFusionPass"]
-        )
-    x = run.run("TransData", "trans_TransData_out", [x], x.array, NHWC, x.origin, ())
+        steps = [Step("Add", f"{base}/add", lambda x, y: x + y), relu(f"{base}/Relu")]
+        layout = NC1HWC0 if fused else NHWC
+        x = run.chain("Eltwise", f"{base}/add{base}/Relu", ["AddReluFusionPass"], [x, y], steps, layout)
+    if fused:
+        x = run.run("TransData", "trans_TransData_out", [x], x.array, NHWC, x.origin, ())
     mean = x.array.astype(np.float32).mean(axis=(1, 2))
     x = run.run("ReduceMeanD", "net/pool/Mean", [x], mean, ND, "net/pool/Mean:0", ("net/pool/Mean",))
     weight = run.prepared(data(dense["weight"], ND, "net/dense/kernel"), ND)
     bias = run.prepared(data(dense["bias"], ND, "net/dense/bias"), ND)
-    y = x.array.astype(np.float32) @ weight.array.astype(np.float32) + bias.array.astype(np.float32)
-    names = ("net/dense/MatMul", "net/dense/BiasAdd")
-    y = run.run(
-        "MatMulV2", "net/dense/MatMulnet/dense/BiasAdd", [x, weight, bias], y, ND, "net/dense/BiasAdd:0", names,
-        ["MatMulBiasAddFusionPass"],
-    )  # fmt: skip
+    steps = [
+        Step("MatMulV2", "net/dense/MatMul", lambda x, weight: x @ weight),
+        Step("BiasAdd", "net/dense/BiasAdd", lambda y, bias: y + bias, (bias,)),
+    ]
+    name = "net/dense/MatMulnet/dense/BiasAdd"
+    y = run.chain("MatMulV2", name, ["MatMulBiasAddFusionPass"], [x, weight], steps, ND)
     y = run.run("Cast", "trans_Cast_out", [y], y.array, ND, y.origin, (), dtype=np.float32)
     run.run("SoftmaxV2", "net/Softmax", [y], softmax(y.array), ND, "net/Softmax:0", ("net/Softmax",), dtype=np.float32)
     return run.ops
@@ -268,9 +317,9 @@ def descriptor(value, origin):
     return f'dtype: {kind} shape {{ {dims} }} layout: "{LAYOUT[value.layout]}"{words}'
 
 
-def graph(ops):
+def graph(ops, model=MODEL):
     """The text of ge_proto_…_Build.txt."""
-    lines = [f'name: "{MODEL}"']
+    lines = [f'name: "{model}"']
     sources = {value.name: value for op in ops for value in op.inputs}
     for op in ops:
         sources.pop(op.output.name, None)
@@ -285,9 +334,13 @@ def graph(ops):
         lines += [f'  input: "{value.name}"' for value in op.inputs]
         lists = {"_datadump_original_op_names": op.originals or (), "pass_name": op.passes}
         for key, words in lists.items():
-            if words or key.startswith("_datadump"):
+            if words or (key.startswith("_datadump") and op.originals is not None):
                 text = f"list {{ {quoted(words)} val_type: VT_LIST_STRING }}"
                 lines.append(f'  attr {{ key: "{key}" value {{ {text} }} }}')
+        if op.multiop:
+            lines.append('  attr { key: "_datadump_is_multiop" value { b: true } }')
+        if op.group:
+            lines.append(f'  attr {{ key: "_L1_fusion_sub_graph_no" value {{ s: "{op.group}" }} }}')
         lines += [f"  input_desc {{ {descriptor(value, False)} }}" for value in op.inputs]
         lines.append(f"  output_desc {{ {descriptor(op.output, bool(op.originals))} }}")
         lines.append("}")
@@ -308,20 +361,46 @@ def write_reference(folder, seed=1, width=20, blocks=1):
         np.save(folder / f"{node.replace('/', '_')}.{index}.{START + 1000 * number}.npy", values)
 
 
-def write_device(folder, fault="", seed=1, width=20, blocks=1, with_graph=True):
+def write_device(folder, fault="", seed=1, width=20, blocks=1, with_graph=True, fused=True):
     """The device's dump with its graph beside it."""
-    ops = device(seed, width, blocks, fault)
-    place = folder / "20261121093000" / "0" / MODEL / "1" / "0"
+    write_ops(folder, device(seed, width, blocks, fault, fused), with_graph, MODEL if fused else UNFUSED)
+
+
+def write_ops(folder, ops, with_graph=True, model=MODEL):
+    """One file for each executed operator, and the graph."""
+    place = folder / model.split("_")[2] / "0" / model / "1" / "0"
     place.mkdir(parents=True, exist_ok=True)
     for number, op in enumerate(ops):
         name = f"{op.kind}.{escaped(op.name)}.{number + 1}.3.{START + 700 * number}"
         (place / name).write_bytes(dump(op))
     if with_graph:
-        (folder / "ge_proto_00000012_graph_1_Build.txt").write_text(graph(ops))
+        (folder / "ge_proto_00000012_graph_1_Build.txt").write_text(graph(ops, model))
+
+
+def fusion_result(ops):
+    """What the compiler counted, as recent versions of CANN write it."""
+    times = Counter(name for op in ops for name in op.passes)
+    found = {"graph_fusion": {}, "ub_fusion": {}}
+    for name, count in sorted({"ConstToAttrPass": 1, "TransdataCastFusionPass": 0, **times}.items()):
+        section = "ub_fusion" if name in UB_PASSES else "graph_fusion"
+        found[section][name] = {"effect_times": str(count), "match_times": str(max(count, 1))}
+    return {"session_and_graph_id_0_0": {section: passes for section, passes in found.items() if passes}}
+
+
+def write_fusion(folder, fault="", width=12, blocks=2):
+    """The run with fusion, where an operator goes wrong, and the one without; each with graph and fusion_result.json."""
+    for side, fused in (("target", True), ("golden", False)):
+        ops = device(width=width, blocks=blocks, fault=fault if fused else "", fused=fused)
+        write_ops(folder / side, ops, model=MODEL if fused else UNFUSED)
+        (folder / side / "fusion_result.json").write_text(json.dumps(fusion_result(ops), indent=4) + "\n")
 
 
 def main() -> None:
-    folder, fault = Path(sys.argv[1]), "".join(sys.argv[2:3])
+    given = [word for word in sys.argv[1:] if word != "-f"]
+    folder, fault = Path(given[0]), "".join(given[1:2])
+    if "-f" in sys.argv:
+        write_fusion(folder, fault)
+        return
     write_reference(folder / "golden")
     write_device(folder / "target", fault)
 

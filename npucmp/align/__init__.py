@@ -42,7 +42,8 @@ def align(target: Run, golden: Run, names: Optional[Mapping[str, str]] = None) -
     matches = mapping.match(target.operators, golden.operators, names or {})
     for matcher in MATCHERS:
         left = _rest(target.operators, {match.target.order for match in matches})
-        right = _rest(golden.operators, {match.golden.order for match in matches})
+        inside = {order for match in matches for order in match.inside}  # of a fused operator: no partner of its own
+        right = _rest(golden.operators, {match.golden.order for match in matches} | inside)
         if left and right:
             matches += matcher(left, right, matches)
     matches.sort(key=lambda match: match.target.order)

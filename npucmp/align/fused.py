@@ -2,8 +2,8 @@
 
 A fused operator has no partner of its own. Its outputs are compared with the outputs of the reference that its
 descriptors name, its inputs with the outputs that they stand for. The partner is therefore made up: an operator that
-holds these tensors, under the name that the graph has for the one that wrote the first output. Names may be escaped on either side.
-An operator that was inserted and hands on what it gets (TransData, Cast) is compared with that.
+holds these tensors, under the name that the graph has for the one that wrote the first output. Names may be escaped
+on either side. An operator that was inserted and hands on what it gets (TransData, Cast) is compared with that.
 
 Without a graph a fused operator may still be known by its name, which the compiler made of the names that went in
 ("conv1bn1relu1").
@@ -27,7 +27,7 @@ class Reference(NamedTuple):
     tensor: TensorRef
 
 
-Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" → its executions, oldest first
+Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" or "… {dtype}" → executions, oldest first
 
 
 def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
@@ -66,7 +66,7 @@ def _by_key(operators: "Sequence[Operator]") -> "dict[str, list[Operator]]":
 def _written(golden: "Sequence[Operator]") -> Written:
     """What each tensor is called in the network; a golden run of a GE graph is fused itself.
 
-    Of what nothing dumped wrote (weights, what is fed), the first that read it tells.
+    Of what nothing dumped wrote (weights, what is fed), the first that read it tells, of each type by itself.
     """
     found: dict[str, list[Reference]] = defaultdict(list)
     read: dict[str, dict[tuple[str, str], list[Reference]]] = defaultdict(lambda: defaultdict(list))
@@ -78,7 +78,10 @@ def _written(golden: "Sequence[Operator]") -> Written:
             elif tensor.origin:
                 read[_key(tensor.origin)][operator.name, tensor.slot].append(Reference(operator, tensor))
     for key, readers in read.items():
-        found.setdefault(key, next(iter(readers.values())))
+        if key not in found:
+            found[key] = next(iter(readers.values()))
+            for executions in readers.values():
+                found.setdefault(f"{key} {executions[0].tensor.dtype}", executions)
     return found
 
 
@@ -118,7 +121,8 @@ def _partner(operator: Operator, written: Written, back: int) -> Optional[Operat
 
 
 def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Reference]:
-    executions = written.get(_key(tensor.origin), ()) if tensor.origin else ()
+    key = _key(tensor.origin) if tensor.origin else ""
+    executions = written.get(f"{key} {tensor.dtype}") or written.get(key, ())
     return executions[-1 - back] if back < len(executions) else None
 
 

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 MASKS = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)
 MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16
-_HIGHEST_MASK = -MASKS[0] * (1 - MASK_ROUNDING)
+HIGHEST_MASK = -MASKS[0] * (1 - MASK_ROUNDING)
 
 
 class Bars(NamedTuple):
@@ -179,7 +179,7 @@ def _comparable(
         agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
         mismatched = int(np.count_nonzero(~both & ~agree))
         keep = both
-    if target.minimum <= _HIGHEST_MASK and golden.minimum <= _HIGHEST_MASK and x.dtype.kind != "c":
+    if target.minimum <= HIGHEST_MASK and golden.minimum <= HIGHEST_MASK and x.dtype.kind != "c":
         mask = _masked(x, bars.target) & _masked(y, bars.golden)
         masked = int(np.count_nonzero(mask & keep)) if keep is not None else int(np.count_nonzero(mask))
         if masked:
@@ -279,7 +279,7 @@ def _ordered(x: Array, dtype: "np.dtype[Any]") -> Array:
 
 
 @cache
-def _decades() -> tuple[Array, Floats]:
+def decades() -> tuple[Array, Floats]:
     """For each binary exponent the bin of its lower end, and for each bin its upper edge."""
     exponents = np.arange(2048)
     low = np.floor((exponents - 1023) * np.log10(2.0) + 1e-12).astype(np.int64)
@@ -289,7 +289,7 @@ def _decades() -> tuple[Array, Floats]:
 
 def _histogram(relative: Floats) -> tuple[int, ...]:
     """Counts per decade (model.HISTOGRAM_BINS), from the exponent bits: a logarithm costs ten times as much."""
-    low, edges = _decades()
+    low, edges = decades()
     bins = low[(relative.view(np.int64) >> 52) & 0x7FF]
     bins = np.minimum(bins + (relative >= edges[bins]), HISTOGRAM_BINS - 1)
     bins[relative == 0.0] = 0

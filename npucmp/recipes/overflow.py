@@ -175,13 +175,16 @@ def _same_slice(record: opdebug.DeviceRecord, task: "tuple[int, int, int, int]")
 
 
 def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Iterable[Event]":
-    """Tensors with little room left, the closest first."""
+    """Outputs without an event that have little room left, the closest first."""
     if bits is None:
         return []
     near = [
         (left, row)
         for row in rows
-        if (left := headroom(row.tensor, row.extremes)) is not None and 0 < left < bits and row.tensor.is_output
+        if not kinds_of(row.tensor, row.extremes)
+        and (left := headroom(row.tensor, row.extremes)) is not None
+        and left < bits
+        and row.tensor.is_output
     ]
     return [
         Event(

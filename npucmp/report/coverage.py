@@ -22,7 +22,7 @@ def aligned(report: Report) -> "dict[str, Any]":
     matched = sum(by_matcher.values())
     only_target, only_golden = (sum(one.alone[side] for one in report.comparisons) for side in (0, 1))
     decided = {id(f.pair.operator) for f in report.findings if f.verdict in DECIDED}
-    everything = sum(_elements(finding) for finding in report.findings)
+    everything = sum(_elements(finding) for finding in report.findings if not _is_inserted_alone(finding))
     compared = sum(_elements(finding) for finding in report.findings if finding.verdict in DECIDED)
     return {
         **by_matcher,
@@ -32,6 +32,11 @@ def aligned(report: Report) -> "dict[str, Any]":
         "operators_compared": len(decided) / max(1, only_target + only_golden + matched),
         "elements_compared": compared / everything if everything else 0.0,
     }
+
+
+def _is_inserted_alone(finding: Finding) -> bool:
+    """A tensor of an operator that one compiler put in and the other did not: nothing is missing where it is."""
+    return finding.pair.operator.inserted and None in (finding.pair.target_op, finding.pair.golden_op)
 
 
 def _elements(finding: Finding) -> int:
@@ -47,7 +52,8 @@ def bytes_of(runs: "Iterable[Run]") -> int:
 def upstream_unseen(comparison: Comparison, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
     return sum(
-        f.pair.order < order and f.verdict not in DECIDED and not is_meaningless(f.pair) for f in comparison.findings
+        f.pair.order < order and f.verdict not in DECIDED and not (is_meaningless(f.pair) or _is_inserted_alone(f))
+        for f in comparison.findings
     )
 
 

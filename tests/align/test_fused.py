@@ -48,13 +48,15 @@ cast = operator("trans_Cast_1", "input:0=x:0", "output:0=x:0", inserted=True)
 two = operator("net/split", "output:0=net/a:0", "output:1=net/b:0", originals=("net/a", "net/b"))
 
 MUST_MATCH = [
-    ("an output with what its descriptor names", [conv], ["x", CONV, BN, RELU], [[FUSED, "input:0=x@0", f"output:0={RELU}@3"]]),
+    ("an output with what its descriptor names", [conv], ["x", CONV, BN, RELU], [
+        [FUSED, "input:0=x@0", f"output:0={RELU}@3"]]),
     ("an input that nobody kept is left out", [conv], [CONV, BN, RELU], [[FUSED, f"output:0={RELU}@2"]]),
     ("an inserted operator with what it hands on", [cast], ["x"], [["trans_Cast_1", "input:0=x@0", "output:0=x@0"]]),
     ("an escaped reference", [conv], ["net_conv_Relu"], [[FUSED, "output:0=net_conv_Relu@0"]]),
     ("outputs of two operators", [two], ["net/a", "net/b"], [["net/split", "output:0=net/a@0", "output:1=net/b@1"]]),
     ("one of two outputs", [two], ["net/b"], [["net/split", "output:1=net/b@0"]]),
-    ("what a session is fed", [cast], ["_arg_x_0_0"], [["trans_Cast_1", "input:0=_arg_x_0_0@0", "output:0=_arg_x_0_0@0"]]),
+    ("what a session is fed", [cast], ["_arg_x_0_0"], [
+        ["trans_Cast_1", "input:0=_arg_x_0_0@0", "output:0=_arg_x_0_0@0"]]),
     ("executions one by one", [cast, cast], ["x", "x"], [
         ["trans_Cast_1", "input:0=x@0", "output:0=x@0"], ["trans_Cast_1", "input:0=x@1", "output:0=x@1"]]),
     ("the newest of the reference", [cast], ["x", "x"], [["trans_Cast_1", "input:0=x@1", "output:0=x@1"]]),

@@ -165,15 +165,18 @@ def test_outputs_alone_borrow_their_inputs_execution_by_execution():
         (name, f"{source} {turn}", f"{source}:0", origin)
         for turn in (1, 2)
         for name, source, origin in (
-            ("trans", "cast", "x:0"), ("conv relu", "trans", "x:0"), ("back", "conv relu", "relu:0"), ("mean", "back", "relu:0")
+            ("trans", "cast", "x:0"),
+            ("conv relu", "trans", "x:0"),
+            ("back", "conv relu", "relu:0"),
+            ("mean", "back", "relu:0"),
         )
-    ]  # fmt: skip
+    ]
     assert [op.name for op in found if not op.reads_recorded] == ["cast", "cast"]
 
 
 def test_graphdef_inputs_are_the_outputs_that_they_are():
-    network = graph(tf("c", op_type="Const"), tf("w", op_type="Variable"), tf("a", "c:0"), tf("r", "a:1", op_type="Identity"),
-                    tf("b", "r:0", "w:0"), path="graph.pbtxt")  # fmt: skip
+    constant, weight, copy = tf("c", op_type="Const"), tf("w", op_type="Variable"), tf("r", "a:1", op_type="Identity")
+    network = graph(constant, weight, tf("a", "c:0"), copy, tf("b", "r:0", "w:0"), path="graph.pbtxt")
     found = told(run(operator("a", "output:0", "output:1"), operator("b", "output:0"), format="tfdbg"), network)
     assert [(one.slot, one.source, one.origin, one.file) for one in found["b"].tensors] == [
         ("input:0", "a:1", "", "a output:1"),
@@ -213,9 +216,8 @@ def test_tensorflow_operators_follow_their_producers():
 
 def test_a_while_loop_in_a_graphdef_ends():
     network = graph(tf("merge", "next:0"), tf("body", "merge:0"), tf("next", "body:0", op_type="NextIteration"))
-    assert sorted(names(run(*(operator(one, "output:0") for one in ("merge", "body", "next")), format="tfdbg"), network)) == [
-        "body", "merge", "next",
-    ]  # fmt: skip
+    dumped = [operator(one, "output:0") for one in ("merge", "body", "next")]
+    assert sorted(names(run(*dumped, format="tfdbg"), network)) == ["body", "merge", "next"]
 
 
 def test_of_several_stages_the_one_that_holds_most_counts_and_the_last_of_equals():
