@@ -87,12 +87,13 @@ def pattern_words(finding: Finding) -> list[str]:
 
 
 def fused_words(pair: Pair) -> str:
-    """What a fused operator is made of, "" for others."""
+    """What a fused operator is made of and by which passes, "" for others."""
     operator = pair.target_op
-    if operator is None or len(operator.originals) < 2:
+    if operator is None or (len(operator.originals) < 2 and not operator.passes):
         return ""
     names = ", ".join(operator.originals[:6]) + (" …" if len(operator.originals) > 6 else "")
-    return f"; fused of {names}" + (f" by {', '.join(operator.passes[:4])}" if operator.passes else "")
+    made = f"fused of {names}" if len(operator.originals) > 1 else "made"
+    return f"; {made}" + (f" by {', '.join(operator.passes[:4])}" if operator.passes else "")
 
 
 def _show(value: object) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import difflib
 import math
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, Optional
@@ -24,6 +25,7 @@ from npucmp.readers.toml import load_toml
 
 LARGEST_TABLE = 2**20  # bytes of a tolerance file
 LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
+CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible
 NOISE = 4.0  # times the distance of repeated runs: a few reruns see only part of the noise
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
@@ -69,7 +71,7 @@ def _judge(measurement: Measurement, rules: Rules, round_off: float) -> Finding:
     if measurement.problem:
         return Finding(measurement, Verdict.UNREADABLE, measurement.problem)
     if pair.target is None or pair.golden is None:
-        verdict = Verdict.UNKNOWN if pair.operator.inserted else Verdict.MISSING
+        verdict = Verdict.UNKNOWN if pair.is_inside else Verdict.MISSING
         return Finding(measurement, verdict, pair.note)
     if measurement.unlike:
         if measurement.shapes_differ:
@@ -97,9 +99,11 @@ def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_o
         return Finding(measurement, Verdict.DIVERGED, f"the {side} is all zero; {words}", error, rule.limit, "rel_l2")
     over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
     wanders = max(rules.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
-    if over and rules.by_round_off and 0 < error <= NOISE * wanders:
-        words += f"; within {NOISE:g} times its own run-to-run noise of {wanders:.2e}"
-        return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise")
+    if over and wanders:
+        within = error <= NOISE * wanders
+        words += f"; {'within' if within else 'beyond'} {NOISE:g} times its own run-to-run noise of {wanders:.2e}"
+        if within:
+            return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise")
     if math.isnan(value):
         return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
     verdict = Verdict.DIVERGED if over else Verdict.MATCH
@@ -184,15 +188,21 @@ def load_noise(path: Path) -> "dict[tuple[str, str], float]":
         raise UsageError(f"{path}: not CSV: {error}") from None
     if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
         raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
+    found: dict[tuple[str, str], float] = {}
     try:
-        return {(_plain(row["op"]), row["slot"]): float(row["rel_l2"]) for row in rows}
+        for row in rows:
+            noise = float(row["rel_l2"])
+            if math.isfinite(noise):  # a NaN in one run only is no noise
+                found.update({(op, slot): noise for op in _spellings(row["op"]) for slot in _spellings(row["slot"])})
     except (TypeError, ValueError):
-        raise UsageError(f"{path}: a rel_l2 is no number") from None
+        raise UsageError(f"{path}: a row without a name, or whose rel_l2 is no number") from None
+    return found
 
 
-def _plain(name: str) -> str:
-    """A name without the sign that keeps a spreadsheet from running it."""
-    return name[1:] if name.startswith("'") and name[1:2] in "=+-@\t\r" else name
+def _spellings(cell: str) -> set[str]:
+    r"""What may stand behind a cell: `'` may keep a spreadsheet from running it, \xNN be a control character."""
+    names = {cell, cell[1:]} if cell.startswith("'") else {cell}
+    return names | {CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), name) for name in names}
 
 
 def _tolerance(path: Path, number: int, row: object) -> Tolerance:

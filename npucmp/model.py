@@ -227,6 +227,14 @@ class Pair:
         assert operator is not None
         return operator
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the tensor, or the one of both that is there, is the compiler's own: the network has none like it."""
+        tensor, operator = (self.target, self.target_op) if self.target else (self.golden, self.golden_op)
+        if tensor is None or operator is None:
+            return False
+        return operator.inserted or (bool(operator.originals) and not tensor.origin)
+
 
 class Extremes(NamedTuple):
     """What one tensor holds at the limits of its type, over all its elements.

@@ -111,6 +111,7 @@ class _Search:
         self._alone = alone  # operators that one side has, by their place
         self._scopes = scopes
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
+        self._behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
 
     def visit(self, node: Node) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
@@ -131,7 +132,9 @@ class _Search:
         else:
             self._excuse([*diverged, *(finding for finding in node.inputs if self._overwritten(node, finding))])
             self._watch(node, diverged)
-        node.tainted = bool(gap or own or (inherits and diverged))
+        hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
+        self._behind.update((id(output), self._input_error(node)) for output in hidden)
+        node.tainted = bool(gap or own or (inherits and (diverged or hidden)))
         self._remember(node)
 
     def _between(self, node: Node) -> list[Pair]:
@@ -284,8 +287,8 @@ class _Search:
                 errors.append(self._stand_in(finding))
                 continue
             error = self._error(finding)
-            if error is None:
-                error = self._error(source.finding) if source else None
+            if error is None and source:
+                error = self._behind.get(id(source.finding), self._error(source.finding))
             if error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding)):
                 return None
             errors.append(error or 0.0)
@@ -383,11 +386,14 @@ class _Search:
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = size_of(finding)
-            source = Source(finding, node.tainted and self._differs(finding), is_meaningless(finding.pair))
+            tainted = node.tainted and (self._differs(finding) or id(finding) in self._behind)
+            source = Source(finding, tainted, is_meaningless(finding.pair))
             self._producers.add(fingerprint(finding), source)
             self._of_target.add(fingerprint(finding, of_target=True), source)
             for side, operator in (("target", node.pair.target_op), ("golden", node.pair.golden_op)):
                 index = finding.pair.slot.partition(":")[2]
+                if side == "golden" and id(finding) in self._behind:
+                    continue
                 self._producers.name((side, _key(f"{operator.name if operator else ''}:{index}")), source)
         if node.tainted:
             self._any_tainted = True

@@ -73,6 +73,8 @@ BORN = {
     "saturation": ("matmul", [X, X], [at(TOP)], "saturated"),
     "negative saturation": ("matmul", [X, X], [at(-TOP)], "saturated"),
     "of a fully connected layer, which is no full()": ("FullyConnection", [X, X], [at(-TOP)], "saturated"),
+    "a sum over devices, which scatters but fills nothing": ("ReduceScatter", [X], [at(-TOP)], "saturated"),
+    "in place, its input recorded afterwards": ("add_", [at(INF), X], [at(INF)], "inf"),
     "0/0": ("div", [at(0), at(0)], [at(NAN)], "nan"),
     "log of 0": ("log", [at(0)], [at(-INF)], "inf"),
     "log of a single 0": ("log", [np.zeros((), np.float32)], [np.array(-INF, np.float32)], "inf"),
@@ -113,6 +115,9 @@ MASKS = {
     },
     "a billion in float32, cast": {
         "Tensor.to.0.forward": ([np.where(UPPER, -1e9, 0).astype(np.float32)], [upper(-INF, 0)])
+    },
+    "a billion in float32 among scores, cast": {
+        "Tensor.to.0.forward": ([np.where(UPPER, np.float32(-1e9), X)], [upper(-INF)])
     },
     "plus infinity for a minimum": {
         "Tensor.masked_fill.0.forward": ([X, UPPER, INF], [upper(INF)]),
@@ -170,6 +175,7 @@ PROPAGATED = {
     "a NaN of Inf-Inf": ({"Tensor.sub.0.forward": ([at(INF), at(INF)], [at(NAN)])}, "nan"),
     "a part of it": ({"Tensor.__getitem__.0.forward": ([at(INF)], [at(INF)[:1]])}, "inf"),
     "what code that was not dumped made of it": ({"Tensor.mul.0.forward": ([at(INF, INF)], [at(INF, INF)])}, "inf"),
+    "minus infinity that such code made of it": ({"Tensor.mul.0.forward": ([at(-INF, 1)], [at(-INF, 2)])}, "inf"),
     "a fill that leaves it": ({"Torch.masked_fill.0.forward": ([at(INF), UPPER, -INF], [upper(-INF, at(INF))])}, "inf"),
     "the gradient of an operator whose forward had it": ({f"{E}.backward": ([X], [at(NAN)])}, "nan"),
 }  # fmt: skip
@@ -282,6 +288,11 @@ def test_an_input_that_cannot_be_read_leaves_the_origin_unknown():
     first, second, output = scanned({"Torch.add.0.forward": ([X, X], [at(NAN)])})
     events = events_of([first, second._replace(extremes=None), output], {})
     assert [event.origin for event in events] == ["unknown"]
+
+
+def test_an_index_that_cannot_be_read_cannot_have_brought_it():
+    x, index, output = scanned({"Torch.gather.0.forward": ([X, np.zeros(3, np.int64)], [at(NAN)])})
+    assert [event.origin for event in events_of([x, index._replace(extremes=None), output], {})] == ["born"]
 
 
 def test_flags_of_the_device():

@@ -180,6 +180,21 @@ def test_an_unreadable_tensor_is_a_row_and_undecided(tmp_path):
     assert "UNDECIDED" in overflow_terminal.render(report)
 
 
+def test_close_to_the_edge_the_closest_first(tmp_path):
+    near, nearer = X * np.float16(8000), X * np.float16(16000)
+    run = {
+        "Torch.mul.0.forward": {"in": [nearer], "out": [near]},
+        "Torch.mul.1.forward": {"in": [near], "out": [nearer]},
+        "Torch.exp.0.forward": {"in": [X], "out": [np.where(HOT == INF, INF, near).astype(np.float16)]},  # over it
+        "Torch.add.0.forward": {"in": [X], "out": [X]},
+    }
+    report = overflow(write_run(tmp_path, run), headroom=3)
+    edge = [(event.operator.name, event.slot) for event in report.events if not event.kind]
+    assert edge == [("Torch.mul.1.forward", "output:0"), ("Torch.mul.0.forward", "output:0")]
+    assert "Close to the edge: 2 tensors" in overflow_terminal.render(report)
+    assert overflow_status(overflow(tmp_path, exclude=["*exp*"], headroom=3)) == 0
+
+
 # --- statistics and checksums ---
 
 

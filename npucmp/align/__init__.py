@@ -94,14 +94,21 @@ def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
                 golden=other,
                 via=match.via if match and both else "",
                 confidence=match.confidence if match and both else 0.0,
-                note="" if both else _why_missing(left, right, repeated),
+                note="" if both else _why_missing(left, right, one or other, repeated),
             )
 
 
-def _why_missing(target: Optional[Operator], golden: Optional[Operator], repeated: "tuple[set[str], set[str]]") -> str:
+def _why_missing(
+    target: Optional[Operator],
+    golden: Optional[Operator],
+    tensor: Optional[TensorRef],
+    repeated: "tuple[set[str], set[str]]",
+) -> str:
+    alone = target or golden
+    if alone and alone.originals and tensor and not tensor.origin:
+        return "inside what the graph compiler made: no tensor of the network is like it"
     if target and golden:
         return "the operator of the other run has no such tensor"
-    alone = target or golden
     if alone and alone.unique and alone.name in repeated[0 if target else 1]:
         return "an earlier execution; the other run has fewer, and the newest were paired"
     if alone and alone.inserted:

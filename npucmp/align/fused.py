@@ -34,14 +34,14 @@ def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "S
     """Operators of a GE graph with made-up partners; the newest executions with the newest."""
     written = _written(golden)
     own = {escaped(operator.name): operator for operator in golden}
-    inside = {key: [op.order for op in ops] for key, ops in _by_key(golden).items()}
+    keys = _by_key(golden)
     matches = []
     for back, operator in _from_newest(target):
         if not any(tensor.origin for tensor in operator.tensors) or _is_itself(operator, own):
             continue
-        found = _partner(operator, written, back)
+        found = _partner(operator, written, back) or _within(operator, written, keys, back)
         if found is not None:
-            covered = [order for name in operator.originals for order in inside.get(escaped(name), ())]
+            covered = [one.order for name in operator.originals for one in keys.get(escaped(name), ())]
             via = "name" if escaped(found.name) == escaped(operator.name) else "fused"
             matches.append(Match(operator, found, via, 1.0, tuple(covered)))
     return matches
@@ -118,6 +118,16 @@ def _partner(operator: Operator, written: Written, back: int) -> Optional[Operat
         return None
     latest = max(writers, key=lambda writer: writer.order)
     return replace(latest, tensors=tuple(tensors), name=names[0])
+
+
+def _within(
+    operator: Operator, written: Written, keys: "Mapping[str, Sequence[Operator]]", back: int
+) -> Optional[Operator]:
+    """For one of several operators that together compute its originals, not the last: what it reads can be compared."""
+    chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
+    read = [(tensor, _reference(tensor, written, back)) for tensor in operator.tensors if not tensor.is_output]
+    tensors = [found.tensor._replace(slot=t.slot, source=t.source, origin="") for t, found in read if found]
+    return replace(chain[-1], tensors=tuple(tensors)) if chain and tensors else None
 
 
 def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Reference]:

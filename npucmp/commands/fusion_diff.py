@@ -13,8 +13,9 @@ from npucmp.commands.options import common
 HELP = """Which fused operator computes something else than its unfused chain?
 
 ON is a run with operator fusion, OFF the same run without it (fusion_switch_file with everything off), both as raw
-CANN dumps with the graphs of their compilation beside them. A fused operator is compared with the last operator of its
-chain, its inputs with the inputs of the chain. With -o, fusion_switch.cfg turns off just the passes behind what diverges.
+CANN dumps with the graphs of their compilation beside them. A fused operator is compared with the last operator of
+its chain, its inputs with the inputs of the chain. With -o, fusion_switch.cfg turns off just the passes behind what
+diverges.
 
 \b
   npucmp fusion-diff dump_on dump_off -o report

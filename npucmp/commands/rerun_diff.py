@@ -12,9 +12,9 @@ from npucmp.commands.options import some
 
 HELP = """Which operator gives different bits for the same bits in?
 
-Each RUN is a dump of the same thing: same inputs, same weights, same seeds. All are compared with the first, bit for bit;
-with three or more, the odd one out is told per operator. noise.csv under -o holds how far each tensor wanders between
-runs; `npucmp compare --noise` takes it into account.
+Each RUN is a dump of the same thing: same inputs, same weights, same seeds. All are compared with the first, bit for
+bit; with three or more, the odd one out is told per operator. noise.csv under -o holds how far each tensor wanders
+between runs; `npucmp compare --noise` takes it into account.
 
 \b
   npucmp rerun-diff run1 run2 run3 -o report

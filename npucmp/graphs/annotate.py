@@ -293,7 +293,8 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     if node.originals is None and node.op_type not in PASSING:
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
-        return f"{node.originals[0]}:{index}"
+        inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
+        return "" if inner else f"{node.originals[0]}:{index}"
     if node.op_type in PASSING and node.inputs and hops:  # inserted, and hands on what it gets
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)

@@ -1,7 +1,7 @@
 /* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that stay in the first-level cache.
  *
  * Called with pointers and lengths that Python has checked; allocates nothing, keeps no state, never writes but to its
- * result. All sums are kept in eight double lanes and added up in a fixed order, and products are never fused with
+ * result. All sums are kept in twice four double lanes and added up in a fixed order, and products are never fused with
  * sums, so that the result is the same on every machine and for every instruction set. A tile in which everything is
  * finite and nothing can be a mask is measured with vectors; any other one element by element.
  */
@@ -11,23 +11,30 @@
 #include <string.h>
 
 #define TILE 1024
-#define LANES 8
+#define LANES 4
 #define BINS 24
+#define SLOTS 96             /* binary exponents from 2^-70 on: the bins go from 1e-19 to 1e3 */
+#define FIRST_EXPONENT (1023 - 70)
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
-#define VERSIONS __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
+#define VERSIONS __attribute__((target_clones("default", "avx2", "avx512f"))) /* the loader takes what the CPU can do */
 #else
 #define VERSIONS
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-typedef double f64x8 __attribute__((vector_size(64)));
-typedef int64_t i64x8 __attribute__((vector_size(64)));
-typedef uint64_t u64x8 __attribute__((vector_size(64)));
-typedef float f32x8 __attribute__((vector_size(32)));
+typedef double f64x4 __attribute__((vector_size(32)));
+typedef int64_t i64x4 __attribute__((vector_size(32)));
+typedef uint64_t u64x4 __attribute__((vector_size(32)));
+typedef float f32x4 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
 typedef uint32_t u32x8 __attribute__((vector_size(32)));
+typedef int16_t i16x8 __attribute__((vector_size(16)));
 typedef uint16_t u16x8 __attribute__((vector_size(16)));
+typedef float f32x8 __attribute__((vector_size(32)));
+#define TOP32 ((i32x8){INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN})
 
 enum { FLOAT64 = 0, FLOAT32 = 1, FLOAT16 = 2, BFLOAT16 = 3, TABLE8 = 4 };
 enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
@@ -51,85 +58,92 @@ typedef struct {
     double floor, rtol, atol, x_largest, y_largest, highest_mask, mask_rounding;
     const double *masks;      /* values that stand for minus infinity, as positive numbers */
     int64_t mask_count;
-    const int8_t *low;        /* bin of the lower end of each binary exponent, 2048 of them */
-    const double *edges;      /* upper edge of each bin */
+    const double *edges;      /* for each exponent slot the edge between two bins in it, +Inf for none */
+    const int8_t *bins;       /* for each exponent slot the bin below and the bin above that edge */
     const float *x_table, *y_table; /* values of 8-bit types, 256 of them */
 } bars_t;
 
-INLINE f64x8 splat(double value) { return (f64x8){value, value, value, value, value, value, value, value}; }
-INLINE f64x8 absolute(f64x8 v) { return (f64x8)((u64x8)v & 0x7fffffffffffffffULL); }
-INLINE f64x8 choose(i64x8 which, f64x8 a, f64x8 b) {
-    return (f64x8)(((i64x8)a & which) | ((i64x8)b & ~which));
+INLINE f64x4 splat(double value) { return (f64x4){value, value, value, value}; }
+INLINE f64x4 absolute(f64x4 v) { return (f64x4)((u64x4)v & 0x7fffffffffffffffULL); }
+INLINE f64x4 choose(i64x4 which, f64x4 a, f64x4 b) {
+    return (f64x4)(((i64x4)a & which) | ((i64x4)b & ~which));
 }
 
-INLINE double added(f64x8 v) {
-    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+INLINE double added(f64x4 v) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
 }
-INLINE int64_t counted(i64x8 v) { return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7]; }
-INLINE double largest_of(f64x8 v) {
+INLINE int64_t counted(i64x4 v) { return v[0] + v[1] + v[2] + v[3]; }
+INLINE double largest_of(f64x4 v) {
     double found = v[0];
     for (int i = 1; i < LANES; i++) found = v[i] > found ? v[i] : found;
     return found;
 }
-INLINE double smallest_of(f64x8 v) { return -largest_of(-v); }
+INLINE double smallest_of(f64x4 v) { return -largest_of(-v); }
 
 /* float16 to float32: the exponent is moved by a product, which also makes subnormal numbers right */
-INLINE f32x8 from_float16(u16x8 raw) {
-    u32x8 wide = __builtin_convertvector(raw, u32x8);
-    u32x8 magnitude = (wide & 0x7fff) << 13;
+INLINE f32x8 from_float16(u32x8 wide) {
+    i32x8 magnitude = (i32x8)((wide & 0x7fff) << 13);
     f32x8 scaled = (f32x8)magnitude * 0x1p112f;
-    i32x8 special = magnitude >= 0x0f800000u; /* NaN and Inf keep the highest exponent */
-    u32x8 bits = ((u32x8)scaled & ~(u32x8)special) | ((magnitude | 0x7f800000u) & (u32x8)special);
+    u32x8 special = (u32x8)(magnitude >= 0x0f800000); /* NaN and Inf keep the highest exponent */
+    u32x8 bits = ((u32x8)scaled & ~special) | (((u32x8)magnitude | 0x7f800000u) & special);
     return (f32x8)(bits | ((wide & 0x8000) << 16));
 }
 
-INLINE f64x8 load8(const void *data, int type, int64_t at, const float *table) {
+/* Eight elements of 16 bits as doubles. */
+INLINE void widen8(double *into, const uint16_t *data, int type) {
+    u16x8 raw;
+    memcpy(&raw, data, sizeof raw);
+    u32x8 wide = __builtin_convertvector(raw, u32x8);
+    f32x8 v = type == FLOAT16 ? from_float16(wide) : (f32x8)(wide << 16);
+    f32x4 half[2];
+    memcpy(half, &v, sizeof v);
+    for (int k = 0; k < 2; k++) {
+        f64x4 d = __builtin_convertvector(half[k], f64x4);
+        memcpy(into + k * LANES, &d, sizeof d);
+    }
+}
+
+INLINE f64x4 load4(const void *data, int type, int64_t at, const float *table) {
     switch (type) {
     case FLOAT64: {
-        f64x8 v;
+        f64x4 v;
         memcpy(&v, (const double *)data + at, sizeof v);
         return v;
     }
     case FLOAT32: {
-        f32x8 v;
+        f32x4 v;
         memcpy(&v, (const float *)data + at, sizeof v);
-        return __builtin_convertvector(v, f64x8);
-    }
-    case FLOAT16: {
-        u16x8 v;
-        memcpy(&v, (const uint16_t *)data + at, sizeof v);
-        return __builtin_convertvector(from_float16(v), f64x8);
-    }
-    case BFLOAT16: {
-        u16x8 v;
-        memcpy(&v, (const uint16_t *)data + at, sizeof v);
-        return __builtin_convertvector((f32x8)(__builtin_convertvector(v, u32x8) << 16), f64x8);
+        return __builtin_convertvector(v, f64x4);
     }
     default: {
         const uint8_t *raw = (const uint8_t *)data + at;
-        return (f64x8){table[raw[0]], table[raw[1]], table[raw[2]], table[raw[3]],
-                       table[raw[4]], table[raw[5]], table[raw[6]], table[raw[7]]};
+        return (f64x4){table[raw[0]], table[raw[1]], table[raw[2]], table[raw[3]]};
     }
     }
 }
 
 INLINE size_t width_of(int type) { return type == FLOAT64 ? 8 : type == FLOAT32 ? 4 : type == TABLE8 ? 1 : 2; }
 
-/* A tile as doubles; the last group of eight is filled up with zeros. */
+/* A tile as doubles, filled up with zeros to a multiple of eight. */
 INLINE void widen(double *into, const void *data, int type, int64_t at, int64_t n, const float *table) {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        f64x8 v = load8(data, type, at + i, table);
-        memcpy(into + i, &v, sizeof v);
+    size_t width = width_of(type);
+    uint8_t rest[64] = {0};
+    int64_t whole = n & ~(int64_t)7;
+    memcpy(rest, (const uint8_t *)data + (size_t)(at + whole) * width, (size_t)(n - whole) * width);
+    if (type == FLOAT16 || type == BFLOAT16) {
+        for (int64_t i = 0; i < whole; i += 8) widen8(into + i, (const uint16_t *)data + at + i, type);
+        if (whole < n) widen8(into + whole, (const uint16_t *)rest, type);
+    } else {
+        for (int64_t i = 0; i < whole; i += LANES) {
+            f64x4 v = load4(data, type, at + i, table);
+            memcpy(into + i, &v, sizeof v);
+        }
+        for (int64_t i = whole; i < n; i += LANES) {
+            f64x4 v = load4(rest, type, i - whole, table);
+            memcpy(into + i, &v, sizeof v);
+        }
     }
-    if (i < n) {
-        uint8_t rest[64] = {0};
-        size_t width = width_of(type);
-        memcpy(rest, (const uint8_t *)data + (size_t)(at + i) * width, (size_t)(n - i) * width);
-        f64x8 v = load8(rest, type, 0, table);
-        memcpy(into + i, &v, sizeof v);
-        for (int64_t k = n; k < i + LANES; k++) into[k] = 0.0;
-    }
+    for (int64_t k = n; k < whole + 8; k++) into[k] = 0.0;
 }
 
 /* Integers in the order of the floats, neighbours one apart, both zeros 0. */
@@ -157,33 +171,111 @@ INLINE uint32_t float_bits(float value) {
     return bits;
 }
 
-/* To the nearest float16, ties to even: below the normal range by adding a number whose last place is that of float16. */
-INLINE uint64_t to_float16(float value) {
-    uint32_t bits = float_bits(value), sign = bits & 0x80000000u, size = bits ^ sign, found;
-    if (size >= 0x47800000u) {
-        found = 0x7c00;
-    } else if (size < 0x38800000u) {
-        float moved;
-        memcpy(&moved, &size, sizeof moved);
-        found = float_bits(moved + 0.5f) - 0x3f000000u;
-    } else {
-        found = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1)) >> 13;
-    }
-    return found | sign >> 16;
+/* Doubles rounded to float32, as integers in the order of the values. */
+INLINE i32x4 order32(f64x4 wide) {
+    i32x4 bits = (i32x4)__builtin_convertvector(wide, f32x4), sign = bits >> 31;
+    return ((bits & 0x7fffffff) ^ sign) - sign;
 }
 
-INLINE uint64_t to_bfloat16(float value) {
-    uint32_t bits = float_bits(value);
-    return (bits + 0x7fffu + ((bits >> 16) & 1)) >> 16;
+/* Of float32 values to the nearest float16, ties to even: below the normal range by adding a number whose last place
+ * is that of float16. */
+INLINE i32x4 order16(f64x4 wide) {
+    i32x4 bits = (i32x4)__builtin_convertvector(wide, f32x4), sign = bits >> 31, size = bits & 0x7fffffff;
+    i32x4 normal = (size - 0x38000000 + 0xfff + ((size >> 13) & 1)) >> 13;
+    i32x4 small = (i32x4)((f32x4)size + 0.5f) - 0x3f000000;
+    i32x4 is_small = size < 0x38800000, is_large = size >= 0x47800000;
+    i32x4 found = (small & is_small) | (normal & ~is_small & ~is_large) | (is_large & 0x7c00);
+    return (found ^ sign) - sign;
 }
 
-INLINE uint64_t distance(double x, double y, int ulp) {
-    switch (ulp) {
-    case TO_FLOAT32: return apart(ordered(float_bits((float)x), 32), ordered(float_bits((float)y), 32));
-    case TO_FLOAT16: return apart(ordered(to_float16((float)x), 16), ordered(to_float16((float)y), 16));
-    case TO_BFLOAT16: return apart(ordered(to_bfloat16((float)x), 16), ordered(to_bfloat16((float)y), 16));
-    default: return 0;
+INLINE i32x4 order_bfloat16(f64x4 wide) {
+    i32x4 bits = (i32x4)__builtin_convertvector(wide, f32x4), sign = bits >> 31, size = bits & 0x7fffffff;
+    i32x4 found = (i32x4)(((u32x4)size + 0x7fffu + (u32x4)((size >> 16) & 1)) >> 16);
+    return (found ^ sign) - sign;
+}
+
+/* Largest distance in a vector of such integers, kept as signed numbers with the top bit turned. */
+INLINE i32x8 farther(i32x8 most, i32x8 p, i32x8 q) {
+    i32x8 swap = p < q, d = (i32x8)((((u32x8)p - (u32x8)q) ^ (u32x8)swap) - (u32x8)swap) ^ TOP32, larger = d > most;
+    return (d & larger) | (most & ~larger);
+}
+
+INLINE uint32_t farthest_of(i32x8 most) {
+    uint32_t found = 0;
+    for (int k = 0; k < 8; k++) {
+        uint32_t d = (uint32_t)most[k] ^ 0x80000000u;
+        found = d > found ? d : found;
     }
+    return found;
+}
+
+INLINE i32x8 in_order(i32x8 bits, int32_t magnitude) {
+    i32x8 sign = bits >> 31, found = bits ^ (sign & magnitude);
+    return found - sign;
+}
+
+INLINE uint32_t ulp32(const int32_t *a, const int32_t *b, int64_t n) {
+    i32x8 most = TOP32;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        i32x8 x, y;
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        most = farther(most, in_order(x, 0x7fffffff), in_order(y, 0x7fffffff));
+    }
+    uint32_t found = farthest_of(most);
+    for (; i < n; i++) {
+        uint64_t d = apart(ordered((uint32_t)a[i], 32), ordered((uint32_t)b[i], 32));
+        found = d > found ? (uint32_t)d : found;
+    }
+    return found;
+}
+
+INLINE uint32_t ulp16(const int16_t *a, const int16_t *b, int64_t n) {
+    i32x8 most = TOP32;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        i16x8 x, y;
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        most = farther(most, in_order(__builtin_convertvector(x, i32x8), 0x7fff),
+                       in_order(__builtin_convertvector(y, i32x8), 0x7fff));
+    }
+    uint32_t found = farthest_of(most);
+    for (; i < n; i++) {
+        uint64_t d = apart(ordered((uint16_t)a[i], 16), ordered((uint16_t)b[i], 16));
+        found = d > found ? (uint32_t)d : found;
+    }
+    return found;
+}
+
+INLINE i64x4 order64(u64x4 bits) {
+    i64x4 negative = (i64x4)bits < 0, magnitude = (i64x4)(bits & 0x7fffffffffffffffULL);
+    return (magnitude ^ negative) - negative;
+}
+
+INLINE uint64_t ulp64(const uint64_t *a, const uint64_t *b, int64_t n) {
+    const u64x4 top = {1ULL << 63, 1ULL << 63, 1ULL << 63, 1ULL << 63}; /* compares unsigned numbers as signed ones */
+    i64x4 most = (i64x4)top;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        u64x4 x, y;
+        memcpy(&x, a + i, sizeof x);
+        memcpy(&y, b + i, sizeof y);
+        i64x4 p = order64(x), q = order64(y), swap = p < q;
+        i64x4 d = (i64x4)(((((u64x4)p - (u64x4)q) ^ (u64x4)swap) - (u64x4)swap) ^ top), larger = d > most;
+        most = (d & larger) | (most & ~larger);
+    }
+    uint64_t found = 0;
+    for (int k = 0; k < LANES; k++) {
+        uint64_t d = (uint64_t)most[k] ^ (1ULL << 63);
+        found = d > found ? d : found;
+    }
+    for (; i < n; i++) {
+        uint64_t d = apart(ordered(a[i], 64), ordered(b[i], 64));
+        found = d > found ? d : found;
+    }
+    return found;
 }
 
 /* Largest distance over a tile of finite values. */
@@ -191,27 +283,12 @@ INLINE uint64_t tile_ulp(const void *x, const void *y, const double *wide_x, con
                          const bars_t *bars) {
     uint64_t most = 0;
     if (bars->ulp == SAME && bars->x_type == FLOAT32) {
-        const int32_t *a = (const int32_t *)x + at, *b = (const int32_t *)y + at;
-        int64_t found = 0;
-        for (int64_t i = 0; i < n; i++) {
-            int64_t p = a[i] < 0 ? -(int64_t)(a[i] & 0x7fffffff) : a[i];
-            int64_t q = b[i] < 0 ? -(int64_t)(b[i] & 0x7fffffff) : b[i];
-            int64_t d = p > q ? p - q : q - p;
-            found = d > found ? d : found;
-        }
-        return (uint64_t)found;
+        return ulp32((const int32_t *)x + at, (const int32_t *)y + at, n);
     }
-    if (bars->ulp == SAME && (bars->x_type == FLOAT16 || bars->x_type == BFLOAT16)) {
-        const int16_t *a = (const int16_t *)x + at, *b = (const int16_t *)y + at;
-        int32_t found = 0;
-        for (int64_t i = 0; i < n; i++) {
-            int32_t p = a[i] < 0 ? -(a[i] & 0x7fff) : a[i];
-            int32_t q = b[i] < 0 ? -(b[i] & 0x7fff) : b[i];
-            int32_t d = p > q ? p - q : q - p;
-            found = d > found ? d : found;
-        }
-        return (uint64_t)found;
-    }
+    if (bars->ulp == SAME && (bars->x_type == FLOAT16 || bars->x_type == BFLOAT16))
+        return ulp16((const int16_t *)x + at, (const int16_t *)y + at, n);
+    if (bars->ulp == SAME && bars->x_type == FLOAT64)
+        return ulp64((const uint64_t *)x + at, (const uint64_t *)y + at, n);
     if (bars->ulp == SAME) {
         int width = 8 * (int)width_of(bars->x_type);
         for (int64_t i = 0; i < n; i++) {
@@ -221,13 +298,24 @@ INLINE uint64_t tile_ulp(const void *x, const void *y, const double *wide_x, con
         }
         return most;
     }
-    if (bars->ulp == TO_BFLOAT16 || bars->ulp == TO_FLOAT16 || bars->ulp == TO_FLOAT32) {
-        for (int64_t i = 0; i < n; i++) {
-            uint64_t d = distance(wide_x[i], wide_y[i], bars->ulp);
-            most = d > most ? d : most;
-        }
+    i32x4 most4 = {INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN}, top = most4;
+    for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n are no distance apart */
+        f64x4 a, b;
+        memcpy(&a, wide_x + i, sizeof a);
+        memcpy(&b, wide_y + i, sizeof b);
+        i32x4 p, q;
+        if (bars->ulp == TO_FLOAT32) p = order32(a), q = order32(b);
+        else if (bars->ulp == TO_FLOAT16) p = order16(a), q = order16(b);
+        else p = order_bfloat16(a), q = order_bfloat16(b);
+        i32x4 swap = p < q, d = (i32x4)((((u32x4)p - (u32x4)q) ^ (u32x4)swap) - (u32x4)swap) ^ top, larger = d > most4;
+        most4 = (d & larger) | (most4 & ~larger);
     }
-    return most;
+    uint32_t found = 0;
+    for (int k = 0; k < LANES; k++) {
+        uint32_t d = (uint32_t)most4[k] ^ 0x80000000u;
+        found = d > found ? d : found;
+    }
+    return found;
 }
 
 INLINE int64_t equal_bits(const void *x, const void *y, int type, int64_t at, int64_t n) {
@@ -252,22 +340,33 @@ INLINE int64_t equal_bits(const void *x, const void *y, int type, int64_t at, in
     return found;
 }
 
+typedef struct {
+    f64x4 low, high, total, squares;
+    i64x4 fine;
+} side_lanes_t;
+
+INLINE void side_step(side_lanes_t *lanes, const double *wide) {
+    f64x4 v;
+    memcpy(&v, wide, sizeof v);
+    lanes->fine &= absolute(v) <= 0x1.fffffffffffffp1023;
+    lanes->low = choose(v < lanes->low, v, lanes->low);
+    lanes->high = choose(v > lanes->high, v, lanes->high);
+    lanes->total += v;
+    lanes->squares += v * v;
+}
+
 /* One side of a tile; 1 if all of it is finite, and only then are its figures right. */
 INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
-    int64_t whole = n & ~(int64_t)(LANES - 1);
-    f64x8 low = splat(INFINITY), high = splat(-INFINITY), total = splat(0.0), squares = splat(0.0);
-    i64x8 fine = (i64x8){-1, -1, -1, -1, -1, -1, -1, -1};
-    for (int64_t i = 0; i < whole; i += LANES) {
-        f64x8 v;
-        memcpy(&v, wide + i, sizeof v);
-        fine &= absolute(v) <= 0x1.fffffffffffffp1023;
-        low = choose(v < low, v, low);
-        high = choose(v > high, v, high);
-        total += v;
-        squares += v * v;
+    int64_t whole = n & ~(int64_t)(2 * LANES - 1);
+    side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0), {-1, -1, -1, -1}}, b = a;
+    for (int64_t i = 0; i < whole; i += 2 * LANES) {
+        side_step(&a, wide + i);
+        side_step(&b, wide + i + LANES);
     }
-    double least = smallest_of(low), most = largest_of(high), sum = added(total), square = added(squares);
-    int good = counted(fine) == -LANES;
+    double least = smallest_of(choose(a.low < b.low, a.low, b.low));
+    double most = largest_of(choose(a.high > b.high, a.high, b.high));
+    double sum = added(a.total + b.total), square = added(a.squares + b.squares);
+    int good = counted(a.fine & b.fine) == -LANES;
     for (int64_t i = whole; i < n; i++) {
         good &= fabs(wide[i]) <= 0x1.fffffffffffffp1023;
         least = wide[i] < least ? wide[i] : least;
@@ -318,18 +417,33 @@ INLINE int is_mask(double value, double largest, const bars_t *bars) {
     return 0;
 }
 
-INLINE int bin_of(double relative, const bars_t *bars) {
-    if (relative == 0.0) return 0;
-    uint64_t bits;
+/* Relative errors are counted by binary exponent, and above or below the one decimal edge that lies in it; the slots
+ * become the bins of Moments at the end. Zeros fall into slot 0 and are taken out again. */
+INLINE int slot_of(double relative, const bars_t *bars) {
+    int64_t bits;
     memcpy(&bits, &relative, sizeof bits);
-    int bin = bars->low[bits >> 52 & 0x7ff];
-    bin += relative >= bars->edges[bin];
-    return bin < BINS ? bin : BINS - 1;
+    int64_t slot = (bits >> 52) - FIRST_EXPONENT;
+    slot = slot < 0 ? 0 : slot;
+    slot = slot > SLOTS - 1 ? SLOTS - 1 : slot;
+    return (int)(2 * slot + (relative >= bars->edges[slot]));
+}
+
+typedef struct {
+    int32_t counts[4][2 * SLOTS]; /* four, so that one addition need not wait for the one before */
+    int64_t zeros;
+} slots_t;
+
+static void to_bins(moments_t *m, const slots_t *slots, const bars_t *bars) {
+    for (int k = 0; k < 2 * SLOTS; k++)
+        m->histogram[(int)bars->bins[k]] +=
+            (int64_t)slots->counts[0][k] + slots->counts[1][k] + slots->counts[2][k] + slots->counts[3][k];
+    m->histogram[(int)bars->bins[0]] -= slots->zeros;
+    m->histogram[0] += slots->zeros;
 }
 
 /* A tile with NaN, Inf or what may be masks, element by element. */
 static void measure_any(moments_t *m, const void *x, const void *y, const double *wide_x, const double *wide_y, int64_t at,
-                        int64_t n, const bars_t *bars) {
+                        int64_t n, const bars_t *bars, slots_t *slots) {
     for (int64_t i = 0; i < n; i++) {
         double a = wide_x[i], b = wide_y[i];
         add_any(&m->target, a);
@@ -357,11 +471,13 @@ static void measure_any(moments_t *m, const void *x, const void *y, const double
         m->below_1e3 += relative < 0.001;
         m->below_5e3 += relative < 0.005;
         m->outside += size > bars->atol + bars->rtol * magnitude;
-        m->histogram[bin_of(relative, bars)]++;
+        slots->counts[0][slot_of(relative, bars)]++;
+        slots->zeros += relative == 0.0;
         if (!bars->same_type) m->equal += size == 0.0;
         if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + i;
         if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + i;
-        uint64_t ulp = tile_ulp(x, y, wide_x + i, wide_y + i, at + i, 1, bars);
+        double one_x[LANES] = {a}, one_y[LANES] = {b};
+        uint64_t ulp = tile_ulp(x, y, one_x, one_y, at + i, 1, bars);
         m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp;
     }
 }
@@ -372,63 +488,74 @@ INLINE int64_t index_of(const double *values, int64_t n, double wanted) {
     return 0;
 }
 
+typedef struct {
+    f64x4 xx, yy, xy, d, size, dd, relative, most, farthest;
+    i64x4 one, five, outside, equal, zero;
+} pair_lanes_t;
+
+typedef struct {
+    f64x4 floor, rtol, atol;
+} bar_lanes_t;
+
+INLINE void pair_step(pair_lanes_t *lanes, const bar_lanes_t *bar, const double *x, const double *y, double *sizes,
+                      double *relatives) {
+    f64x4 a, b;
+    memcpy(&a, x, sizeof a);
+    memcpy(&b, y, sizeof b);
+    f64x4 d = a - b, size = absolute(d), magnitude = absolute(b);
+    f64x4 relative = size / choose(magnitude > bar->floor, magnitude, bar->floor);
+    lanes->xx += a * a;
+    lanes->yy += b * b;
+    lanes->xy += a * b;
+    lanes->d += d;
+    lanes->size += size;
+    lanes->dd += size * size;
+    lanes->relative += relative;
+    lanes->one -= relative < 0.001;
+    lanes->five -= relative < 0.005;
+    lanes->outside -= size > bar->atol + bar->rtol * magnitude;
+    lanes->equal -= size == 0.0;
+    lanes->zero -= relative == 0.0;
+    lanes->most = choose(size > lanes->most, size, lanes->most);
+    lanes->farthest = choose(relative > lanes->farthest, relative, lanes->farthest);
+    memcpy(sizes, &size, sizeof size);
+    memcpy(relatives, &relative, sizeof relative);
+}
+
 /* A tile of finite values without masks; `sizes` and `relatives` are room for |x-y| and its relative size. */
 INLINE void measure_finite(moments_t *m, const void *x, const void *y, const double *wide_x, const double *wide_y,
-                           int64_t at, int64_t n, const bars_t *bars, double *relatives,
-                           double *sizes) {
+                           int64_t at, int64_t n, const bars_t *bars, double *relatives, double *sizes,
+                           slots_t *slots) {
     int64_t whole = (n + LANES - 1) & ~(int64_t)(LANES - 1);
-    f64x8 xx = splat(0), yy = splat(0), xy = splat(0), sd = splat(0), sa = splat(0), sdd = splat(0), sr = splat(0);
-    f64x8 most = splat(0), farthest = splat(0);
-    f64x8 floor = splat(bars->floor), rtol = splat(bars->rtol), atol = splat(bars->atol);
-    i64x8 one = {0}, five = {0}, outside = {0}, zero = {0};
-    for (int64_t i = 0; i < whole; i += LANES) { /* zeros beyond n add nothing to any sum */
-        f64x8 a, b;
-        memcpy(&a, wide_x + i, sizeof a);
-        memcpy(&b, wide_y + i, sizeof b);
-        f64x8 d = a - b, size = absolute(d), magnitude = absolute(b);
-        f64x8 relative = size / choose(magnitude > floor, magnitude, floor);
-        xx += a * a;
-        yy += b * b;
-        xy += a * b;
-        sd += d;
-        sa += size;
-        sdd += size * size;
-        sr += relative;
-        one -= relative < 0.001;
-        five -= relative < 0.005;
-        outside -= size > atol + rtol * magnitude;
-        zero -= size == 0.0;
-        most = choose(size > most, size, most);
-        farthest = choose(relative > farthest, relative, farthest);
-        memcpy(sizes + i, &size, sizeof size);
-        memcpy(relatives + i, &relative, sizeof relative);
-    }
+    pair_lanes_t lanes = {0};
+    bar_lanes_t bar = {splat(bars->floor), splat(bars->rtol), splat(bars->atol)};
+    for (int64_t i = 0; i < whole; i += LANES) /* zeros beyond n add nothing to any sum */
+        pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i);
     int64_t beyond = whole - n; /* those zeros were counted */
     m->compared += n;
-    m->xx += added(xx);
-    m->yy += added(yy);
-    m->xy += added(xy);
-    m->sum_d += added(sd);
-    m->sum_abs += added(sa);
-    m->sum_dd += added(sdd);
-    m->sum_rel += added(sr);
-    m->below_1e3 += counted(one) - beyond;
-    m->below_5e3 += counted(five) - beyond;
-    m->outside += counted(outside);
-    double size = largest_of(most), relative = largest_of(farthest);
+    m->xx += added(lanes.xx);
+    m->yy += added(lanes.yy);
+    m->xy += added(lanes.xy);
+    m->sum_d += added(lanes.d);
+    m->sum_abs += added(lanes.size);
+    m->sum_dd += added(lanes.dd);
+    m->sum_rel += added(lanes.relative);
+    m->below_1e3 += counted(lanes.one) - beyond;
+    m->below_5e3 += counted(lanes.five) - beyond;
+    m->outside += counted(lanes.outside);
+    double size = largest_of(lanes.most), relative = largest_of(lanes.farthest);
     if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + index_of(sizes, n, size);
     if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + index_of(relatives, n, relative);
-    m->equal += bars->same_type ? equal_bits(x, y, bars->x_type, at, n) : counted(zero) - beyond;
+    m->equal += bars->same_type ? equal_bits(x, y, bars->x_type, at, n) : counted(lanes.equal) - beyond;
     if (bars->ulp) {
         uint64_t ulp = tile_ulp(x, y, wide_x, wide_y, at, n, bars);
         m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp;
     }
-    int32_t bins[4][BINS + 8] = {{0}}; /* four, so that one addition need not wait for the one before */
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
-        for (int k = 0; k < 4; k++) bins[k][bin_of(relatives[i + k], bars)]++;
-    for (; i < n; i++) bins[0][bin_of(relatives[i], bars)]++;
-    for (int k = 0; k < BINS; k++) m->histogram[k] += bins[0][k] + bins[1][k] + bins[2][k] + bins[3][k];
+        for (int k = 0; k < 4; k++) slots->counts[k][slot_of(relatives[i + k], bars)]++;
+    for (; i < n; i++) slots->counts[0][slot_of(relatives[i], bars)]++;
+    slots->zeros += counted(lanes.zero) - beyond;
 }
 
 static void begin(moments_t *m) {
@@ -438,8 +565,10 @@ static void begin(moments_t *m) {
 }
 
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars_t *bars, moments_t *out) {
-    _Alignas(64) double wide_x[TILE], wide_y[TILE], relative[TILE], sizes[TILE];
+    _Alignas(64) double wide_x[TILE + 8], wide_y[TILE + 8], relative[TILE + 8], sizes[TILE + 8];
     size_t width = width_of(bars->x_type);
+    slots_t slots;
+    memset(&slots, 0, sizeof slots);
     begin(out);
     out->count = n;
     for (int64_t at = 0; at < n; at += TILE) {
@@ -460,15 +589,16 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars
         if (fine && !(low && golden.minimum <= bars->highest_mask)) {
             add_side(&out->target, &target);
             add_side(&out->golden, &golden);
-            measure_finite(out, x, y, wide_x, wide_y, at, some, bars, relative, sizes);
+            measure_finite(out, x, y, wide_x, wide_y, at, some, bars, relative, sizes, &slots);
         } else {
-            measure_any(out, x, y, wide_x, wide_y, at, some, bars);
+            measure_any(out, x, y, wide_x, wide_y, at, some, bars, &slots);
         }
     }
+    to_bins(out, &slots, bars);
 }
 
 VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *table, side_t *out) {
-    _Alignas(64) double wide[TILE];
+    _Alignas(64) double wide[TILE + 8];
     memset(out, 0, sizeof *out);
     out->minimum = out->maximum = NAN;
     for (int64_t at = 0; at < n; at += TILE) {

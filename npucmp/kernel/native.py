@@ -28,6 +28,7 @@ BLOCK = 1 << 13  # elements that the numpy kernel measures at once: 64 KB of flo
 SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
+_SLOTS, _FIRST_EXPONENT = 96, 1023 - 70  # as in native.c
 _ROUNDED = {
     ("float32", "float64"): 2,
     ("float16", "float32"): 3,
@@ -64,7 +65,7 @@ class _Bars(ctypes.Structure):
         *((n, ctypes.c_double) for n in ("floor", "rtol", "atol", "x_largest", "y_largest", "highest", "rounding")),
         ("masks", ctypes.c_void_p),
         ("mask_count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("low", "edges", "x_table", "y_table")),
+        *((name, ctypes.c_void_p) for name in ("edges", "bins", "x_table", "y_table")),
     ]
 
 
@@ -159,15 +160,25 @@ def _prepared(x: str, y: str, bars: Bars) -> Optional[_Prepared]:
         if rounded is None:
             return None  # two roundings in a row are not one
         ulp = rounded
-    low, edges = decades()
     tables = _table(x), _table(y)
-    held = (np.array(MASKS), low.astype(np.int8), edges, *tables)
+    held = (np.array(MASKS), *_slots(), *tables)
     made = _Bars(
         _TYPES[x], _TYPES[y], ulp, int(x == y),
         bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
-        held[0].ctypes.data, len(MASKS), held[1].ctypes.data, edges.ctypes.data, *map(_address, tables),
+        held[0].ctypes.data, len(MASKS), held[1].ctypes.data, held[2].ctypes.data, *map(_address, tables),
     )  # fmt: skip
     return _Prepared(made, held)
+
+
+@cache
+def _slots() -> "tuple[Array, Array]":
+    """For each binary exponent the decimal edge in it, and the bins of the histogram below and above that edge."""
+    low, edges = decades()
+    first = low[_FIRST_EXPONENT : _FIRST_EXPONENT + _SLOTS]
+    upper = np.ldexp(1.0, np.arange(_FIRST_EXPONENT, _FIRST_EXPONENT + _SLOTS) - 1022)
+    inside = (first < HISTOGRAM_BINS - 1) & (edges[first] < upper)
+    above = np.minimum(first + inside, HISTOGRAM_BINS - 1)
+    return np.where(inside, edges[first], np.inf), np.column_stack([first, above]).astype(np.int8)
 
 
 @cache

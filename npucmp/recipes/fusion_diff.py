@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional, Sequence
 
+from npucmp.align.chains import guessed
 from npucmp.errors import DumpError
-from npucmp.model import FusionPass, Report
+from npucmp.model import FusionPass, Report, Run
 from npucmp.readers import fusion_result
 from npucmp.recipes.compare import Options, Sides, compared
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.runs import StrPath
 
-ANCESTORS = 3  # folders above a dump that may hold fusion_result.json
+ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" is a dump's own
 
 
 @dataclass(frozen=True)
@@ -36,29 +37,67 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     both = loaded(options.graph, [*fused, *plain])
     fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused), *both])
     plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain), *both])
-    report = compared("fusion-diff", Sides(on, fused, off, plain), options, started)
     notes: list[str] = []
-    passes = _passes(Path(on), Path(off), notes)
     if not any(operator.originals for run in fused for operator in run.operators):
-        notes.append("no graph of the fused run: fused operators are known by their names alone, or by their order")
+        fused = [_guessed(run, plain, notes) for run in fused]
+    plain = [_without_inserted(run, notes) for run in plain]
+    report = compared("fusion-diff", Sides(on, fused, off, plain), options, started)
+    passes = _passes(Path(on), Path(off), notes)
     return replace(report, passes=passes, notes=(*report.notes, *notes))
+
+
+def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
+    """A run of which no graph is known, with what names and order tell of its operators."""
+    found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
+    notes.append(
+        f"no graph of the run with fusion: fused operators are guessed, {_listed(by_name)} by their names and "
+        f"{_listed(by_order)} by what the other run executed after their first; what they read is not compared"
+    )
+    return _without_inserted(found, notes)
+
+
+def _without_inserted(run: Run, notes: "list[str]") -> Run:
+    """A run without the operators of which only a graph could tell what they hand on: their names are numbers."""
+    known = [one for one in run.operators if not one.inserted or any(tensor.origin for tensor in one.tensors)]
+    if len(known) < len(run.operators):
+        left = len(run.operators) - len(known)
+        notes.append(
+            f"{left} inserted operators (TransData, Cast …) of {run.path} left out: no graph tells what they do"
+        )
+    return replace(run, operators=tuple(known))
+
+
+def _listed(names: "Sequence[str]") -> str:
+    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return f"{len(names)} ({shown})" if names else "none"
 
 
 def _passes(on: Path, off: Path, notes: "list[str]") -> "tuple[FusionPass, ...]":
     """Passes by how often they took effect in either compilation, as far as fusion_result.json tells."""
-    effects = [_effects(path, notes) for path in (on, off)]
-    names = {key: None for side in effects for key in side}
-    return tuple(FusionPass(name, kind, *(side.get((name, kind)) for side in effects)) for name, kind in names)
+    files = [_file(path) for path in (on, off)]
+    effects = [_effects(file, notes) for file in files]
+    names = {key: None for side in effects for key in side or ()}
+    if files[0] is not None and files[0] == files[1]:
+        notes.append(f"{files[0]}: beside both dumps, so that it tells the kinds of passes, but not of which run")
+        return tuple(FusionPass(name, kind, None, None) for name, kind in names)
+    return tuple(
+        FusionPass(name, kind, *(None if side is None else side.get((name, kind), 0) for side in effects))
+        for name, kind in names
+    )
 
 
-def _effects(path: Path, notes: "list[str]") -> "dict[tuple[str, str], int]":
+def _file(path: Path) -> Optional[Path]:
     folder = path.absolute()
-    for place in (folder, *list(folder.parents)[:ANCESTORS]):
-        file = place / fusion_result.FILE
-        if file.is_file():
-            try:
-                return {(one.name, one.kind): one.times for one in fusion_result.read(file)}
-            except DumpError as error:
-                notes.append(f"{file}: ignored, {error.because}")
-                return {}
-    return {}
+    places = (folder, *list(folder.parents)[:ANCESTORS])
+    return next((place / fusion_result.FILE for place in places if (place / fusion_result.FILE).is_file()), None)
+
+
+def _effects(file: Optional[Path], notes: "list[str]") -> "Optional[dict[tuple[str, str], int]]":
+    """(pass, kind) → how often it took effect; None where no file tells."""
+    if file is None:
+        return None
+    try:
+        return {(one.name, one.kind): one.times for one in fusion_result.read(file)}
+    except DumpError as error:
+        notes.append(f"{file}: ignored, {error.because}")
+        return None

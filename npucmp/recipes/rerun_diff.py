@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import Counter, defaultdict
@@ -12,17 +13,21 @@ from npucmp.align import align, pairs
 from npucmp.bits import judge_bits, measure_bits, pattern, same
 from npucmp.errors import UsageError
 from npucmp.evidence import RANDOM
-from npucmp.model import Cause, Comparison, Finding, Noise, Pair, Report, Rerun, Root, Run, TensorRef, Verdict
+from npucmp.model import Cause, Comparison, Finding, Noise, Pair, Report, Rerun, Root, Run, Verdict
 from npucmp.recipes.compare import Options, payload_bytes
 from npucmp.recipes.graphs import loaded, with_graphs
+from npucmp.recipes.rerun_causes import causes, differs, settled
 from npucmp.recipes.runs import StrPath, pair_runs
-from npucmp.roots import find_roots
 from npucmp.runner import default_jobs, run
 
-ASYNCHRONOUS = re.compile(r"irecv|isend|all_reduce|all_gather|reduce_scatter|all_to_all|broadcast", re.IGNORECASE)
-RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.UNKNOWN: 1, Cause.PROPAGATED: 2, Cause.WORSENED: 2}
+ASYNCHRONOUS = re.compile(
+    r"^_*(i?send|i?recv|receive|broadcast)$|batch_isend_irecv|all_?(reduce|gather|to_?all)|reduce_?scatter|^Hcom",
+    re.IGNORECASE,
+)
+NO_REPEATS = "these runs are not repeats"
+FED = "already differs"  # in the evidence of what a run was given, as evidence.py writes it
+RANK = {Cause.BORN: 1, Cause.GAP: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
 PATTERNS = 50  # operators whose differing elements are looked at one by one
-DIFFERS = (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)
 
 
 class Place(NamedTuple):
@@ -57,14 +62,16 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     for number, side in enumerate(sides[1:], 2):
         together, alone = pair_runs(side, sides[0])
         unpaired += alone
-        for target, golden in together:
+        found: list[Comparison] = []
+        for target, golden in together if not partial else ():
             comparison, partial = _compare(target, golden, options)
-            comparisons.append(comparison)
-            numbers.append(number)
+            found.append(comparison)
             if partial:
                 break
+        comparisons += settled(found)
+        numbers += [number] * len(found)
     if not comparisons:
-        raise UsageError(f"no step and rank is in all runs: {', '.join(map(str, paths))}")
+        raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not partial and not any(one.findings for one in comparisons):
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
     reruns = _reruns(comparisons, numbers, len(paths))
@@ -75,7 +82,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         comparisons=_placed(comparisons, reruns),
         unpaired=tuple(unpaired),
         broken=broken,
-        notes=tuple(_notes(reruns, len(paths))),
+        notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=partial,
@@ -99,8 +106,7 @@ def _compare(target: Run, golden: Run, options: Options) -> "tuple[Comparison, b
                 options.progress(done, total)
     except KeyboardInterrupt:
         partial = True
-    final, roots = find_roots(findings, by_round_off=False)
-    roots = [replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root for root in roots]
+    final, roots = causes(findings)
     alone = len(alignment.only_target), len(alignment.only_golden)
     return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), partial
 
@@ -110,22 +116,29 @@ def _names(pair: Pair) -> "list[str]":
 
 
 class _Seen(NamedTuple):
-    """One operator that differs between the first run and run `number`."""
+    """One operator that differs between the first run and run `number`: its root, and all its tensors that differ."""
 
     root: Root
-    finding: Optional[Finding]
+    findings: tuple[Finding, ...]
     number: int
+
+    @property
+    def finding(self) -> Optional[Finding]:
+        """That of the slot that stands for the operator."""
+        return next((one for one in self.findings if one.pair.slot == self.root.slot), None)
 
 
 def _reruns(comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int) -> "tuple[Rerun, ...]":
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[Place, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
-        by_slot = {(finding.pair.order, finding.pair.slot): finding for finding in comparison.findings}
+        of_operator: dict[int, list[Finding]] = defaultdict(list)
+        for finding in filter(differs, comparison.findings):
+            of_operator[finding.pair.order].append(finding)
         for root in comparison.roots:
             place = _place(comparison, root.pair)
-            seen[place].append(_Seen(root, by_slot.get((root.pair.order, root.slot)), number))
-    ranked = sorted(seen.items(), key=lambda one: (_rank(one[1]), one[0]))
+            seen[place].append(_Seen(root, tuple(of_operator[root.pair.order]), number))
+    ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
     return tuple(
         _rerun(number, place, some, runs, number <= PATTERNS) for number, (place, some) in enumerate(ranked, 1)
     )
@@ -139,29 +152,42 @@ def _place(comparison: Comparison, pair: Pair) -> Place:
 
 
 def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
-    """Births before the rest; operators that are random on purpose after the faults of their kind."""
-    return min(RANK[one.root.cause] for one in some), bool(excuse(some[0].root.pair))
+    """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
+    worst = _worst(some).root
+    return 0 if _is_fed(worst.cause, worst.evidence) else RANK[worst.cause], bool(excuse(worst))
 
 
-def excuse(pair: Pair) -> str:
-    """Why an operator may differ between runs without a fault; "" if it may not."""
-    if RANDOM.search(pair.operator.op_type):
+def _worst(some: "Sequence[_Seen]") -> _Seen:
+    return min(some, key=lambda one: RANK[one.root.cause])
+
+
+def _is_fed(cause: Cause, words: str) -> bool:
+    """Whether it is an input of the network or a parameter that differs."""
+    return cause is Cause.GAP and FED in words
+
+
+def excuse(root: Root) -> str:
+    """Why an operator may give other bits for the same bits without a fault; "" if it may not, or does not."""
+    op_type = root.pair.operator.op_type
+    if root.cause not in (Cause.BORN, Cause.UNKNOWN):
+        return ""
+    if RANDOM.search(op_type):
         return "a random operator: it differs unless the runs share seed and generator; switch it off or fix the seed"
-    if ASYNCHRONOUS.search(pair.operator.op_type):
+    if ASYNCHRONOUS.search(op_type):
         return "a collective: it may have been dumped before it was done, or summed in the order of arrival"
     return ""
 
 
 def _rerun(place: int, where: Place, some: "Sequence[_Seen]", runs: int, look: bool) -> Rerun:
-    worst = min(some, key=lambda one: RANK[one.root.cause])
-    root = worst.root
+    worst = _worst(some)
+    root, finding = worst.root, worst.finding
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
     known = [m for m in moments if m is not None]
-    ulps = [m.max_ulp for m in known if m.max_ulp is not None]
-    words = [root.evidence]
-    if look and root.cause is not Cause.PROPAGATED and worst.finding is not None and known:
-        words.append(pattern(worst.finding.pair, max(ulps, default=None)))
-    words.append(excuse(root.pair))
+    words = [_told(root.evidence, worst.number), _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
+    if look and root.cause is not Cause.PROPAGATED and finding is not None:
+        words.append(pattern(finding.measurement))
+    if "a random operator" not in root.evidence:
+        words.append(excuse(root))
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -172,34 +198,56 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", runs: int, look: b
         differing=max((m.count - m.equal for m in known), default=None),
         max_abs=max((m.max_abs for m in known), default=None),
         rel_l2=max((one.finding.error for one in some if one.finding and one.finding.error is not None), default=None),
-        max_ulp=max(ulps, default=None),
-        odd=_odd(some, runs) if look or len({one.number for one in some}) == 1 else (),
+        max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
+        odd=_odd(some, runs),
         because="; ".join(filter(None, words)),
-        excused=bool(excuse(root.pair)),
+        excused=bool(excuse(root)),
     )
+
+
+def _told(evidence: str, number: int) -> str:
+    """The sentences that were made for target and golden, of runs."""
+    return evidence.replace("the target", f"run {number}").replace("the golden", "run 1")
+
+
+def _changed_on_the_way(finding: Optional[Finding]) -> str:
+    """Of an input whose producer is known by its content."""
+    source = finding.pair.golden.source if finding is not None and finding.pair.golden is not None else ""
+    return f"{source.rpartition(':')[0]} wrote it, the same in both runs: it was changed on the way" if source else ""
 
 
 def _odd(some: "Sequence[_Seen]", runs: int) -> "tuple[int, ...]":
     """The runs, from 1, that do not agree with the most; all of them where no two agree."""
-    differing = {one.number: one for one in some}
-    classes: list[list[int]] = [[number for number in range(1, runs + 1) if number not in differing]]
-    for number, one in differing.items():
-        tensor = _tensor(one)
-        for members in classes[1:]:
-            other = _tensor(differing[members[0]])
-            if tensor is not None and other is not None and same(tensor, other, one.root.pair):
-                members.append(number)
-                break
+    numbers = [one.number for one in some]
+    classes: list[list[int]] = [[number for number in range(1, runs + 1) if number not in numbers]]
+    heads: list[_Seen] = []
+    for one in some:
+        place = next((place for place, head in enumerate(heads) if _agree(one, head)), None)
+        if place is None:
+            heads.append(one)
+            classes.append([one.number])
         else:
-            classes.append([number])
+            classes[place + 1].append(one.number)
     largest = max(classes, key=len)
     if len(largest) == 1:
         return tuple(range(1, runs + 1))
-    return tuple(number for members in classes if members is not largest for number in sorted(members))
+    return tuple(sorted(number for members in classes if members is not largest for number in members))
 
 
-def _tensor(one: _Seen) -> Optional[TensorRef]:
-    return one.finding.pair.target if one.finding is not None else None
+def _agree(one: _Seen, other: _Seen) -> bool:
+    """Whether two runs that differ from the first do so alike; figures that differ settle it without reading."""
+    left = {finding.pair.slot: finding for finding in one.findings}
+    right = {finding.pair.slot: finding for finding in other.findings}
+    if left.keys() != right.keys():
+        return False
+    moments = [(left[slot].measurement.moments, right[slot].measurement.moments) for slot in left]
+    if any(a and b and (a.target, a.sum_dd) != (b.target, b.sum_dd) for a, b in moments):
+        return False
+    return all(_same_tensor(left[slot].pair, right[slot].pair) for slot in left)
+
+
+def _same_tensor(one: Pair, other: Pair) -> bool:
+    return one.target is not None and other.target is not None and bool(same(one.target, other.target, one))
 
 
 def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "tuple[Comparison, ...]":
@@ -217,27 +265,43 @@ def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "
     return tuple(placed)
 
 
-def _notes(reruns: "Sequence[Rerun]", runs: int) -> "Iterable[str]":
-    inputs = [one for one in reruns if one.cause is Cause.GAP and "already differs" in one.because]
+def _notes(
+    reruns: "Sequence[Rerun]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int
+) -> "Iterable[str]":
+    inputs = [one for one in reruns if _is_fed(one.cause, one.because)]
     if inputs:
         names = ", ".join(f"{one.pair.operator.name} {one.slot}" for one in inputs[:3])
         yield (
-            f"these runs are not repeats: what goes in differs already ({names}); fix seeds, data order and the "
-            "determinism switches first (docs/workflow.md)"
+            f"{NO_REPEATS}: what goes in differs already ({names}{' …' if len(inputs) > 3 else ''}); fix seeds, data "
+            "order, weights and the determinism switches first (docs/workflow.md)"
         )
+    for comparison, number in zip(comparisons, numbers):
+        yield from _only_in_one(comparison, number)
     odd = Counter(number for one in reruns if len(one.odd) < runs for number in one.odd)
     if runs > 2 and odd:
         number, times = odd.most_common(1)[0]
         yield f"run {number} is the odd one out in {times} of {len(reruns)} operators that differ"
 
 
+def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":
+    """Operators that one of two runs lacks: they did not do the same."""
+    for there, missing, side in ((number, 1, "golden_op"), (1, number, "target_op")):
+        alone = [f.pair for f in comparison.findings if f.verdict is Verdict.MISSING and getattr(f.pair, side) is None]
+        names = list(dict.fromkeys(pair.operator.name for pair in alone))
+        if names:
+            more = " …" if len(names) > 3 else ""
+            yield f"not in run {missing}, but in run {there}: {', '.join(names[:3])}{more} ({len(names)} in all)"
+
+
 def _noise(comparisons: "Sequence[Comparison]", runs: int) -> "Iterable[Noise]":
-    """Per tensor the largest distance of any run from the first."""
+    """Per tensor the largest distance of any run from the first; none where it is not known."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for comparison in comparisons:
         for finding in comparison.findings:
             pair, moments = finding.pair, finding.measurement.moments
-            if pair.golden_op is None or pair.golden is None or finding.error is None or finding.error != finding.error:
+            if pair.golden_op is None or pair.golden is None or finding.verdict is Verdict.SHAPE:
+                continue
+            if finding.error is None or math.isnan(finding.error):
                 continue
             key = pair.golden_op.name, pair.golden.slot
             size = moments.max_abs if moments is not None else 0.0

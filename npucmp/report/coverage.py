@@ -35,8 +35,8 @@ def aligned(report: Report) -> "dict[str, Any]":
 
 
 def _is_inserted_alone(finding: Finding) -> bool:
-    """A tensor of an operator that one compiler put in and the other did not: nothing is missing where it is."""
-    return finding.pair.operator.inserted and None in (finding.pair.target_op, finding.pair.golden_op)
+    """A tensor that one compiler has put in and the other has not: nothing is missing where it is."""
+    return finding.pair.is_inside and None in (finding.pair.target, finding.pair.golden)
 
 
 def _elements(finding: Finding) -> int:

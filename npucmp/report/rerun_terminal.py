@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
@@ -20,6 +21,9 @@ def render(
     """The whole screen as text; every word from a dump has its invisible characters shown."""
     colour = paint or (lambda text, _: text)
     lines = [*_heading(report), ""]
+    warnings = [note for note in report.notes if note.startswith("these runs are not repeats")]
+    for note in warnings:
+        lines += [colour(visible(note[:1].upper() + note[1:]), "title"), ""]
     first = [one for one in report.reruns if one.cause is not Cause.PROPAGATED]
     rest = [one for one in report.reruns if one.cause is Cause.PROPAGATED]
     for one in (first or rest)[:top]:
@@ -32,7 +36,8 @@ def render(
         lines += _row(one, len(report.runs), colour)
     if report.reruns:
         lines.append("")
-    lines += notes_of(report, len(report.findings) if verbose else NOTES)
+    others = replace(report, notes=tuple(note for note in report.notes if note not in warnings))
+    lines += notes_of(others, len(report.findings) if verbose else NOTES)
     lines.append(_last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
@@ -86,8 +91,8 @@ def _last(report: Report, paint: Paint) -> str:
         word, text = "DIFFERS", ", ".join(words) or "the runs are not the same"
     elif status == 0:
         word, text = "SAME", f"{count_of(verdicts[Verdict.MATCH], 'tensor')} compared, bit for bit the same in all runs"
-        missing = verdicts[Verdict.MISSING]
-        text += f", {missing} without a partner" if missing else ""
+        for verdict, what in ((Verdict.UNKNOWN, "undecided"), (Verdict.MISSING, "without a partner")):
+            text += f", {verdicts[verdict]} {what}" if verdicts[verdict] else ""
     else:
         word, text = "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
         if report.broken or verdicts[Verdict.UNREADABLE]:

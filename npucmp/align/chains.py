@@ -1,0 +1,68 @@
+"""What the operators of a fused run are made of, guessed from names and order where no graph tells.
+
+The compiler makes the name of a fused operator of the names that went in ("conv1bn1relu1"), or keeps that of the first.
+In the second case the run without fusion executed operators right after the one of that name which the fused run does
+not have; those up to the last whose output has the shape of the fused one are taken for the rest of its chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+from typing import Mapping, Sequence
+
+from npucmp.graphs.graph import escaped
+from npucmp.model import Operator, Run
+
+
+def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
+    """(the fused run with originals and origins of its outputs, operators known by their names, those by order)."""
+    golden = [operator for operator in plain.operators if not operator.inserted]
+    keys = {escaped(operator.name): at for at, operator in enumerate(golden)}
+    parts = {one.order: _parts(escaped(one.name), keys) for one in fused.operators if not one.inserted}
+    claimed = {part for found in parts.values() for part in found}
+    operators, by_name, by_order = [], [], []
+    for operator in fused.operators:
+        places = sorted(keys[part] for part in parts.get(operator.order, ()))
+        chain = [golden[place] for place in places]
+        tail = _followers(operator, golden[places[-1] + 1 :], claimed) if places else []
+        if len(chain) + len(tail) > 1:
+            (by_order if tail else by_name).append(operator.name)
+            operator = _made_of(operator, [*chain, *tail])
+        operators.append(operator)
+    return replace(fused, operators=tuple(operators)), by_name, by_order
+
+
+def _parts(name: str, keys: "Mapping[str, int]") -> "list[str]":
+    """The names that a name is made of; none if it is not, or if there is more than one way to take it apart."""
+    if name in keys:
+        return [name]
+    ways: dict[int, list[list[str]]] = {len(name): [[]]}
+    lengths = {len(key) for key in keys if key}
+    for start in range(len(name) - 1, -1, -1):
+        ends = [start + length for length in lengths if start + length in ways and name[start : start + length] in keys]
+        found = [[name[start:end], *rest] for end in ends for rest in ways[end]]
+        if found:
+            ways[start] = found[:2]
+    return ways[0][0] if len(ways.get(0, ())) == 1 else []
+
+
+def _followers(operator: Operator, after: "Sequence[Operator]", claimed: "set[str]") -> "list[Operator]":
+    """Operators that were executed right after the last of a chain and belong to no other."""
+    found = list(takewhile(lambda one: escaped(one.name) not in claimed, after))
+    while found and _written(found[-1]) != _written(operator):
+        found.pop()
+    return found
+
+
+def _written(operator: Operator) -> "list[tuple[int, ...]]":
+    return [tensor.shape for tensor in operator.tensors if tensor.is_output]
+
+
+def _made_of(operator: Operator, chain: "list[Operator]") -> Operator:
+    last = chain[-1].name
+    tensors = tuple(
+        tensor._replace(origin=f"{last}:{tensor.slot.partition(':')[2]}") if tensor.is_output else tensor
+        for tensor in operator.tensors
+    )
+    return replace(operator, tensors=tensors, originals=tuple(one.name for one in chain))
