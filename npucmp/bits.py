@@ -153,9 +153,10 @@ def pattern(measurement: Measurement) -> str:
         return ""
     places, total = found.places, math.prod(payload.shape)
     if found.number == total:
-        return "every element differs" + by_rounding(moments, pair, found.number)
+        return by_rounding(moments, pair, found.number)
     lines = _lines(places, payload) if places is not None else ""
-    scattered = f"scattered over {found.number:,} of {total:,} elements{by_rounding(moments, pair, found.number)}"
+    hint = by_rounding(moments, pair, found.number)
+    scattered = f"they are scattered; {hint}" if hint else "they are scattered"
     return _block(found, payload) or _piece(found, payload) or lines or scattered
 
 
@@ -248,16 +249,18 @@ def _lines(places: "Places", payload: Payload) -> str:
     """Few rows, columns, slices or blocks of channels that hold all that differs."""
     import numpy as np
 
-    best, least = "", 1.0
+    best, least = "", math.inf
     for cut in _cuts(places, payload):
         names = np.unique(cut.lines)
-        share, whole = len(names) / cut.number, len(places) == len(names) * cut.length > len(names)
-        if share >= least or not (whole or (share <= FEW_LINES and len(places) >= PER_LINE * len(names))):
+        number, size = len(names), len(names) * cut.length
+        whole = len(places) == size > number
+        few = number <= FEW_LINES * cut.number and len(places) >= PER_LINE * number
+        cost = number + (0 if whole else PER_LINE)  # a few whole lines say more than a part of one
+        if number == cut.number or cost >= least or not (whole or few):
             continue
-        kept = "all of their" if whole else f"{len(places) / (len(names) * cut.length):.0%} of their"
-        numbers = _some(names.tolist())
-        best = f"in {len(names):,} of {cut.number:,} {cut.what} only ({numbers}), {kept} elements; hint: {cut.hint}"
-        least = share
+        share = "all" if whole else f"{len(places) / size:.0%}"
+        which = f"in {number:,} of {cut.number:,} {cut.what} only ({_some(names.tolist())})"
+        best, least = f"{which}, {share} of their elements; hint: {cut.hint}", cost
     return best
 
 
@@ -304,4 +307,4 @@ def by_rounding(moments: Moments, pair: Pair, differing: int) -> str:
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
     if size > ROUNDINGS * round_off_of(pair):
         return ""
-    return "; hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"
+    return "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"

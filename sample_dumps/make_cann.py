@@ -388,7 +388,7 @@ def fusion_result(ops):
 
 
 def write_fusion(folder, fault="", width=12, blocks=2):
-    """The run with fusion, where an operator goes wrong, and the one without; each with graph and fusion_result.json."""
+    """The run with fusion, where an operator goes wrong, and the one without; with graphs and fusion_result.json."""
     for side, fused in (("target", True), ("golden", False)):
         ops = device(width=width, blocks=blocks, fault=fault if fused else "", fused=fused)
         write_ops(folder / side, ops, model=MODEL if fused else UNFUSED)

@@ -149,7 +149,7 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
     [
         (["compare"], "Missing argument"),
         (["compare", *CLEAN, "--metrics", "cosin"], "nearest: cosine"),
-        (["compare", *CLEAN, "--format", "nope"], "npucmp reads msprobe, npy"),
+        (["compare", *CLEAN, "--format", "nope"], "npucmp reads msprobe, cann, mindspore, tfdbg, hdf5, npy"),
         (["compare", *CLEAN, "--step", "7"], "has no step 7"),
         (["compare", *CLEAN, "--include", "nothing*"], "no operator passes"),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
@@ -273,7 +273,9 @@ def test_show_tells_statistics_and_arguments():
 
 
 def test_formats_lists_all():
-    assert [line.split()[0] for line in run("formats").stdout.splitlines()] == ["msprobe", "npy"]
+    assert [line.split()[0] for line in run("formats").stdout.splitlines()] == [
+        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "npy",
+    ]  # fmt: skip
 
 
 def test_the_readme_shows_the_real_output():

@@ -2,7 +2,8 @@
 
 The compiler makes the name of a fused operator of the names that went in ("conv1bn1relu1"), or keeps that of the first.
 In the second case the run without fusion executed operators right after the one of that name which the fused run does
-not have; those up to the last whose output has the shape of the fused one are taken for the rest of its chain.
+not have; those up to the last whose output has the shape of the fused one are taken for the rest of its chain, unless
+an operator of unknown name comes next, which may be what they were made into.
 """
 
 from __future__ import annotations
@@ -19,13 +20,19 @@ def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
     """(the fused run with originals and origins of its outputs, operators known by their names, those by order)."""
     golden = [operator for operator in plain.operators if not operator.inserted]
     keys = {escaped(operator.name): at for at, operator in enumerate(golden)}
-    parts = {one.order: _parts(escaped(one.name), keys) for one in fused.operators if not one.inserted}
+    own = [operator for operator in fused.operators if not operator.inserted]
+    parts = {one.order: _parts(escaped(one.name), keys) for one in own}
     claimed = {part for found in parts.values() for part in found}
-    operators, by_name, by_order = [], [], []
+    operators: list[Operator] = []
+    by_name: list[str] = []
+    by_order: list[str] = []
+    strange = {one.order for one, after in zip(own, own[1:]) if not parts[after.order]}
     for operator in fused.operators:
         places = sorted(keys[part] for part in parts.get(operator.order, ()))
         chain = [golden[place] for place in places]
-        tail = _followers(operator, golden[places[-1] + 1 :], claimed) if places else []
+        tail = (
+            _followers(operator, golden[places[-1] + 1 :], claimed) if places and operator.order not in strange else []
+        )
         if len(chain) + len(tail) > 1:
             (by_order if tail else by_name).append(operator.name)
             operator = _made_of(operator, [*chain, *tail])

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.graphs.graph import Graph, Node, Port, escaped
+from npucmp.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.layouts import DEVICE_LAYOUTS, fits
 from npucmp.model import Operator, Run, TensorRef
 
@@ -49,7 +49,7 @@ def together(graphs: "Sequence[Graph]") -> Known:
     """Several graphs as one; of two nodes with the same name the first counts."""
     by_name: dict[str, Node] = {}  # of several graphs in one run, two may have nodes of one name
     for graph in graphs:
-        for node in graph.nodes:
+        for node in (*graph.nodes, *united(graph)):
             by_name.setdefault(node.name, node)
     by_key: dict[str, Optional[Node]] = {}
     for node in by_name.values():

@@ -8,7 +8,8 @@
     attr              key · value { s | i | b | list { s, i, … } }
 
     attributes of an op      _datadump_original_op_names (list s, empty for an inserted operator) ·
-                             _datadump_is_multiop (b) · _L1_fusion_sub_graph_no (s) · pass_name (list s)
+                             _datadump_is_multiop (b) · _L1_fusion_sub_graph_no (s) · pass_name (list s) ·
+                             fusion_scope (i; those that share one above 0 become one operator at the end)
     of a descriptor          _datadump_origin_name (s) · _datadump_origin_output_index (i) ·
                              _datadump_origin_format, origin_format (s) · origin_shape (list i)
 
@@ -32,11 +33,12 @@ _ORIGINALS = "_datadump_original_op_names"
 _MULTIOP = "_datadump_is_multiop"
 _GROUP = "_L1_fusion_sub_graph_no"
 _PASSES = "pass_name"
+_SCOPE = "fusion_scope"
 _ORIGIN_NAME = "_datadump_origin_name"
 _ORIGIN_INDEX = "_datadump_origin_output_index"
 _ORIGIN_LAYOUTS = ("_datadump_origin_format", "origin_format")
 _ORIGIN_SHAPE = "origin_shape"
-_WANTED = {_ORIGINALS, _MULTIOP, _GROUP, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE}
+_WANTED = {_ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE}
 _ABSENT = "FORMAT_RESERVED"  # layout of the description of an input that is not there
 _CONTROL = -1
 
@@ -124,6 +126,7 @@ def _node(op: Message) -> Node:
         group=_first(_words(attributes.get(_GROUP, {})), ""),
         ports_in=_ports_in(data, messages(op, "input_desc")),
         ports_out=tuple(_port(one, index) for index, one in enumerate(messages(op, "output_desc"))),
+        scope=max(0, _first(integers(attributes.get(_SCOPE, {}), "i"), 0)),
     )
 
 

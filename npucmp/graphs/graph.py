@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Optional
@@ -48,6 +48,7 @@ class Node(NamedTuple):
     is_multiop, group  it is one of several that together compute its originals; `group` names those of one L1 fusion
     ports_in   one for each of `inputs`, or none at all where descriptions and inputs cannot be told to belong together
     ports_out  one for each output, or none at all
+    scope      number of the fusion in the unified buffer that it is about to go into, 0 for none
     """
 
     name: str
@@ -61,6 +62,7 @@ class Node(NamedTuple):
     group: str = ""
     ports_in: tuple[Port, ...] = ()
     ports_out: tuple[Port, ...] = ()
+    scope: int = 0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,57 @@ class Graph:
     @cached_property
     def _keys(self) -> dict[str, Optional[Node]]:
         return _only((escaped(node.name), node) for node in self.nodes)
+
+
+def groups(graph: Graph) -> dict[Hashable, list[Node]]:
+    """Nodes that together compute the same part of the unfused network, in order of execution.
+
+    Those of one fusion in the unified buffer, of one L1 fusion, or with the same originals; all others are by
+    themselves. Inserted nodes are in none.
+    """
+    found: dict[Hashable, list[Node]] = {}
+    for node in graph.nodes:
+        if node.scope:
+            key: Hashable = ("scope", node.scope)
+        elif node.group:
+            key = ("L1", node.group)
+        else:
+            key = (node.name,) if node.originals is None else node.originals
+        if key:
+            found.setdefault(key, []).append(node)
+    return found
+
+
+def united(graph: Graph) -> list[Node]:
+    """The operators that fusions in the unified buffer are about to make; each bears the names of all its parts."""
+    parts = [nodes for nodes in groups(graph).values() if len(nodes) > 1 and nodes[0].scope]
+    readers: dict[tuple[str, int], set[int]] = {}
+    for node in graph.nodes if parts else ():
+        for read in node.inputs:
+            readers.setdefault(read, set()).add(node.scope)
+    return [_united(nodes, readers) for nodes in parts]
+
+
+def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) -> Node:
+    names, scope = {node.name for node in nodes}, nodes[0].scope
+    outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]
+    written = [
+        port._replace(origin_name=port.origin_name or node.name)
+        for node in nodes
+        for index, port in enumerate(node.ports_out)
+        if readers.get((node.name, index), {0}) - {scope}
+    ]
+    described = all(len(node.ports_in) == len(node.inputs) for node in nodes)
+    return Node(
+        name="".join(node.name for node in nodes),
+        op_type=nodes[0].op_type,
+        order=nodes[-1].order,
+        inputs=tuple(node.inputs[i] for node, i in outside),
+        originals=tuple(dict.fromkeys(name for node in nodes for name in node.originals or (node.name,))),
+        passes=tuple(dict.fromkeys(name for node in nodes for name in node.passes)),
+        ports_in=tuple(node.ports_in[i] for node, i in outside) if described else (),
+        ports_out=tuple(written),
+    )
 
 
 def _only(named: Iterable[tuple[str, Node]]) -> dict[str, Optional[Node]]:

@@ -20,6 +20,7 @@ from npucmp.readers.text import read_text
 
 FILE = "fusion_result.json"
 LARGEST = 64 * 2**20  # bytes
+DIGITS = 18  # of a count; converting more takes quadratic time
 KINDS = {"graph_fusion": "GraphFusion", "ub_fusion": "UBFusion"}  # and what fusion_switch.cfg calls them
 
 
@@ -42,7 +43,8 @@ def read(path: Path) -> "list[Effect]":
                 if not isinstance(passes, dict):
                     continue
                 found = True
-                for name, counts in passes.items():
+                for word, counts in passes.items():
+                    name = word.encode("utf-8", "backslashreplace").decode("utf-8")  # JSON can spell half characters
                     times[name, kind] = times.get((name, kind), 0) + _effect(counts)
     if not found:
         raise DumpError(path, "no graph_fusion and no ub_fusion in it")
@@ -51,7 +53,7 @@ def read(path: Path) -> "list[Effect]":
 
 def _objects(path: Path, text: str) -> "Iterator[Any]":
     """The JSON values that stand one after the other."""
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(parse_int=_number), 0
     text = text.strip()
     while at < len(text):
         try:
@@ -73,5 +75,13 @@ def _graphs(top: Any) -> "Iterator[dict[str, Any]]":
 
 
 def _effect(counts: Any) -> int:
-    number = counts.get("effect_times", 0) if isinstance(counts, dict) else 0
-    return int(number) if isinstance(number, int) or (isinstance(number, str) and number.isdecimal()) else 0
+    number = counts.get("effect_times") if isinstance(counts, dict) else None
+    if isinstance(number, str) and number.isdecimal() and len(number) <= DIGITS:
+        return int(number)
+    return max(0, number) if isinstance(number, int) else 0
+
+
+def _number(digits: str) -> int:
+    if len(digits) > DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)

@@ -49,9 +49,12 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
 def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
     """A run of which no graph is known, with what names and order tell of its operators."""
     found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
+    guesses = (
+        f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by what the other run "
+        "executed after their first; what they read is known by its content only"
+    )
     notes.append(
-        f"no graph of the run with fusion: fused operators are guessed, {_listed(by_name)} by their names and "
-        f"{_listed(by_order)} by what the other run executed after their first; what they read is not compared"
+        f"no graph of the run with fusion: {guesses if by_name or by_order else 'its names tell of no fused operator'}"
     )
     return _without_inserted(found, notes)
 

@@ -156,10 +156,13 @@ def _next_words(report: Report, folder: str, found: "list[tuple[Comparison, Root
         where = f"{folder}/fusion_switch.cfg" if folder else "fusion_switch.cfg (with -o DIR)"
         yield f"next: switch off {_some(names)} with {where}, dump again, and compare with the run without fusion"
     elif found:
-        yield "next: no pass is known for these; switch off half of those that took effect, dump again, and so on"
+        yield (
+            "next: no pass is known for these; dump the graphs as well (DUMP_GE_GRAPH=2), or switch off half of the "
+            "passes that took effect, and so on"
+        )
     elif any(root.cause is Cause.UNKNOWN and is_fused(root.pair.target_op) for root in report.roots):
         yield "next: dump what operators read as well, with the graphs (DUMP_GE_GRAPH=2), to see where error is born"
-    elif report.roots:
+    elif report.roots and any(True for comparison in report.comparisons for _ in _fused(comparison)):
         yield "no fusion is to blame: error is not born in a fused operator"
 
 
