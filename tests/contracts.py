@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -189,7 +189,9 @@ def assert_same_side(found: Side, expected: Side, count: int, tolerance: float =
     assert found.squares == pytest.approx(expected.squares, rel=tolerance)
 
 
-QUICK = settings(max_examples=60, deadline=None)
+QUICK = settings(  # several classes inherit a contract: that is what it is for
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
+)
 VALUES = hnp.arrays(np.float32, st.shared(st.integers(1, 40), key="n"), elements=st.floats(width=32))
 
 

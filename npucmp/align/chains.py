@@ -44,14 +44,20 @@ def _parts(name: str, keys: "Mapping[str, int]") -> "list[str]":
     """The names that a name is made of; none if it is not, or if there is more than one way to take it apart."""
     if name in keys:
         return [name]
-    ways: dict[int, list[list[str]]] = {len(name): [[]]}
     lengths = {len(key) for key in keys if key}
+    ways, ends = {len(name): 1}, {}  # from each place to the end: how many, and where the next name of one begins
     for start in range(len(name) - 1, -1, -1):
-        ends = [start + length for length in lengths if start + length in ways and name[start : start + length] in keys]
-        found = [[name[start:end], *rest] for end in ends for rest in ways[end]]
+        found = [
+            start + length for length in lengths if start + length in ways and name[start : start + length] in keys
+        ]
         if found:
-            ways[start] = found[:2]
-    return ways[0][0] if len(ways.get(0, ())) == 1 else []
+            ways[start], ends[start] = sum(ways[end] for end in found), found[0]
+    if ways.get(0) != 1:
+        return []
+    starts = [0]
+    while ends[starts[-1]] < len(name):
+        starts.append(ends[starts[-1]])
+    return [name[start : ends[start]] for start in starts]
 
 
 def _followers(operator: Operator, after: "Sequence[Operator]", claimed: "set[str]") -> "list[Operator]":

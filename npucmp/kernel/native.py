@@ -29,11 +29,10 @@ SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
 _SLOTS, _FIRST_EXPONENT = 96, 1023 - 70  # as in native.c
-_ROUNDED = {
-    ("float32", "float64"): 2,
-    ("float16", "float32"): 3,
-    ("bfloat16", "float32"): 4,
-    ("bfloat16", "float16"): 4,
+_ROUNDED = {  # narrower type → how it is rounded to, and what can be
+    "float32": (2, ("float32", "float64")),
+    "float16": (3, ("float16", "float32")),
+    "bfloat16": (4, ("bfloat16", "float16", "float32")),
 }
 
 
@@ -152,14 +151,12 @@ def _prepared(x: str, y: str, bars: Bars) -> Optional[_Prepared]:
         return None
     if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
         ulp = _NO_ULP
-    elif x == y:
+    elif x == y == bars.narrower.name:
         ulp = _SAME
     else:
-        other = y if bars.narrower.name == x else x
-        rounded = _ROUNDED.get((bars.narrower.name, other))
-        if rounded is None:
+        ulp, wider = _ROUNDED.get(bars.narrower.name, (_NO_ULP, ()))
+        if x not in wider or y not in wider:
             return None  # two roundings in a row are not one
-        ulp = rounded
     tables = _table(x), _table(y)
     held = (np.array(MASKS), *_slots(), *tables)
     made = _Bars(

@@ -147,7 +147,7 @@ def _count_words(report: Report) -> str:
         causes.update(roots.get(findings[0].pair.order, "") for findings in _fused(comparison))
     told = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
     rest = [f"{causes['']} without suspicion"] if causes[""] else []
-    return f"fused operators: {sum(causes.values())}" + (f" ({', '.join(told + rest)})" if told else "")
+    return f"fused operators: {sum(causes.values())}" + (f" ({', '.join(told + rest)})" if causes else "")
 
 
 def _next_words(report: Report, folder: str, found: "list[tuple[Comparison, Root]]") -> "Iterator[str]":

@@ -77,11 +77,12 @@ class Values:
         random = np.random.default_rng(0)
         plain = random.normal(size=PERIOD)
         noise = plain * (1 + ROUNDING[dtype] * random.integers(-1, 2, PERIOD))
-        self.sides = {"golden": plain.astype(self.dtype), "target": noise.astype(self.dtype)}
+        both = {"golden": plain.astype(self.dtype), "target": noise.astype(self.dtype)}
+        self.sides = {side: np.concatenate([values, values]) for side, values in both.items()}
 
     def of(self, side: str, shape: "tuple[int, ...]", seed: int) -> Array:
         count, start = int(np.prod(shape)), seed * 4099 % PERIOD
-        return np.resize(np.roll(self.sides[side], -start), count)
+        return np.resize(self.sides[side][start : start + min(count, PERIOD)], count)
 
 
 def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
@@ -101,7 +102,7 @@ def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
         extra = struct.pack("<2H", 0x4246, fill - 4) + bytes(fill - 4) if fill else b""
         local = b"PK\3\4" + struct.pack("<5H3I2H", *said, len(extra)) + name.encode() + extra
         directory.append(
-            b"PK\1\2" + struct.pack("<6H3I5H2I", 0, *said, *(0,) * 5, at)[:42] + name.encode()
+            b"PK\1\2" + struct.pack("<6H3I5H2I", 0, *said, *(0,) * 5, at) + name.encode()
         )
         made += [local, content]
         at += len(local) + len(content)
