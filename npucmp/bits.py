@@ -116,8 +116,9 @@ def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, go
     if moments.mismatched:
         words = f"{moments.mismatched:,} of {moments.count:,} positions are NaN or Inf in one run only"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
-    if not moments.max_abs and moments.masked:
-        words = f"{differing:,} of {moments.count:,} elements differ, among them masks (minus infinity and the like)"
+    masks = _differing(target, golden).number if moments.masked and not moments.max_abs else 0
+    if masks:
+        words = f"{masks:,} of {moments.count:,} elements differ, all of them masks (minus infinity and the like)"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
     if not moments.max_abs:
         words = (

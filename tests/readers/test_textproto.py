@@ -4,7 +4,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.errors import DumpError
