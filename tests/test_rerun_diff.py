@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +133,18 @@ def test_harmless_bits_are_no_difference(tmp_path):
     )
     assert (report.reruns, exit_status(report)) == ((), 0)
     assert all("2 differ in the sign of a zero or the payload of a NaN" in f.because for f in report.findings)
+
+
+def test_a_sign_of_zero_that_matters_is_told(tmp_path):
+    x, y = rand(4, 8), rand(4, 8)
+    x[0, 0], y[0, 0] = 0.0, np.inf
+    other, result = x.copy(), y.copy()
+    other[0, 0], result[0, 0] = -0.0, -np.inf
+    run = lambda a, b: {"Torch.reciprocal.0.forward": {"in": [a], "out": [b]}}  # noqa: E731
+    (row,) = rerun(tmp_path, run(x, y), run(other, result)).reruns
+    assert (row.cause, row.slot) == (Cause.BORN, "output:0")
+    assert "inputs agree (in value)" in row.because
+    assert "input:0: the same values in other bits; a zero's sign or a NaN may matter here" in row.because
 
 
 def test_inputs_of_the_network_come_first_and_say_that_these_are_no_repeats(tmp_path):
@@ -604,6 +618,24 @@ def test_the_table_and_the_screen(tmp_path):
         "tensors.csv",
         "summary.json",
     }
+
+
+# The sample
+
+SAMPLE = Path(__file__).parent.parent / "sample_dumps" / "rerun_scatter"
+
+
+def test_the_sample_names_the_sum_whose_order_is_that_of_arrival():
+    report = rerun_diff([SAMPLE / f"run{number}" for number in (1, 2, 3)])
+    assert rows(report) == [("Mint.index_add.0.forward", "BORN", "output:0", (1, 2, 3))]
+    assert "hint: roundings, as of sums accumulated in another order" in report.reruns[0].because
+    assert len(passed(report)) == 8
+
+
+def test_the_sample_is_what_its_script_writes(tmp_path):
+    subprocess.run([sys.executable, SAMPLE.parent / "make_reruns.py", tmp_path], check=True)
+    made = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert made == {path.relative_to(SAMPLE): path.read_bytes() for path in SAMPLE.rglob("*") if path.is_file()}
 
 
 # Real dumps

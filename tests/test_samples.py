@@ -127,3 +127,17 @@ def test_the_cann_sample_compares_every_tensor_and_names_those_of_the_network():
     first = report.roots[0].pair
     assert first.golden_op.name == "net/block_0/b/bn/FusedBatchNormV3"
     assert first.target.layout == "NC1HWC0" and first.target.shape == first.golden.shape == (1, 8, 8, 20)
+
+
+def test_a_mapping_joins_two_worlds(tmp_path):
+    """MindSpore's kernels against plain arrays of another framework, by the names that a user wrote down."""
+    folder = SAMPLES / "mindspore_layer_norm"
+    plain = {"relu": "relu-ReLU_ReLU-op2", "norm": "ln-LayerNorm_LayerNorm-op0", "out": "f2-Dense_MatMul-op0"}
+    (tmp_path / "golden").mkdir()
+    for name, kernel in plain.items():
+        (file,) = folder.glob(f"golden/rank_0/LeNet/0/0/*{kernel}*.output.0.*")
+        (tmp_path / "golden" / f"{name}.0.{file.name.split('.')[4]}.npy").write_bytes(file.read_bytes())
+    names = {f"{LENET}{kernel}": name for name, kernel in plain.items()}
+    report = npucmp.compare(folder / "target", tmp_path / "golden", mapping=names)
+    assert {finding.pair.via for finding in report.findings} == {"mapping", ""}
+    assert report.roots[0].pair.golden_op.name == "norm"

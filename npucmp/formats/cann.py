@@ -85,11 +85,14 @@ class Place(NamedTuple):
 
 
 def sniff(path: Path) -> bool:
-    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down."""
+    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also a folder
+    whose files are all numbered, and whose mapping.csv tells such names."""
     try:
         if path.is_file():
             return parse_name(path.name) is not None or _is_dump(path)
-        return path.is_dir() and any(parse_name(name) for name in some_names(path))
+        if not path.is_dir():
+            return False
+        return any(map(parse_name, some_names(path))) or any(map(parse_name, long_names(path / MAPPING, []).values()))
     except (OSError, ValueError):  # a name that no file can have
         return False
 

@@ -68,6 +68,8 @@ def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
     """
     if _figure(row, "nan count"):
         return Statistics(math.nan, math.nan, math.nan, math.nan)
+    if any(row.get(name, "").lower() == "null" for name in ("max value", "min value")):
+        return Statistics(math.nan, math.nan, math.nan, math.nan)  # nothing is finite; a type without figures has "NA"
     high, low = _figure(row, "max value"), _figure(row, "min value")
     mean, norm = _figure(row, "avg value", "mean value"), _figure(row, "l2norm", "l2norm value", "l2 value")
     below, above = _figure(row, "negative inf count"), _figure(row, "positive inf count")

@@ -61,13 +61,12 @@ def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
 
 def _without_inserted(run: Run, notes: "list[str]") -> Run:
     """A run without the operators of which only a graph could tell what they hand on: their names are numbers."""
-    known = [one for one in run.operators if not one.inserted or any(tensor.origin for tensor in one.tensors)]
-    if len(known) < len(run.operators):
-        left = len(run.operators) - len(known)
-        notes.append(
-            f"{left} inserted operators (TransData, Cast …) of {run.path} left out: no graph tells what they do"
-        )
-    return replace(run, operators=tuple(known))
+    inserted = [operator for operator in run.operators if operator.inserted]
+    if not inserted or any(tensor.origin for operator in inserted for tensor in operator.tensors):
+        return run
+    what = f"{len(inserted)} inserted operators (TransData, Cast …) of {run.path}"
+    notes.append(f"{what} left out: no graph tells what they hand on")
+    return replace(run, operators=tuple(operator for operator in run.operators if not operator.inserted))
 
 
 def _listed(names: "Sequence[str]") -> str:

@@ -7,13 +7,14 @@ import re
 import time
 from collections import Counter, defaultdict
 from dataclasses import replace
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.bits import judge_bits, measure_bits, pattern, same
 from npucmp.errors import UsageError
 from npucmp.evidence import RANDOM
 from npucmp.model import Cause, Comparison, Finding, Noise, Pair, Report, Rerun, Root, Run, Verdict
+from npucmp.nodes import is_output
 from npucmp.recipes.compare import Options, payload_bytes
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.rerun_causes import causes, differs, settled
@@ -116,11 +117,15 @@ def _names(pair: Pair) -> "list[str]":
 
 
 class _Seen(NamedTuple):
-    """One operator that differs between the first run and run `number`: its root, and all its tensors that differ."""
+    """One operator that differs between the first run and run `number`: its root, and all its tensors that differ.
+
+    `harmless` are the slots of inputs that hold the same values in other bits: zeros of another sign, other NaNs.
+    """
 
     root: Root
     findings: tuple[Finding, ...]
     number: int
+    harmless: tuple[str, ...] = ()
 
     @property
     def finding(self) -> Optional[Finding]:
@@ -132,16 +137,30 @@ def _reruns(comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs:
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[Place, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
-        of_operator: dict[int, list[Finding]] = defaultdict(list)
-        for finding in filter(differs, comparison.findings):
-            of_operator[finding.pair.order].append(finding)
+        different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
         for root in comparison.roots:
-            place = _place(comparison, root.pair)
-            seen[place].append(_Seen(root, tuple(of_operator[root.pair.order]), number))
+            order = root.pair.order
+            slots = tuple(finding.pair.slot for finding in other_bits[order])
+            seen[_place(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
     return tuple(
         _rerun(number, place, some, runs, number <= PATTERNS) for number, (place, some) in enumerate(ranked, 1)
     )
+
+
+def _by_operator(comparison: Comparison, wanted: "Callable[[Finding], bool]") -> "Mapping[int, list[Finding]]":
+    found: dict[int, list[Finding]] = defaultdict(list)
+    for finding in filter(wanted, comparison.findings):
+        found[finding.pair.order].append(finding)
+    return found
+
+
+def _is_harmless(finding: Finding) -> bool:
+    """Whether an input holds the same values in other bits."""
+    moments = finding.measurement.moments
+    if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
+        return False
+    return moments.equal < moments.count
 
 
 def _place(comparison: Comparison, pair: Pair) -> Place:
@@ -183,7 +202,14 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", runs: int, look: b
     root, finding = worst.root, worst.finding
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
     known = [m for m in moments if m is not None]
-    words = [_told(root.evidence, worst.number), _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
+    evidence = _told(root.evidence, worst.number)
+    if worst.harmless:
+        evidence = evidence.replace("inputs agree (bit for bit)", "inputs agree (in value)")
+    words = [evidence, _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
+    if worst.harmless:
+        words.append(
+            f"{', '.join(worst.harmless)}: the same values in other bits; a zero's sign or a NaN may matter here"
+        )
     if look and root.cause is not Cause.PROPAGATED and finding is not None:
         words.append(pattern(finding.measurement))
     if "a random operator" not in root.evidence:

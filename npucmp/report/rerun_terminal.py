@@ -53,7 +53,8 @@ def _heading(report: Report) -> "Iterator[str]":
                 yield f"run     {visible(run.path)}  {describe(run)}"
     matched = sum(sum(one.matched.values()) for one in report.comparisons)
     alone = sum(sum(one.alone) for one in report.comparisons)
-    yield f"aligned {count_of(matched, 'operator')} with those of the first run · {alone} in one run only"
+    of = f" of {len(report.runs) - 1} runs" if len(report.runs) > 2 else ""
+    yield f"aligned {count_of(matched, 'operator')}{of} with those of the first run · {alone} in one run only"
 
 
 def _row(one: Rerun, runs: int, paint: Paint) -> "Iterator[str]":
