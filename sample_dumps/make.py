@@ -124,6 +124,8 @@ def main() -> None:
         shutil.rmtree(HERE / sample, ignore_errors=True)
         make_cann.write_reference(HERE / sample / "golden")
         make_cann.write_device(HERE / sample / "target", fault)
+    shutil.rmtree(HERE / "cann_fusion_pass", ignore_errors=True)
+    make_cann.write_fusion(HERE / "cann_fusion_pass", "net/block_0/addnet/block_0/Relu")
     if sys.argv[1:] == ["cann"]:
         return
     for sample, variants in VARIANTS.items():

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npucmp.bits import judge_bits, measure_bits, pattern, same_bytes
+from npucmp.bits import judge_bits, measure_bits, same_bytes
 from npucmp.layouts import to_logical
 from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict
+from npucmp.recipes.rerun_pattern import pattern
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
 X = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)

@@ -16,7 +16,8 @@ import npucmp
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.model import Cause, Operator, Pair, Root
-from npucmp.recipes.rerun_diff import excuse, rerun_diff
+from npucmp.recipes.rerun_diff import rerun_diff
+from npucmp.recipes.rerun_rows import excuse
 from npucmp.report.status import exit_status
 from tests.readers import craft_cann as craft
 from tests.synthetic import chain, write_run
@@ -384,6 +385,15 @@ def test_steps_and_ranks_are_told_apart(tmp_path):
         (1, 0, LINEAR(4)),
         (1, 0, LINEAR(5)),
     ]
+
+
+def test_a_run_that_lacks_a_step_agrees_with_nobody(tmp_path):
+    for name, runs in (("a", [chained(), chained()]), ("b", [chained(), chained(2)]), ("c", [chained()])):
+        for step, run in enumerate(runs):
+            write_run(tmp_path / name, run, step=step)
+    report = rerun_diff([tmp_path / name for name in "abc"])
+    assert {(one.step, one.odd) for one in report.reruns} == {(1, (1, 2))}
+    assert [(side, run.step) for side, run in report.unpaired] == [("golden", 1)]
 
 
 def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):

@@ -20,8 +20,12 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),
+    (
+        "cann_fusion_pass", "net/block_0/addnet/block_0/Relu", "BORN", "output:0",
+        "net/block_0/Relu by AddReluFusionPass",
+    ),
     ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "input:5 is 0.1"),
-]
+]  # fmt: skip
 CLEAN = ["msprobe_clean", "msprobe_bfloat16", "cann_clean"]
 
 SHARED_FAULTED = [  # (target, golden, operator, cause) as shared/data/msprobe/manifest.json tells, verified bit by bit
@@ -111,9 +115,7 @@ def test_shared_dumps_of_other_formats(target, golden, operator):
 
 
 @shared
-@pytest.mark.parametrize(
-    "target, golden", [("mindspore/R", "mindspore/A"), ("tf/golden/npy", "tf/golden/tfdbg_raw")]
-)
+@pytest.mark.parametrize("target, golden", [("mindspore/R", "mindspore/A"), ("tf/golden/npy", "tf/golden/tfdbg_raw")])
 def test_shared_clean_pairs_of_other_formats(target, golden):
     report = npucmp.compare(DATA / target, DATA / golden)
     assert (report.roots, exit_status(report)) == ((), 0)

@@ -9,18 +9,36 @@ A file that breaks a rule of its format is a DumpError, never a guess.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
+from npucmp.readers.files import RegularFile
+
+_Reader = Any  # a module with header(path) and header_of(file), both → Payload
 
 
 def header(encoding: str, path: str) -> Payload:
     """The facts of one tensor file. `encoding` is TensorRef.encoding; each reader is loaded when first met."""
+    found: Payload = _reader(encoding).header(path)
+    return found
+
+
+def header_of(encoding: str, file: RegularFile) -> Payload:
+    """The same of a file that is open."""
+    found: Payload = _reader(encoding).header_of(file)
+    return found
+
+
+@cache
+def _reader(encoding: str) -> _Reader:
     if encoding == "torch_pt":
         from npucmp.readers import torch_pt
 
-        return torch_pt.header(path)
+        return torch_pt
     if encoding == "npy":
         from npucmp.readers import npy
 
-        return npy.header(path)
+        return npy
     raise UnsupportedError(f"files of encoding {encoding!r} cannot be read")

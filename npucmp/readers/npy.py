@@ -52,18 +52,23 @@ def header(path: str, limits: Limits = DEFAULT) -> Payload:
     """Facts of the one array in an NPY file; the payload is not read. DumpError for anything that does not fit."""
     with open_regular(path) as file:
         file.prefetch(0, _FIRST_READ)
-        text, offset = _header_text(file, limits)
-        try:
-            found = _parse(text) if len(text) <= _FIRST_READ else _parse.__wrapped__(text)
-        except _Bad as bad:
-            raise DumpError(path, str(bad), offset - len(text)) from None
-        promised = payload_bytes(path, found.shape, DTYPES[found.dtype].itemsize, limits)
-        held = file.size - offset
+        return header_of(file, limits)
+
+
+def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
+    """The same of a file that is open, and of which a window holds at least the start."""
+    text, offset = _header_text(file, limits)
+    try:
+        found = _parse(text) if len(text) <= _FIRST_READ else _parse.__wrapped__(text)
+    except _Bad as bad:
+        raise DumpError(file.path, str(bad), offset - len(text)) from None
+    promised = payload_bytes(file.path, found.shape, DTYPES[found.dtype].itemsize, limits)
+    held = file.size - offset
     if held != promised:
-        raise DumpError(path, f"holds {held} bytes of data, its header promises {promised}", offset)
+        raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised}", offset)
     shape = tuple(int(dim) for dim in found.shape)  # type: ignore[call-overload]
     strides = compact(shape, fortran_strides(shape)) if found.fortran else ()
-    return Payload(path, found.dtype, shape, offset, strides, found.byteorder)
+    return Payload(file.path, found.dtype, shape, offset, strides, found.byteorder)
 
 
 def _header_text(file: RegularFile, limits: Limits) -> tuple[bytes, int]:

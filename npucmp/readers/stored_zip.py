@@ -29,6 +29,8 @@ _LOCATOR = Struct("<4sIQI")
 _END64 = Struct("<4sQ4x2I4Q")
 _ENTRY = Struct("<4s4x2H8x2I4H6xI")
 _LOCAL = Struct("<4s2x2H8x2I2H")
+_ENTRY_SIZE, _ENTRY_AT = _ENTRY.size, _ENTRY.unpack_from
+_LOCAL_SIZE, _LOCAL_AT = _LOCAL.size, _LOCAL.unpack_from
 _EXTRA = Struct("<2H")
 _FULL = 0xFFFFFFFF
 _DESCRIPTOR = 0x8  # sizes follow the data; torch then leaves those of the local header 0
@@ -72,17 +74,18 @@ def members(file: RegularFile, limits: Limits) -> dict[str, Member]:
 
 def data_offset(file: RegularFile, member: Member) -> int:
     """Where a member's bytes begin; its local header must say what the central entry says."""
-    start = file.read(member.at, min(_LOCAL.size + len(member.name), member.end - member.at))
-    signature, flags, method, stored, size, name_length, extra_length = _LOCAL.unpack_from(start)
-    if signature != b"PK\3\4" or method != 0 or flags != member.flags or start[_LOCAL.size :] != member.name:
-        raise DumpError(file.path, "a local zip header differs from the directory", member.at)
-    central = min(member.size, _FULL)
-    deferred = flags & _DESCRIPTOR and stored == size == 0
-    if name_length != len(member.name) or not (deferred or stored == size == central):
-        raise DumpError(file.path, "a local zip header differs from the directory in sizes", member.at)
-    offset: int = member.at + _LOCAL.size + name_length + extra_length
-    if offset + member.size > member.end:
-        raise DumpError(file.path, "a zip member reaches into the next one", member.at)
+    at, name, size, flags, end = member
+    start = file.read(at, min(_LOCAL_SIZE + len(name), end - at))
+    signature, said, method, stored, full, name_length, extra_length = _LOCAL_AT(start)
+    if signature != b"PK\3\4" or method != 0 or said != flags or start[_LOCAL_SIZE:] != name:
+        raise DumpError(file.path, "a local zip header differs from the directory", at)
+    central = size if size < _FULL else _FULL
+    deferred = flags & _DESCRIPTOR and stored == full == 0
+    if name_length != len(name) or not (deferred or stored == full == central):
+        raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
+    offset: int = at + _LOCAL_SIZE + name_length + extra_length
+    if offset + size > end:
+        raise DumpError(file.path, "a zip member reaches into the next one", at)
     return offset
 
 
@@ -91,13 +94,15 @@ def _directory(file: RegularFile) -> _Directory:
     if file.size < _END.size:
         raise DumpError(file.path, "incomplete: it ends inside the zip file")
     end = file.size - _END.size
-    signature, disk, disk2, here, entries, size, at, comment = _END.unpack(file.read(end, _END.size))
+    before = min(_LOCATOR.size, end)
+    tail = file.read(end - before, before + _END.size)
+    signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, before)
     if signature != b"PK\5\6" or comment:
         raise DumpError(file.path, "incomplete: it does not end with the end record of a zip file", end)
     if disk or disk2 or here != entries:
         raise DumpError(file.path, "a zip file in several parts", end)
     directory = _Directory(at, size, entries)
-    if end >= _LOCATOR.size and file.read(end - _LOCATOR.size, 4) == b"PK\6\7":
+    if before == _LOCATOR.size and tail[:4] == b"PK\6\7":
         directory, end = _zip64(file, directory, end - _LOCATOR.size)
     if directory.at + directory.size != end:
         raise DumpError(file.path, "the zip directory does not end at the end record", end)
@@ -121,20 +126,20 @@ def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Direct
 
 def _entry(file: RegularFile, data: bytes, place: int, base: int) -> tuple[_Entry, int]:
     """The central entry at `place` and the place of the next."""
-    if place + _ENTRY.size > len(data):
+    name_at = place + _ENTRY_SIZE
+    if name_at > len(data):
         raise DumpError(file.path, "the zip directory ends early", base + place)
-    fields = _ENTRY.unpack_from(data, place)
+    fields = _ENTRY_AT(data, place)
     signature, flags, method, stored, size, name_length, extra_length, comment_length, disk, at = fields
     if signature != b"PK\1\2" or disk:
         raise DumpError(file.path, "a damaged zip directory", base + place)
     if method or flags & ~_FLAGS:
         raise DumpError(file.path, "unsupported: a compressed or encrypted zip member", base + place)
-    name_at = place + _ENTRY.size
     extra_at = name_at + name_length
     next_place = extra_at + extra_length + comment_length
     if next_place > len(data):
         raise DumpError(file.path, "the zip directory ends early", base + place)
-    if _FULL in (size, stored, at):
+    if size == _FULL or stored == _FULL or at == _FULL:
         wide = _zip64_words(data[extra_at : extra_at + extra_length])
         values = [value if value != _FULL else wide.pop(0) if wide else -1 for value in (size, stored, at)]
         if -1 in values:
@@ -165,7 +170,7 @@ def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict
     named: dict[str, Member] = {}
     end = directory_at
     for at, name, size, flags in sorted(found, reverse=True):
-        if at + _LOCAL.size + len(name) + size > end:
+        if at + _LOCAL_SIZE + len(name) + size > end:
             raise DumpError(file.path, "zip members overlap", at)
         text = name.decode("utf-8", "surrogateescape")
         if text in named:

@@ -20,6 +20,9 @@ The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 from npucmp.dtypes import lookup
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -34,6 +37,7 @@ _SMALL = 8192  # a file up to this size is read at once: cheaper than three read
 _TAIL = 4096  # of a larger file: holds the directory of one tensor's file
 _HEAD = 2048  # holds data.pkl, byteorder and the local header of data/0
 _LEGACY_HEAD = 8192
+_CACHED_PICKLE = 1024  # bytes, as in inert_pickle.py
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 
@@ -41,27 +45,35 @@ _PROTOCOL = 1001
 def header(path: str, limits: Limits = DEFAULT) -> Payload:
     """Facts of the one tensor in the file; DumpError if it holds something else or breaks a rule of its format."""
     with open_regular(path) as file:
+        return header_of(file, limits)
+
+
+def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
+    """The same of a file that is open."""
+    if not file.is_held:
         file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
-        start = file.read(0, min(4, file.size))
-        try:
-            if start == b"PK\3\4":
-                return _zip(file, limits)
-            return _legacy(file, start, limits)
-        except Refused as refused:
-            raise DumpError(path, str(refused)) from None
+        if file.size > _SMALL:
+            file.prefetch(file.size - _TAIL, _TAIL)
+    start = file.read(0, min(4, file.size))
+    try:
+        if start == b"PK\3\4":
+            return _zip(file, limits)
+        return _legacy(file, start, limits)
+    except Refused as refused:
+        raise DumpError(file.path, str(refused)) from None
 
 
 def _zip(file: RegularFile, limits: Limits) -> Payload:
-    if file.size > _SMALL:
-        file.prefetch(file.size - _TAIL, _TAIL)
     named = members(file, limits)
-    tops = [name[:-9] for name in named if name.endswith("/data.pkl") and name.count("/") == 1]
+    tops = [name[:-9] for name in named if name[-9:] == "/data.pkl" and name.count("/") == 1]
     if len(tops) != 1:
         raise Refused("a zip file without data.pkl: not written by torch.save")
     (top,) = tops
-    if f"{top}/constants.pkl" in named or any(name.startswith(f"{top}/code/") for name in named):
+    code = f"{top}/code/"
+    if f"{top}/constants.pkl" in named or any([name.startswith(code) for name in named]):
         raise Refused("unsupported: a TorchScript archive, not a tensor")
-    found = tensor(_content(file, named[f"{top}/data.pkl"], limits.pickle_bytes), limits)
+    pickle = _content(file, named[f"{top}/data.pkl"], limits.pickle_bytes)
+    found = tensor(pickle, limits)
     data = named.get(f"{top}/data/{found.storage.key}")
     if data is None:
         raise Refused(f"the data of storage {found.storage.key} is missing")
@@ -71,7 +83,8 @@ def _zip(file: RegularFile, limits: Limits) -> Payload:
     mark = _content(file, order, 6) if order else b"little"
     if mark not in (b"little", b"big"):
         raise Refused("a byte order that is neither little nor big")
-    return _payload(file.path, found, data_offset(file, data), "<" if mark == b"little" else ">", limits)
+    view = _cached_view(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _viewed(found, limits)
+    return _payload(file.path, view, data_offset(file, data), "<" if mark == b"little" else ">")
 
 
 def _content(file: RegularFile, member: Member, most: int) -> bytes:
@@ -96,7 +109,7 @@ def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
     held = file.size - end - 8
     if held != storage.whole:
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {storage.whole}", end + 8)
-    return _payload(file.path, found, end + 8, "<", limits)
+    return _payload(file.path, _viewed(found, limits), end + 8, "<")
 
 
 def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
@@ -125,12 +138,29 @@ def _what(file: RegularFile) -> str:
     return "neither the zip nor the legacy format of torch.save"
 
 
-def _payload(path: str, found: Tensor, base: int, byteorder: str, limits: Limits) -> Payload:
-    """The view within its storage, which begins at byte `base`; every element must lie inside."""
+class _View(NamedTuple):
+    """What a file says of its tensor, checked; `start` is in bytes from the start of the storage."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    strides: tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)  # tensors of one shape and dtype share their pickle
+def _cached_view(pickle: bytes, limits: Limits) -> _View:
+    return _viewed(tensor(pickle, limits), limits)
+
+
+def _viewed(found: Tensor, limits: Limits) -> _View:
+    """The view within its storage; every element must lie inside."""
     dtype = lookup(found.dtype)
     if dtype is None:
         raise Refused(f"unsupported: elements of type {found.dtype}")
-    payload_bytes(path, found.shape, dtype.itemsize, limits)
+    try:
+        payload_bytes("", found.shape, dtype.itemsize, limits)
+    except DumpError as error:
+        raise Refused(error.because) from None
     numbers = (found.offset, *found.shape, *found.strides)
     if len(found.shape) != len(found.strides) or not all(type(n) is int and n >= 0 for n in numbers):
         raise Refused("a damaged header: offset, size and stride must be counts")
@@ -138,8 +168,13 @@ def _payload(path: str, found: Tensor, base: int, byteorder: str, limits: Limits
     span = reach(shape, strides)
     if span and (offset + span) * dtype.itemsize > found.storage.size:
         raise Refused("the tensor reaches out of its storage")
-    first = base + found.storage.start + (offset * dtype.itemsize if span else 0)
-    return Payload(path, dtype.name, shape, first, compact(shape, strides), byteorder)
+    start = found.storage.start + (offset * dtype.itemsize if span else 0)
+    return _View(dtype.name, shape, start, compact(shape, strides))
+
+
+def _payload(path: str, view: _View, base: int, byteorder: str) -> Payload:
+    """The view of a storage that begins at byte `base`."""
+    return Payload(path, view.dtype, view.shape, base + view.start, view.strides, byteorder)
 
 
 def _ints(numbers: tuple[object, ...]) -> tuple[int, ...]:
