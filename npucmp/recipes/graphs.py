@@ -34,7 +34,7 @@ def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequen
         annotate(run, [graph for graph in known if serves(graph, run)]) if run.format in GRAPHED else run
         for run in runs
     ]
-    if any(run.format == "cann" and run == before for run, before in zip(annotated, runs)):
+    if str(path) != str(other) and any(run.format == "cann" and run == before for run, before in zip(annotated, runs)):
         notes.append("no graph beside the dump: a fused operator is compared by its name alone; give --graph")
     return [replace(run, notes=(*run.notes, *notes)) for run in annotated] if notes else annotated
 

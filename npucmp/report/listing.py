@@ -39,7 +39,7 @@ def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator
 
 
 def _kind(tensor: TensorRef) -> str:
-    return f"{tensor.dtype}{list(tensor.shape)}"
+    return f"{tensor.dtype}{list(tensor.shape)}" + (f" {tensor.layout}" if tensor.layout not in ("", "ND") else "")
 
 
 def _figures(one: Measurement) -> str:
