@@ -110,7 +110,7 @@ def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, go
     if moments.mismatched:
         words = f"{moments.mismatched:,} of {moments.count:,} positions are NaN or Inf in one run only"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
-    masks = differing(target, golden).number if moments.masked and not moments.max_abs else 0
+    masks = differences(target, golden).number if moments.masked and not moments.max_abs else 0
     if masks:
         words = f"{masks:,} of {moments.count:,} elements differ, all of them masks (minus infinity and the like)"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
@@ -146,7 +146,7 @@ class Differing(NamedTuple):
     places: "Optional[Places]"
 
 
-def differing(one: TensorRef, other: TensorRef) -> Differing:
+def differences(one: TensorRef, other: TensorRef) -> Differing:
     import numpy as np
 
     from npucmp.readers.values import blocks

@@ -1,8 +1,8 @@
 """Makes the msprobe and CANN samples of this folder; the others are copies of real runs. See README.md for what is
 planted.
 
-    python make.py            writes msprobe_*/ (needs torch and mindstudio-probe) and cann_*/{golden,target}
-    python make.py cann       the CANN samples only
+    python make.py            writes msprobe_*/ (needs torch and mindstudio-probe) and those of numpy:
+    python make.py numpy      cann_*/{golden,target} and rerun_scatter/run* only
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import make_cann
+import make_reruns
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = {  # sample → (variant of the golden run, variant of the target run)
@@ -126,7 +127,8 @@ def main() -> None:
         make_cann.write_device(HERE / sample / "target", fault)
     shutil.rmtree(HERE / "cann_fusion_pass", ignore_errors=True)
     make_cann.write_fusion(HERE / "cann_fusion_pass", "net/block_0/addnet/block_0/Relu")
-    if sys.argv[1:] == ["cann"]:
+    make_reruns.write(HERE / "rerun_scatter")
+    if sys.argv[1:] == ["numpy"]:
         return
     for sample, variants in VARIANTS.items():
         for side, variant in zip(("golden", "target"), variants):

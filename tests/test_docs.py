@@ -18,6 +18,7 @@ from npucmp.cli import npucmp as group
 from npucmp.formats import FORMATS
 from npucmp.metrics import METRICS
 from npucmp.model import Cause, Verdict
+from npucmp.report import fusion, overflow, rerun
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -29,7 +30,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$
 SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
-PATHS = ("target", "golden", "dump", "mapping", "tolerances")
+PATHS = ("target", "golden", "dump", "on", "off", "mapping", "tolerances", "noise")
 
 
 class Line(NamedTuple):
@@ -78,7 +79,8 @@ def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
 
 def runnable(line: Line) -> bool:
     given = parsed(line.words) or {}
-    return all((ROOT / str(given[name])).exists() for name in PATHS if given.get(name))
+    paths = [str(given[name]) for name in PATHS if given.get(name)] + [str(path) for path in given.get("dumps", ())]
+    return all((ROOT / path).exists() for path in paths)
 
 
 @pytest.fixture
@@ -135,7 +137,10 @@ def told(page: str) -> "set[str]":
     return set(re.findall(r"`([^`\n]+)`", text))
 
 
-@pytest.mark.parametrize("name", dict.fromkeys([*TENSOR_COLUMNS, *ROOT_COLUMNS]))
+COLUMNS = [*TENSOR_COLUMNS, *ROOT_COLUMNS, *overflow.COLUMNS, *fusion.COLUMNS, *rerun.COLUMNS, *rerun.NOISE_COLUMNS]
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(COLUMNS))
 def test_every_column_is_told(name):
     assert name in told("metrics.md")
 

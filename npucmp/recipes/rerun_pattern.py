@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple
 
-from npucmp.bits import PLACES, Differing, differing
+from npucmp.bits import PLACES, Differing, differences
 from npucmp.errors import NpucmpError
 from npucmp.measure import payload_of
 from npucmp.model import Measurement, Moments, Pair, Payload
@@ -31,7 +31,7 @@ def pattern(measurement: Measurement) -> str:
         return ""
     try:
         payload = payload_of(pair.golden)
-        found = differing(pair.target, pair.golden)
+        found = differences(pair.target, pair.golden)
     except NpucmpError:
         return ""
     if payload is None or not found.number:

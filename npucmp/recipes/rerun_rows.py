@@ -9,6 +9,7 @@ from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.bits import same
 from npucmp.evidence import RANDOM
+from npucmp.explain import size_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
 from npucmp.nodes import is_output
 from npucmp.recipes.rerun_causes import differs
@@ -108,7 +109,12 @@ def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
 
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:
-    return min(some, key=lambda one: RANK[one.root.cause])
+    """The gravest cause, of the run that is farthest off."""
+
+    def weight(one: _Seen) -> "tuple[int, float]":
+        return RANK[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
+
+    return min(some, key=weight)
 
 
 def is_fed(cause: Cause, words: str) -> bool:
