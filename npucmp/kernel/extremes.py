@@ -17,9 +17,10 @@ Array = npt.NDArray[Any]
 def extremes_of(x: Array, dtype: Dtype, start: int = 0) -> Extremes:
     """Of one block: a flat array whose first element is number `start` of its tensor. Of complex numbers the
     magnitudes count, and they have no limit; of integers minimum and maximum alone."""
-    wide = widen(x)
-    if dtype.kind == "c":
-        wide = np.abs(wide)
+    with np.errstate(all="ignore"):  # signalling NaN, and magnitudes beyond the type
+        wide = widen(x)
+        if dtype.kind == "c":
+            wide = np.abs(wide)
     finite = np.isfinite(wide)
     good = wide if finite.all() else wide[finite]
     low, high = (float(good.min()), float(good.max())) if len(good) else (float("nan"), float("nan"))
