@@ -21,8 +21,18 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
 }
 
 
+class _ReaderGone(Exception):
+    """Of our output. Not a BrokenPipeError: click would make that the exit status 1, which means that dumps differ."""
+
+
 class Group(click.Group):
     """Loads a command when it is needed, so that --help imports nothing of them."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except BrokenPipeError:
+            raise _ReaderGone from None
 
     def list_commands(self, context: click.Context) -> "list[str]":
         return list(COMMANDS)
@@ -39,6 +49,18 @@ class Group(click.Group):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
 
+_VERSION_HELP = "Show the version and which kernel is at work, and exit."
+
+
+def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    if not asked or context.resilient_parsing:
+        return
+    from npucmp.kernel import native
+
+    click.echo(f"npucmp {__version__} ({native.name()} kernel)")
+    context.exit()
+
+
 @click.group(
     cls=Group,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -48,7 +70,7 @@ class Group(click.Group):
   npucmp compare npu_dump gpu_dump -o report
 """,
 )
-@click.version_option(__version__, message="npucmp %(version)s")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help=_VERSION_HELP)
 def npucmp() -> None:
     pass
 
@@ -67,12 +89,20 @@ def main() -> None:
         status = 2
     except NpucmpError as error:
         status = _say(str(error), 2)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output went away
+    except _ReaderGone:
+        _mute()
         status = 141
+    except OSError as error:  # of files of the user's own, or of the output: a full disk
+        _mute()
+        status = _say(f"{error.filename or 'output'}: {error.strerror or error}", 2)
     except MemoryError:
         status = _say("out of memory", 2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _mute() -> None:
+    """What still waits to be written to stdout cannot be, and Python would complain of it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, status: int) -> int:

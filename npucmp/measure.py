@@ -7,11 +7,13 @@ Trouble with a tensor never ends a run: it becomes the Measurement's `problem` (
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Optional
 
-from npucmp.dtypes import canonical, lookup, narrower
+from npucmp.dtypes import lookup, narrower, size_of
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.runner import run
@@ -19,7 +21,12 @@ from npucmp.runner import run
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from npucmp.kernel.numpy_kernel import Bars
+    from npucmp.readers.files import RegularFile
+    from npucmp.readers.values import Room
+
 READ = 1 << 18  # elements read at once
+WHOLE = 1 << 17  # bytes of a file that is read at once, header and values
 
 # rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard
 ALLCLOSE = {
@@ -61,7 +68,7 @@ def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), job
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
     firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = run(lambda pair: measure(pair, closeness), firsts, jobs)
+    measured = run(lambda pair: measure(pair, closeness), firsts, jobs, payload_bytes)
     shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
     kept: dict[object, Measurement] = {}
     for pair, key in zip(pairs, keys):
@@ -72,6 +79,11 @@ def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), job
         if key in shared:
             kept[key] = measurement
         yield measurement
+
+
+def payload_bytes(pair: Pair) -> int:
+    """Bytes of values that measuring a pair will read, as far as the dumps tell."""
+    return sum(size_of(t.dtype, t.shape) for t in (pair.target, pair.golden) if t is not None and t.file)
 
 
 def _values(pair: Pair) -> Optional[tuple[object, ...]]:
@@ -112,28 +124,64 @@ def _one_side(pair: Pair) -> Measurement:
 
 
 def _both_sides(pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness) -> Measurement:
+    opened: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
     try:
-        x, y = _payload("target", target), _payload("golden", golden)
+        x, left = _open("target", target, opened)
+        y, right = _open("golden", golden, opened)
         if x is None or y is None:
             return _recorded(pair, target, golden, x, y)
         _require_alike(x, y)
-        moments = _moments(x, y, (_recorded_type(target, x), _recorded_type(golden, y)), closeness)
+        bars = _bars(_recorded_type(target, x), _recorded_type(golden, y), closeness)
+        moments = _moments(x, y, left, right, bars)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
+    finally:
+        for file in opened:
+            file.close()
     return Measurement(pair, moments, bytes_read=_size(x) + _size(y))
+
+
+def _open(
+    side: str, tensor: TensorRef, opened: "list[RegularFile]"
+) -> "tuple[Optional[Payload], Optional[RegularFile]]":
+    """The header of a tensor, and its file if that had to be opened; a small one is read at once."""
+    try:
+        if tensor.payload is not None or tensor.problem or not tensor.file:
+            return payload_of(tensor), None
+        file = _opened(tensor)
+        opened.append(file)
+        if file.size <= WHOLE:
+            file.prefetch(0, file.size)
+        return payload_of(tensor, file), file
+    except NpucmpError as error:
+        raise _trouble(side, error) from None
+
+
+def _opened(tensor: TensorRef) -> "RegularFile":
+    from npucmp.readers.files import open_regular
+
+    try:
+        return open_regular(tensor.file)
+    except DumpError as error:
+        raise _of_tensor(tensor, error) from None
 
 
 def _payload(side: str, tensor: TensorRef) -> Optional[Payload]:
     try:
         return payload_of(tensor)
     except NpucmpError as error:
-        raise _Trouble(f"{side}: {getattr(error, 'because', error)}") from None
+        raise _trouble(side, error) from None
 
 
-def payload_of(tensor: TensorRef) -> Optional[Payload]:
+def _trouble(side: str, error: NpucmpError) -> _Trouble:
+    return _Trouble(f"{side}: {getattr(error, 'because', error)}")
+
+
+def payload_of(tensor: TensorRef, file: "Optional[RegularFile]" = None) -> Optional[Payload]:
     """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
 
-    Raises DumpError if the two do not agree or the file cannot be read, UnsupportedError for a type that is not read.
+    `file` is the tensor's own, if it is open. Raises DumpError if the two do not agree or the file cannot be read,
+    UnsupportedError for a type that is not read.
     """
     if tensor.problem:
         raise DumpError(tensor.file, tensor.problem)
@@ -141,17 +189,21 @@ def payload_of(tensor: TensorRef) -> Optional[Payload]:
         return tensor.payload
     if not tensor.file:
         return None
-    from npucmp.readers import header
+    from npucmp.readers import header, header_of
 
     try:
-        found = header(tensor.encoding, tensor.file)
+        found = header(tensor.encoding, tensor.file) if file is None else header_of(tensor.encoding, file)
     except DumpError as error:
-        raise DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset) from None
+        raise _of_tensor(tensor, error) from None
     if found.shape != tensor.shape:
         raise DumpError(tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
     if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
         raise DumpError(tensor.file, f"the file holds {found.dtype}, the dump says {tensor.dtype}")
     return found
+
+
+def _of_tensor(tensor: TensorRef, error: DumpError) -> DumpError:
+    return DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset)
 
 
 def _widened(stored: str, recorded: str) -> bool:
@@ -169,6 +221,8 @@ def _recorded_type(tensor: TensorRef, found: Payload) -> str:
 
 def _require_alike(x: Payload, y: Payload) -> None:
     _require_one_shape(x.shape, y.shape)
+    if x.dtype == y.dtype and lookup(x.dtype):
+        return
     kinds = {lookup(x.dtype), lookup(y.dtype)}
     if None in kinds or len({kind.kind == "c" for kind in kinds if kind}) > 1:
         raise Unlike(f"dtype {x.dtype} cannot be compared with {y.dtype}")
@@ -180,15 +234,27 @@ def _require_one_shape(x: "tuple[int, ...]", y: "tuple[int, ...]") -> None:
         raise Unlike(f"shape {list(x)} against {list(y)}", shapes_differ=True)
 
 
-def _moments(x: Payload, y: Payload, dtypes: "tuple[str, str]", closeness: Closeness) -> Moments:
-    from npucmp.kernel.merge import merge
-    from npucmp.kernel.native import measure_block
+@lru_cache(maxsize=256)
+def _bars(target: str, golden: str, closeness: Closeness) -> Bars:
     from npucmp.kernel.numpy_kernel import bars_for
 
-    bars = bars_for(*dtypes, *allclose_bars(*dtypes, closeness))
+    return bars_for(target, golden, *allclose_bars(target, golden, closeness))
+
+
+def _moments(
+    x: Payload, y: Payload, left: "Optional[RegularFile]", right: "Optional[RegularFile]", bars: "Bars"
+) -> Moments:
+    from npucmp.kernel.merge import merge
+    from npucmp.kernel.native import measure_block
+    from npucmp.readers.values import held
+
+    if left is not None and right is not None:
+        a, b = held(x, left), held(y, right)
+        if a is not None and b is not None and len(a):
+            return measure_block(a, b, bars)
     total: Optional[Moments] = None
     start = 0
-    for a, b in zip(_blocks("target", x), _blocks("golden", y)):
+    for a, b in zip(_blocks("target", x, left), _blocks("golden", y, right)):
         block = measure_block(a, b, bars, start)
         total = block if total is None else merge(total, block)
         start += len(a)
@@ -205,13 +271,28 @@ def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float
     return rtol, atol
 
 
-def _blocks(side: str, payload: Payload) -> "Iterator[npt.NDArray[Any]]":
+def _blocks(side: str, payload: Payload, file: "Optional[RegularFile]" = None) -> "Iterator[npt.NDArray[Any]]":
     from npucmp.readers.values import blocks
 
     try:
-        yield from blocks(payload, READ)
+        yield from blocks(payload, READ, file, _rooms.of(side))
     except NpucmpError as error:
-        raise _Trouble(f"{side}: {getattr(error, 'because', error)}") from None
+        raise _trouble(side, error) from None
+
+
+class _Rooms(threading.local):
+    """Of each thread: one for the blocks of either side."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, Room] = {}
+
+    def of(self, side: str) -> "Room":
+        from npucmp.readers.values import Room
+
+        return self.rooms.setdefault(side, Room())
+
+
+_rooms = _Rooms()
 
 
 def _side(payload: Payload) -> Side:
@@ -281,5 +362,4 @@ def _in_order(side: str, one: Optional[Statistics]) -> tuple[Optional[Statistics
 
 
 def _size(payload: Payload) -> int:
-    row = lookup(canonical(payload.dtype))
-    return row.stored(math.prod(payload.shape)) if row else math.prod(payload.shape)
+    return size_of(payload.dtype, payload.shape)

@@ -37,17 +37,18 @@ def test_help_imports_nothing_heavy():
     assert not loaded & {"numpy", "pandas", "h5py", "ml_dtypes", "tqdm", "yaml"}
 
 
-@pytest.mark.parametrize("command", ["compare", "show", "formats"])
+@pytest.mark.parametrize("command", ["compare", "overflow", "fusion-diff", "rerun-diff", "show", "formats"])
 def test_every_command_has_help(command):
     got = run(command, "--help")
     assert got.returncode == 0
     assert "Usage: " in got.stdout
 
 
-def test_compare_writes_the_three_files(tmp_path):
+def test_compare_writes_its_files(tmp_path):
     got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
     assert (got.returncode, got.stderr) == (1, "")
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["roots.csv", "summary.json", "tensors.csv"]
+    written = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert written == ["report.html", "roots.csv", "summary.json", "tensors.csv"]
     first = rows(tmp_path / "out" / "roots.csv")[0]
     assert (first["place"], first["op"], first["cause"]) == ("1", "Functional.softmax.1.forward", "BORN")
     assert first["op"] in got.stdout

@@ -75,7 +75,8 @@ def test_the_birth_comes_first_and_the_way_below_it(tmp_path):
 
 def test_files_are_those_of_the_contract(tmp_path):
     got = command(write_run(tmp_path / "dump", CHAIN), "-o", tmp_path / "out", "--headroom", 12)
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == ["overflow.csv", "roots.csv", "summary.json"]
+    written = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert written == ["overflow.csv", "report.html", "roots.csv", "summary.json"]
     assert (tmp_path / "out" / "overflow.csv").read_text().splitlines()[0] == COLUMNS
     rows = table(tmp_path / "out")
     assert [(row["order"], row["op"], row["slot"], row["event"], row["origin"]) for row in rows[:3]] == [

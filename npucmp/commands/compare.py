@@ -31,10 +31,17 @@ tensors, or statistics that prove nothing).
 @click.option(
     "--noise", metavar="FILE", help="noise.csv of rerun-diff: what differs no more than reruns do is no fault."
 )
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
+)
 @common
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
+    from npucmp import journal
     from npucmp.commands.progress import bar
+    from npucmp.errors import UsageError
     from npucmp.recipes.compare import Options
     from npucmp.recipes.compare import compare as run
 
@@ -42,10 +49,15 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
     output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
     screen = {name: given.pop(name) for name in ("top", "verbose")}
     given["format"] = given.pop("format_")
+    if given["resume"] and not output:
+        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
-        report = run(target, golden, Options(**given, progress=progress))
+        report = run(target, golden, Options(**given, journal=output, progress=progress))
     report = replace(report, argv=tuple(sys.argv))
-    context.exit(finish(report, output, quiet, columns, screen))
+    status = finish(report, output, quiet, columns, screen)
+    if output and not report.partial:
+        journal.remove(output)
+    context.exit(status)
 
 
 def finish(report: Any, output: Optional[str], quiet: bool, columns: "list[str]", screen: "dict[str, Any]") -> int:

@@ -20,9 +20,28 @@ def some(*names: str) -> "Callable[[Command], Command]":
 
 
 def _decorated(command: Command, names: "tuple[str, ...]") -> Command:
+    command = limit(command)
     for name in reversed(names):
         command = _OPTIONS[name](command)
     return command
+
+
+def _set_limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> None:
+    if texts:
+        from npucmp.readers.limits import set_limit
+
+        for text in texts:
+            set_limit(text)
+
+
+limit: "Callable[[Any], Any]" = click.option(
+    "--limit",
+    metavar="NAME=VALUE",
+    multiple=True,
+    expose_value=False,
+    callback=_set_limits,
+    help="Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
+)
 
 
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {

@@ -6,6 +6,8 @@ from typing import Optional
 
 import click
 
+from npucmp.commands.options import limit
+
 
 @click.command(
     help="""What is in a dump: runs, operators, tensors, statistics.
@@ -25,6 +27,7 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
+@limit
 def show(
     dump: str, pattern: Optional[str], step: Optional[int], rank: Optional[int], format_: Optional[str], top: int
 ) -> None:

@@ -100,15 +100,14 @@ def _number(file: Path, word: str) -> Optional[int]:
 
 
 def _open(path: Path) -> Run:
-    with reader.opened(str(path)) as file:
-        walk = reader.Walk(file)
-        dump = _Dump(file)
-        for entry in walk:
-            dump.add(entry)
-        operators, plain = _torch_operators(dump), _plain_operators(dump)
+    found = reader.listing(str(path))
+    dump = _Dump(str(path))
+    for entry in found.entries.values():
+        dump.add(entry)
+    operators, plain = _torch_operators(dump), _plain_operators(dump)
     for order, operator in enumerate(operators + plain):
         operator.order = order
-    ordered = not plain or (walk.tracked and not operators)
+    ordered = not plain or (found.tracked and not operators)
     return Run(
         path=str(path),
         format=NAME,
@@ -116,7 +115,7 @@ def _open(path: Path) -> Run:
         step=_number(path, "step"),
         rank=_number(path, "rank"),
         detail=_detail(dump, operators + plain),
-        notes=_notes(walk, bool(operators), ordered),
+        notes=_notes(found, bool(operators), ordered),
         ordered=ordered,
     )
 
@@ -128,16 +127,16 @@ def _detail(dump: "_Dump", operators: "list[_Operator]") -> str:
     return " · ".join(word for word in words if word)
 
 
-def _notes(walk: reader.Walk, torch: bool, ordered: bool) -> tuple[str, ...]:
+def _notes(found: reader.Listing, torch: bool, ordered: bool) -> tuple[str, ...]:
     notes = []
     if not ordered and torch:
         notes.append("datasets outside /{operator}/{number}/{input|output} stand after the others")
     elif not ordered:
         notes.append("the file does not keep the order of creation: operators stand in the order of their names")
-    if walk.soft:
-        notes.append(f"{walk.soft} soft links were not followed")
-    if walk.again:
-        notes.append(f"{walk.again} further names of groups were not entered")
+    if found.soft:
+        notes.append(f"{found.soft} soft links were not followed")
+    if found.again:
+        notes.append(f"{found.again} further names of groups were not entered")
     return tuple(notes)
 
 
@@ -173,8 +172,8 @@ class _Operator:
 class _Dump:
     """What a walk over a file found: calls of PyTorch's operators by (OpName, seq), and the other tensors by path."""
 
-    def __init__(self, file: reader.File) -> None:
-        self._file = file
+    def __init__(self, path: str) -> None:
+        self._path = path
         self.calls: dict[tuple[str, str], _Operator] = {}
         self.others: list[tuple[tuple[str, ...], TensorRef]] = []
         self.devices: set[int] = set()
@@ -183,22 +182,22 @@ class _Dump:
         parts = entry.parts
         if len(parts) >= 3 and _SEQUENCE.fullmatch(parts[1]) and parts[2] in _ROLES and not self._is_plain(entry):
             self._add_to_call(entry)
-        elif entry.dataset is not None or entry.problem:
+        elif entry.is_dataset or entry.problem:
             self.others.append((parts, self._tensor(entry, "")))
 
     def _is_plain(self, entry: reader.Entry) -> bool:
         """A dataset called "input" itself; in PyTorch's dumps that is a group."""
-        return len(entry.parts) == 3 and entry.dataset is not None
+        return len(entry.parts) == 3 and entry.is_dataset
 
     def _add_to_call(self, entry: reader.Entry) -> None:
         name, sequence, role, *rest = entry.parts
         call = self.calls.setdefault((name, sequence), _Operator(name, name))
-        if entry.dataset is None and not entry.problem:
+        if not entry.is_dataset and not entry.problem:
             return
         call.reads = call.reads or role == "input"
         slot = f"{role}:{'.'.join(rest)}" if rest else ""
-        kind = _attribute(self._file, entry, b"Type", 0)
-        if entry.problem or kind in _TENSORS:
+        kind = _attribute(entry, "Type", 0)
+        if not entry.is_dataset or kind in _TENSORS:
             call.tensors.append(self._tensor(entry, slot))
         else:
             call.arguments[slot] = self._value(entry)
@@ -207,22 +206,20 @@ class _Dump:
         """A dataset as a tensor; one that cannot be read tells why."""
         label = entry.name
         try:
-            if entry.problem:
-                raise DumpError(self._file.path, entry.problem)
             payload, recorded = self._described(entry, in_call=bool(slot))
         except DumpError as error:
-            return TensorRef(slot, "", (), file=self._file.path, encoding=NAME, problem=error.because, label=label)
+            return TensorRef(slot, "", (), file=self._path, encoding=NAME, problem=error.because, label=label)
         dtype = "float16" if recorded == _HALF and payload.dtype == "float32" else payload.dtype
-        return TensorRef(slot, dtype, payload.shape, file=self._file.path, encoding=NAME, label=label, payload=payload)
+        return TensorRef(slot, dtype, payload.shape, file=self._path, encoding=NAME, label=label, payload=payload)
 
     def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
         """Where the values lie, and DataType. The attributes of other files are none of ours."""
         if not in_call:
-            return reader.describe(self._file, entry.dataset, entry.name), -1
-        device = _attribute(self._file, entry, b"DeviceType", -1)
-        recorded = _attribute(self._file, entry, b"DataType", -1)
-        payload = reader.describe(self._file, entry.dataset, entry.name, _BYTES.get(recorded, ""))
-        strides = reader.integers(self._file, entry.dataset, b"Stride")
+            return reader.describe(entry), -1
+        device = _attribute(entry, "DeviceType", -1)
+        recorded = _attribute(entry, "DataType", -1)
+        payload = reader.describe(entry, _BYTES.get(recorded, ""))
+        strides = tuple(entry.attributes.get("Stride", ()))
         if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
             payload = reader.strided(payload, strides)
         self.devices.add(device)
@@ -231,21 +228,18 @@ class _Dump:
     def _value(self, entry: reader.Entry) -> Scalar:
         """A plain value: a number, a bool or a list; words for one that is too long or cannot be read."""
         try:
-            payload = reader.describe(self._file, entry.dataset, entry.name)
+            payload = reader.describe(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
-            value = reader.whole(self._file, entry.dataset, payload).tolist()
+            value = reader.whole(entry, payload).tolist()
         except DumpError as error:
             return f"unreadable: {error.because}"
-        return bool(value) if _attribute(self._file, entry, b"Type", 0) == 4 and value in (0, 1) else value
+        return bool(value) if _attribute(entry, "Type", 0) == 4 and value in (0, 1) else value
 
 
-def _attribute(file: reader.File, entry: reader.Entry, name: bytes, default: int) -> int:
+def _attribute(entry: reader.Entry, name: str, default: int) -> int:
     """A whole number beside a dataset; one that is damaged is as good as none."""
-    try:
-        found = reader.integers(file, entry.dataset, name) if entry.dataset is not None else ()
-    except DumpError:
-        return default
+    found = entry.attributes.get(name, ())
     return found[0] if len(found) == 1 else default
 
 

@@ -37,7 +37,6 @@ NAME = "msprobe"
 ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
 
 DATA_FOLDER = "dump_tensor_data"
-JSON_BYTES = 4 * 2**30
 _DEPTH = 6  # verl and others put folders above step*
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
@@ -116,7 +115,7 @@ def _number(path: Path, word: str) -> Optional[int]:
 
 
 def _load(path: Path) -> Any:
-    text = read_text(path, JSON_BYTES)
+    text = read_text(path, "json_bytes")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

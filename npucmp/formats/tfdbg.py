@@ -40,7 +40,7 @@ from npucmp.graphs.graph import Graph
 from npucmp.graphs.graphdef import from_wire
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.readers.files import open_regular
-from npucmp.readers.limits import DEFAULT, payload_bytes
+from npucmp.readers.limits import DEFAULT, beyond, payload_bytes
 from npucmp.readers.protobuf import Cursor, Field, signed
 
 NAME = "tfdbg"
@@ -356,7 +356,7 @@ def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
         raise DumpError(cursor.file.path, "a shape of unknown rank")
     dims = fields.get(2, [])
     if len(dims) > DEFAULT.ndim:
-        raise DumpError(cursor.file.path, f"{len(dims)} dimensions, more than {DEFAULT.ndim}")
+        raise DumpError(cursor.file.path, beyond(f"{len(dims)} dimensions", "ndim"))
     shape = tuple(_size(cursor, dim) for dim in dims)
     payload_bytes(cursor.file.path, shape, 1)
     return shape

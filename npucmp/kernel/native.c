@@ -10,13 +10,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define TILE 1024
+#define TILE 512 /* four arrays of so many doubles stay in 32 KB */
 #define LANES 4
 #define BINS 24
 #define SLOTS 96             /* binary exponents from 2^-70 on: the bins go from 1e-19 to 1e3 */
 #define FIRST_EXPONENT (1023 - 70)
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
+#ifdef VERSIONS /* given on the command line */
+#elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define VERSIONS __attribute__((target_clones("default", "avx2", "avx512f"))) /* the loader takes what the CPU can do */
 #else
 #define VERSIONS
@@ -148,10 +149,9 @@ INLINE void widen(double *into, const void *data, int type, int64_t at, int64_t 
 
 /* Integers in the order of the floats, neighbours one apart, both zeros 0. */
 INLINE int64_t ordered(uint64_t bits, int width) {
-    int64_t sign = (int64_t)1 << (width - 1);
-    int64_t value = (int64_t)bits;
-    int64_t magnitude = value & (sign - 1);
-    return value & sign ? -magnitude : magnitude;
+    uint64_t sign = (uint64_t)1 << (width - 1);
+    int64_t magnitude = (int64_t)(bits & (sign - 1));
+    return bits & sign ? -magnitude : magnitude;
 }
 
 INLINE uint64_t bits_at(const void *data, int type, int64_t at) {
@@ -342,13 +342,11 @@ INLINE int64_t equal_bits(const void *x, const void *y, int type, int64_t at, in
 
 typedef struct {
     f64x4 low, high, total, squares;
-    i64x4 fine;
 } side_lanes_t;
 
 INLINE void side_step(side_lanes_t *lanes, const double *wide) {
     f64x4 v;
     memcpy(&v, wide, sizeof v);
-    lanes->fine &= absolute(v) <= 0x1.fffffffffffffp1023;
     lanes->low = choose(v < lanes->low, v, lanes->low);
     lanes->high = choose(v > lanes->high, v, lanes->high);
     lanes->total += v;
@@ -358,7 +356,7 @@ INLINE void side_step(side_lanes_t *lanes, const double *wide) {
 /* One side of a tile; 1 if all of it is finite, and only then are its figures right. */
 INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
     int64_t whole = n & ~(int64_t)(2 * LANES - 1);
-    side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0), {-1, -1, -1, -1}}, b = a;
+    side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0)}, b = a;
     for (int64_t i = 0; i < whole; i += 2 * LANES) {
         side_step(&a, wide + i);
         side_step(&b, wide + i + LANES);
@@ -366,16 +364,14 @@ INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
     double least = smallest_of(choose(a.low < b.low, a.low, b.low));
     double most = largest_of(choose(a.high > b.high, a.high, b.high));
     double sum = added(a.total + b.total), square = added(a.squares + b.squares);
-    int good = counted(a.fine & b.fine) == -LANES;
     for (int64_t i = whole; i < n; i++) {
-        good &= fabs(wide[i]) <= 0x1.fffffffffffffp1023;
         least = wide[i] < least ? wide[i] : least;
         most = wide[i] > most ? wide[i] : most;
         sum += wide[i];
         square += wide[i] * wide[i];
     }
     *side = (side_t){.minimum = least, .maximum = most, .total = sum, .squares = square};
-    return good;
+    return fabs(sum) <= 0x1.fffffffffffffp1023;
 }
 
 INLINE void add_side(side_t *side, const side_t *tile) {
@@ -395,17 +391,6 @@ INLINE void add_equal(moments_t *m, double squares, int64_t n) {
     m->below_1e3 += n;
     m->below_5e3 += n;
     m->histogram[0] += n;
-}
-
-INLINE void add_any(side_t *side, double value) {
-    if (isnan(value)) side->nan++;
-    else if (isinf(value)) *(value > 0 ? &side->posinf : &side->neginf) += 1;
-    else {
-        if (!(side->minimum <= value)) side->minimum = value;
-        if (!(side->maximum >= value)) side->maximum = value;
-        side->total += value;
-        side->squares += value * value;
-    }
 }
 
 INLINE int is_mask(double value, double largest, const bars_t *bars) {
@@ -441,55 +426,21 @@ static void to_bins(moments_t *m, const slots_t *slots, const bars_t *bars) {
     m->histogram[0] += slots->zeros;
 }
 
-/* A tile with NaN, Inf or what may be masks, element by element. */
-static void measure_any(moments_t *m, const void *x, const void *y, const double *wide_x, const double *wide_y, int64_t at,
-                        int64_t n, const bars_t *bars, slots_t *slots) {
-    for (int64_t i = 0; i < n; i++) {
-        double a = wide_x[i], b = wide_y[i];
-        add_any(&m->target, a);
-        add_any(&m->golden, b);
-        if (bars->same_type) m->equal += bits_at(x, bars->x_type, at + i) == bits_at(y, bars->y_type, at + i);
-        if (!isfinite(a) || !isfinite(b)) {
-            m->mismatched += !((isnan(a) && isnan(b)) || (a == b));
-            continue;
-        }
-        if (a <= bars->highest_mask && b <= bars->highest_mask && is_mask(a, bars->x_largest, bars) &&
-            is_mask(b, bars->y_largest, bars)) {
-            m->masked++;
-            continue;
-        }
-        double d = a - b, size = fabs(d), magnitude = fabs(b);
-        double relative = size / (magnitude > bars->floor ? magnitude : bars->floor);
-        m->compared++;
-        m->xx += a * a;
-        m->yy += b * b;
-        m->xy += a * b;
-        m->sum_d += d;
-        m->sum_abs += size;
-        m->sum_dd += size * size;
-        m->sum_rel += relative;
-        m->below_1e3 += relative < 0.001;
-        m->below_5e3 += relative < 0.005;
-        m->outside += size > bars->atol + bars->rtol * magnitude;
-        slots->counts[0][slot_of(relative, bars)]++;
-        slots->zeros += relative == 0.0;
-        if (!bars->same_type) m->equal += size == 0.0;
-        if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + i;
-        if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + i;
-        double one_x[LANES] = {a}, one_y[LANES] = {b};
-        uint64_t ulp = tile_ulp(x, y, one_x, one_y, at + i, 1, bars);
-        m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp;
-    }
-}
+/* Room for one tile. */
+typedef struct {
+    _Alignas(64) double x[TILE + 8], y[TILE + 8], relative[TILE + 8], size[TILE + 8];
+    int16_t places[TILE];
+    slots_t slots;
+} scratch_t;
 
-INLINE int64_t index_of(const double *values, int64_t n, double wanted) {
-    for (int64_t i = 0; i < n; i++)
-        if (values[i] == wanted) return i;
-    return 0;
+INLINE int64_t place_of(const double *values, int64_t n, double wanted, const int16_t *places) {
+    int64_t i = 0;
+    while (i < n - 1 && values[i] != wanted) i++;
+    return places ? places[i] : i;
 }
 
 typedef struct {
-    f64x4 xx, yy, xy, d, size, dd, relative, most, farthest;
+    f64x4 xy, d, size, dd, relative, most, farthest;
     i64x4 one, five, outside, equal, zero;
 } pair_lanes_t;
 
@@ -498,14 +449,12 @@ typedef struct {
 } bar_lanes_t;
 
 INLINE void pair_step(pair_lanes_t *lanes, const bar_lanes_t *bar, const double *x, const double *y, double *sizes,
-                      double *relatives) {
+                      double *relatives, int tiny) {
     f64x4 a, b;
     memcpy(&a, x, sizeof a);
     memcpy(&b, y, sizeof b);
     f64x4 d = a - b, size = absolute(d), magnitude = absolute(b);
     f64x4 relative = size / choose(magnitude > bar->floor, magnitude, bar->floor);
-    lanes->xx += a * a;
-    lanes->yy += b * b;
     lanes->xy += a * b;
     lanes->d += d;
     lanes->size += size;
@@ -515,26 +464,34 @@ INLINE void pair_step(pair_lanes_t *lanes, const bar_lanes_t *bar, const double 
     lanes->five -= relative < 0.005;
     lanes->outside -= size > bar->atol + bar->rtol * magnitude;
     lanes->equal -= size == 0.0;
-    lanes->zero -= relative == 0.0;
+    if (tiny) lanes->zero -= relative == 0.0;
     lanes->most = choose(size > lanes->most, size, lanes->most);
     lanes->farthest = choose(relative > lanes->farthest, relative, lanes->farthest);
     memcpy(sizes, &size, sizeof size);
     memcpy(relatives, &relative, sizeof relative);
 }
 
-/* A tile of finite values without masks; `sizes` and `relatives` are room for |x-y| and its relative size. */
-INLINE void measure_finite(moments_t *m, const void *x, const void *y, const double *wide_x, const double *wide_y,
-                           int64_t at, int64_t n, const bars_t *bars, double *relatives, double *sizes,
-                           slots_t *slots) {
+/* Finite values without masks: a tile, or what is left of one; `places` then tells from where in it they are. */
+INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, int64_t at, int64_t n,
+                           const int16_t *places, const bars_t *bars) {
+    const double *wide_x = room->x, *wide_y = room->y;
+    double *relatives = room->relative, *sizes = room->size;
+    slots_t *slots = &room->slots;
     int64_t whole = (n + LANES - 1) & ~(int64_t)(LANES - 1);
     pair_lanes_t lanes = {0};
     bar_lanes_t bar = {splat(bars->floor), splat(bars->rtol), splat(bars->atol)};
-    for (int64_t i = 0; i < whole; i += LANES) /* zeros beyond n add nothing to any sum */
-        pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i);
+    if (bars->x_type == FLOAT64 || bars->y_type == FLOAT64)
+        for (int64_t i = 0; i < whole; i += LANES) /* zeros beyond n add nothing to any sum */
+            pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i, 1);
+    else { /* an error that is not zero is none divided by the other side either */
+        for (int64_t i = 0; i < whole; i += LANES)
+            pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i, 0);
+        lanes.zero = lanes.equal;
+    }
     int64_t beyond = whole - n; /* those zeros were counted */
     m->compared += n;
-    m->xx += added(lanes.xx);
-    m->yy += added(lanes.yy);
+    m->xx += xx;
+    m->yy += yy;
     m->xy += added(lanes.xy);
     m->sum_d += added(lanes.d);
     m->sum_abs += added(lanes.size);
@@ -544,18 +501,96 @@ INLINE void measure_finite(moments_t *m, const void *x, const void *y, const dou
     m->below_5e3 += counted(lanes.five) - beyond;
     m->outside += counted(lanes.outside);
     double size = largest_of(lanes.most), relative = largest_of(lanes.farthest);
-    if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + index_of(sizes, n, size);
-    if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + index_of(relatives, n, relative);
-    m->equal += bars->same_type ? equal_bits(x, y, bars->x_type, at, n) : counted(lanes.equal) - beyond;
-    if (bars->ulp) {
-        uint64_t ulp = tile_ulp(x, y, wide_x, wide_y, at, n, bars);
-        m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp;
-    }
+    if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + place_of(sizes, n, size, places);
+    if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + place_of(relatives, n, relative, places);
+    if (!bars->same_type) m->equal += counted(lanes.equal) - beyond;
     int64_t i = 0;
     for (; i + 4 <= n; i += 4)
         for (int k = 0; k < 4; k++) slots->counts[k][slot_of(relatives[i + k], bars)]++;
     for (; i < n; i++) slots->counts[0][slot_of(relatives[i], bars)]++;
     slots->zeros += counted(lanes.zero) - beyond;
+}
+
+/* What a tile with NaN or Inf adds to one side. */
+INLINE void add_any(side_t *side, const double *wide, int64_t n) {
+    i64x4 nan = {0}, posinf = {0}, neginf = {0};
+    f64x4 low = splat(INFINITY), high = splat(-INFINITY), total = splat(0.0), squares = splat(0.0);
+    for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n are taken for NaN that nobody counts */
+        f64x4 v;
+        memcpy(&v, wide + i, sizeof v);
+        i64x4 there = (i64x4){i, i + 1, i + 2, i + 3} < n, fine = (absolute(v) <= 0x1.fffffffffffffp1023) & there;
+        f64x4 value = choose(fine, v, splat(0.0));
+        nan -= (v != v) & there;
+        posinf -= v == INFINITY;
+        neginf -= v == -INFINITY;
+        low = choose(fine & (v < low), v, low);
+        high = choose(fine & (v > high), v, high);
+        total += value;
+        squares += value * value;
+    }
+    side_t tile = {.minimum = smallest_of(low), .maximum = largest_of(high), .total = added(total),
+                   .squares = added(squares)};
+    int64_t count[3] = {counted(nan), counted(posinf), counted(neginf)};
+    side->nan += count[0];
+    side->posinf += count[1];
+    side->neginf += count[2];
+    if (count[0] + count[1] + count[2] < n) add_side(side, &tile);
+}
+
+INLINE double squares_of(const double *values, int64_t n) {
+    f64x4 sum = splat(0.0);
+    for (int64_t i = 0; i < n; i += LANES) {
+        f64x4 v;
+        memcpy(&v, values + i, sizeof v);
+        sum += v * v;
+    }
+    return added(sum);
+}
+
+/* The positions of a tile that are to be compared move together, and zeros follow; `low` if there may be masks. */
+INLINE int64_t gather(moments_t *m, scratch_t *room, int64_t n, int low, const bars_t *bars) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double a = room->x[i], b = room->y[i];
+        int finite = (fabs(a) <= 0x1.fffffffffffffp1023) & (fabs(b) <= 0x1.fffffffffffffp1023), keep = finite;
+        if (low && finite && a <= bars->highest_mask && b <= bars->highest_mask && is_mask(a, bars->x_largest, bars) &&
+            is_mask(b, bars->y_largest, bars)) {
+            m->masked++;
+            keep = 0;
+        }
+        if (!finite) m->mismatched += !((isnan(a) && isnan(b)) || a == b);
+        room->x[kept] = a;
+        room->y[kept] = b;
+        room->places[kept] = (int16_t)i;
+        kept += keep;
+    }
+    for (int64_t i = kept; i < kept + LANES; i++) room->x[i] = room->y[i] = 0.0;
+    return kept;
+}
+
+/* Largest distance of what gather() left. */
+INLINE uint64_t gathered_ulp(const void *x, const void *y, const scratch_t *room, int64_t at, int64_t n,
+                             const bars_t *bars) {
+    bars_t same = *bars;
+    if (bars->ulp != SAME) return tile_ulp(x, y, room->x, room->y, 0, n, bars);
+    switch (bars->x_type) { /* nothing is lost when a value is rounded to the type that it is of */
+    case FLOAT64: /* of zeros beyond n too, so that whole vectors are looked at */
+        n = (n + LANES - 1) & ~(int64_t)(LANES - 1);
+        return ulp64((const uint64_t *)(const void *)room->x, (const uint64_t *)(const void *)room->y, n);
+    case FLOAT32: same.ulp = TO_FLOAT32; break;
+    case FLOAT16: same.ulp = TO_FLOAT16; break;
+    case BFLOAT16: same.ulp = TO_BFLOAT16; break;
+    default: {
+        uint64_t most = 0;
+        for (int64_t i = 0; i < n; i++) {
+            int64_t place = at + room->places[i];
+            uint64_t d = apart(ordered(bits_at(x, TABLE8, place), 8), ordered(bits_at(y, TABLE8, place), 8));
+            most = d > most ? d : most;
+        }
+        return most;
+    }
+    }
+    return tile_ulp(x, y, room->x, room->y, 0, n, &same);
 }
 
 static void begin(moments_t *m) {
@@ -564,37 +599,45 @@ static void begin(moments_t *m) {
     m->target.minimum = m->target.maximum = m->golden.minimum = m->golden.maximum = NAN;
 }
 
+INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
+
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars_t *bars, moments_t *out) {
-    _Alignas(64) double wide_x[TILE + 8], wide_y[TILE + 8], relative[TILE + 8], sizes[TILE + 8];
+    scratch_t room;
     size_t width = width_of(bars->x_type);
-    slots_t slots;
-    memset(&slots, 0, sizeof slots);
+    memset(&room.slots, 0, sizeof room.slots);
     begin(out);
     out->count = n;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t target, golden;
-        widen(wide_x, x, bars->x_type, at, some, bars->x_table);
-        int fine = finite_side(&target, wide_x, some);
-        int low = target.minimum <= bars->highest_mask;
-        if (fine && !low && bars->same_type &&
+        widen(room.x, x, bars->x_type, at, some, bars->x_table);
+        int fine = finite_side(&target, room.x, some);
+        int low = !fine || target.minimum <= bars->highest_mask;
+        if (!low && bars->same_type &&
             memcmp((const uint8_t *)x + at * width, (const uint8_t *)y + at * width, some * width) == 0) {
             add_side(&out->target, &target);
             add_side(&out->golden, &target);
             add_equal(out, target.squares, some);
             continue;
         }
-        widen(wide_y, y, bars->y_type, at, some, bars->y_table);
-        fine = finite_side(&golden, wide_y, some) && fine;
+        widen(room.y, y, bars->y_type, at, some, bars->y_table);
+        fine &= finite_side(&golden, room.y, some);
+        if (bars->same_type) out->equal += equal_bits(x, y, bars->x_type, at, some);
         if (fine && !(low && golden.minimum <= bars->highest_mask)) {
             add_side(&out->target, &target);
             add_side(&out->golden, &golden);
-            measure_finite(out, x, y, wide_x, wide_y, at, some, bars, relative, sizes, &slots);
+            if (bars->ulp) farther_of(out, tile_ulp(x, y, room.x, room.y, at, some, bars));
+            measure_finite(out, &room, target.squares, golden.squares, at, some, NULL, bars);
         } else {
-            measure_any(out, x, y, wide_x, wide_y, at, some, bars, &slots);
+            add_any(&out->target, room.x, some);
+            add_any(&out->golden, room.y, some);
+            int64_t kept = gather(out, &room, some, low, bars);
+            if (bars->ulp) farther_of(out, gathered_ulp(x, y, &room, at, kept, bars));
+            double xx = squares_of(room.x, kept), yy = squares_of(room.y, kept);
+            measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
         }
     }
-    to_bins(out, &slots, bars);
+    to_bins(out, &room.slots, bars);
 }
 
 VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *table, side_t *out) {
@@ -606,7 +649,6 @@ VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *t
         widen(wide, x, type, at, some, table);
         side_t tile;
         if (finite_side(&tile, wide, some)) add_side(out, &tile);
-        else
-            for (int64_t i = 0; i < some; i++) add_any(out, wide[i]);
+        else add_any(out, wide, some);
     }
 }

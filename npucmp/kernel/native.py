@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from functools import cache, lru_cache
 from pathlib import Path
+from struct import Struct
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
@@ -24,7 +26,7 @@ from npucmp.model import HISTOGRAM_BINS, Moments, Side
 
 Array = npt.NDArray[Any]
 
-BLOCK = 1 << 13  # elements that the numpy kernel measures at once: 64 KB of float64 scratch
+BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as many leave the cache
 SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
@@ -35,27 +37,9 @@ _ROUNDED = {  # narrower type → how it is rounded to, and what can be
     "bfloat16": (4, ("bfloat16", "float16", "float32")),
 }
 
-
-class _Side(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("nan", "posinf", "neginf")),
-        *((name, ctypes.c_double) for name in ("minimum", "maximum", "total", "squares")),
-    ]
-
-
-class _Moments(ctypes.Structure):
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("count", "compared", "masked", "mismatched", "equal")),
-        *(
-            (n, ctypes.c_double)
-            for n in ("xx", "yy", "xy", "sum_d", "sum_abs", "sum_dd", "max_abs", "max_rel", "sum_rel")
-        ),
-        *((n, ctypes.c_int64) for n in ("max_abs_index", "max_rel_index", "below_1e3", "below_5e3", "outside")),
-        ("max_ulp", ctypes.c_uint64),
-        ("histogram", ctypes.c_int64 * HISTOGRAM_BINS),
-        ("target", _Side),
-        ("golden", _Side),
-    ]
+_POINTER = ctypes.c_void_p
+_SIDE = Struct("=3q4d")  # side_t: nan, posinf, neginf, minimum, maximum, total, squares
+_MOMENTS = Struct(f"=5q9d5qQ{HISTOGRAM_BINS}q" + 2 * "3q4d")  # moments_t
 
 
 class _Bars(ctypes.Structure):
@@ -79,6 +63,8 @@ def library() -> Optional[ctypes.CDLL]:
         try:
             found = ctypes.CDLL(str(file))
             found.npucmp_measure.restype = found.npucmp_side.restype = None
+            found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, _POINTER, _POINTER
+            found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
         except (OSError, AttributeError):  # built for another machine, or another file of that name
             continue
         return found
@@ -93,19 +79,13 @@ def name() -> str:
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
     """Moments of two flat arrays of one length, the first element being number `start` of the tensor."""
     native = library()
-    prepared = None if native is None else _prepared(x.dtype.name, y.dtype.name, bars)
+    prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
     if native is None or prepared is None:
         return _by_numpy(x, y, bars, start)
     x, y = _plain(x), _plain(y)
-    found = _Moments()
-    native.npucmp_measure(
-        ctypes.c_void_p(x.ctypes.data),
-        ctypes.c_void_p(y.ctypes.data),
-        ctypes.c_int64(len(x)),
-        ctypes.byref(prepared.bars),
-        ctypes.byref(found),
-    )
-    return _moments(found, prepared.bars.ulp, start)
+    room = _rooms.moments
+    native.npucmp_measure(_place(x), _place(y), len(x), prepared.address, room.address)
+    return _moments(room.bytes, prepared.ulp, start)
 
 
 def measure_side(x: Array) -> Side:
@@ -115,11 +95,34 @@ def measure_side(x: Array) -> Side:
         return _side_by_numpy(x)
     x = _plain(x)
     table = _table(x.dtype.name)
-    found = _Side()
-    native.npucmp_side(
-        ctypes.c_void_p(x.ctypes.data), ctypes.c_int64(len(x)), kind, _address(table), ctypes.byref(found)
-    )
-    return _side(found)
+    room = _rooms.side
+    native.npucmp_side(_place(x), len(x), kind, None if table is None else _place(table), room.address)
+    return Side(*_SIDE.unpack(room.bytes))
+
+
+def _place(x: Array) -> int:
+    """Where an array begins; x.ctypes.data is the same and takes four times as long."""
+    place: int = x.__array_interface__["data"][0]
+    return place
+
+
+class _Room:
+    """What C writes one result into."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = bytearray(size)
+        self._held = (ctypes.c_char * size).from_buffer(self.bytes)
+        self.address = ctypes.addressof(self._held)
+
+
+class _Rooms(threading.local):
+    """Each thread has its own."""
+
+    def __init__(self) -> None:
+        self.moments, self.side = _Room(_MOMENTS.size), _Room(_SIDE.size)
+
+
+_rooms = _Rooms()
 
 
 def _by_numpy(x: Array, y: Array, bars: Bars, start: int) -> Moments:
@@ -138,33 +141,36 @@ def _side_by_numpy(x: Array) -> Side:
 
 
 class _Prepared(NamedTuple):
-    """What a call needs besides the arrays; `held` keeps the tables alive that it points to."""
+    """What a call needs besides the arrays; `held` keeps alive what `address` points to."""
 
-    bars: _Bars
+    address: int
+    ulp: int
     held: tuple[object, ...]
 
 
 @lru_cache(maxsize=256)
-def _prepared(x: str, y: str, bars: Bars) -> Optional[_Prepared]:
+def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_Prepared]:
     """None for types that the C kernel does not measure."""
-    if x not in _TYPES or y not in _TYPES:
+    one, other = x.name, y.name
+    if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative):
         return None
-    if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
+    narrow = bars.narrower  # the arrays may be wider: bfloat16 that was stored as float32
+    if bars.target.kind != "f" or bars.golden.kind != "f" or narrow.memory:
         ulp = _NO_ULP
-    elif x == y == bars.narrower.name:
+    elif one == other == narrow.name:
         ulp = _SAME
     else:
-        ulp, wider = _ROUNDED.get(bars.narrower.name, (_NO_ULP, ()))
-        if x not in wider or y not in wider:
+        ulp, rounded = _ROUNDED.get(narrow.name, (_NO_ULP, ()))
+        if one not in rounded or other not in rounded:
             return None  # two roundings in a row are not one
-    tables = _table(x), _table(y)
+    tables = _table(one), _table(other)
     held = (np.array(MASKS), *_slots(), *tables)
     made = _Bars(
-        _TYPES[x], _TYPES[y], ulp, int(x == y),
+        _TYPES[one], _TYPES[other], ulp, int(one == other),
         bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
-        held[0].ctypes.data, len(MASKS), held[1].ctypes.data, held[2].ctypes.data, *map(_address, tables),
+        _place(held[0]), len(MASKS), *(None if table is None else _place(table) for table in held[1:]),
     )  # fmt: skip
-    return _Prepared(made, held)
+    return _Prepared(ctypes.addressof(made), ulp, (made, *held))
 
 
 @cache
@@ -186,41 +192,39 @@ def _table(name: str) -> Optional[Array]:
     return np.arange(256, dtype=np.uint8).view(numpy_dtype(name)).astype(np.float32)
 
 
-def _address(table: Optional[Array]) -> Optional[int]:
-    return None if table is None else int(table.ctypes.data)
-
-
 def _plain(x: Array) -> Array:
-    return x if x.flags.c_contiguous and x.flags.aligned else np.ascontiguousarray(x).copy()
+    flags = x.flags
+    return x if flags.c_contiguous and flags.aligned else np.ascontiguousarray(x).copy()
 
 
-def _moments(found: _Moments, ulp: int, start: int) -> Moments:
+def _moments(result: bytearray, ulp: int, start: int) -> Moments:
+    (
+        count, compared, masked, mismatched, equal, xx, yy, xy, sum_d, sum_abs, sum_dd, max_abs, max_rel, sum_rel,
+        max_abs_index, max_rel_index, below_1e3, below_5e3, outside, max_ulp, *rest,
+    ) = _MOMENTS.unpack(result)  # fmt: skip
     return Moments(
-        count=found.count,
-        target=_side(found.target),
-        golden=_side(found.golden),
-        compared=found.compared,
-        masked=found.masked,
-        mismatched=found.mismatched,
-        equal=found.equal,
-        xx=found.xx,
-        yy=found.yy,
-        xy=found.xy,
-        sum_d=found.sum_d,
-        sum_abs=found.sum_abs,
-        sum_dd=found.sum_dd,
-        max_abs=found.max_abs,
-        max_abs_index=found.max_abs_index + start if found.max_abs_index >= 0 else -1,
-        max_rel=found.max_rel,
-        max_rel_index=found.max_rel_index + start if found.max_rel_index >= 0 else -1,
-        sum_rel=found.sum_rel,
-        below_1e3=found.below_1e3,
-        below_5e3=found.below_5e3,
-        outside=found.outside,
-        max_ulp=None if ulp == _NO_ULP else found.max_ulp,
-        histogram=tuple(found.histogram),
+        count,
+        Side(*rest[HISTOGRAM_BINS : HISTOGRAM_BINS + 7]),
+        Side(*rest[HISTOGRAM_BINS + 7 :]),
+        compared,
+        masked,
+        mismatched,
+        equal,
+        xx,
+        yy,
+        xy,
+        sum_d,
+        sum_abs,
+        sum_dd,
+        max_abs,
+        max_abs_index + start if max_abs_index >= 0 else -1,
+        None,
+        max_rel,
+        max_rel_index + start if max_rel_index >= 0 else -1,
+        sum_rel,
+        below_1e3,
+        below_5e3,
+        outside,
+        None if ulp == _NO_ULP else max_ulp,
+        tuple(rest[:HISTOGRAM_BINS]),
     )
-
-
-def _side(found: _Side) -> Side:
-    return Side(found.nan, found.posinf, found.neginf, found.minimum, found.maximum, found.total, found.squares)

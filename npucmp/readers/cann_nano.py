@@ -26,7 +26,7 @@ from npucmp.errors import DumpError
 from npucmp.readers.cann_raw_tensor import Described, place
 from npucmp.readers.cann_words import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
 from npucmp.readers.files import RegularFile
-from npucmp.readers.limits import DEFAULT
+from npucmp.readers.limits import DEFAULT, beyond
 
 MAGIC = b"\x5a\x5a\x5a\x5a"
 _INPUT, _OUTPUT = struct.Struct("<iiiQQQI"), struct.Struct("<iiiiiiQQQI")
@@ -50,7 +50,7 @@ def read(file: RegularFile) -> RawDump:
     if length > file.size - 8 or length < 8:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
     if length > DEFAULT.header_bytes:
-        raise DumpError(file.path, f"a header of {length} bytes", 0)
+        raise DumpError(file.path, beyond(f"a header of {length} bytes", "header_bytes"), 0)
     header = file.read(0, 8 + length)
     tensors: dict[str, list[Described]] = {"input": [], "output": []}
     for block in _blocks(file.path, header, 16, len(header)):

@@ -25,10 +25,8 @@ from npucmp.errors import DumpError
 from npucmp.readers.cann_raw_tensor import Described, place
 from npucmp.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
 from npucmp.readers.files import RegularFile
-from npucmp.readers.limits import DEFAULT
+from npucmp.readers.limits import DEFAULT, beyond
 from npucmp.readers.protobuf import Cursor, Field
-
-LARGEST_HEADER = 64 << 20  # bytes
 
 
 class _Roles(NamedTuple):
@@ -53,8 +51,8 @@ def read(file: RegularFile) -> RawDump:
     cursor = Cursor(file)
     length = int.from_bytes(cursor.bytes(0, 8), "little")
     if length <= file.size - 8:
-        if length > LARGEST_HEADER:
-            raise DumpError(file.path, f"a header of {length} bytes", 0)
+        if length > DEFAULT.cann_header_bytes:
+            raise DumpError(file.path, beyond(f"a header of {length} bytes", "cann_header_bytes"), 0)
         message = _message(cursor, 8, 8 + length)
         if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
             raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
@@ -152,7 +150,7 @@ def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     for field in cursor.fields(message.start, message.end):
         dims += cursor.numbers(field) if field.number == 1 else ()
         if len(dims) > DEFAULT.protobuf_fields:
-            raise DumpError(cursor.file.path, f"a shape of more than {DEFAULT.protobuf_fields} dimensions", field.start)
+            raise DumpError(cursor.file.path, beyond("dimensions of a shape", "protobuf_fields"), field.start)
     return tuple(dims)
 
 

@@ -20,7 +20,6 @@ from npucmp.model import Statistics, TensorRef
 from npucmp.readers.cann_words import from_name
 from npucmp.readers.text import read_text
 
-LARGEST = 16 * 2**20  # bytes; a file has a row per tensor of one operator
 _ROLES = {"input": "input", "output": "output"}
 _DIM = re.compile(r"\d{1,18}", re.ASCII)
 
@@ -28,7 +27,7 @@ _DIM = re.compile(r"\d{1,18}", re.ASCII)
 def read(path: str) -> "tuple[TensorRef, ...]":
     """The tensors of one file; DumpError if it is no such table."""
     try:
-        rows = list(csv.DictReader(read_text(Path(path), LARGEST).splitlines()))
+        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes").splitlines()))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
     found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))

@@ -22,13 +22,14 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 class RegularFile:
     """An open regular file, to be used in a `with`. Reads are exact: all bytes asked for, or DumpError."""
 
-    __slots__ = ("_fd", "_windows", "path", "size")
+    __slots__ = ("_fd", "_windows", "is_held", "path", "size")
 
     def __init__(self, path: str, fd: int, size: int) -> None:
         self.path = path
         self.size = size
         self._fd = fd
         self._windows: list[tuple[int, bytes]] = []
+        self.is_held = False  # whether a window holds the whole file
 
     def __enter__(self) -> "RegularFile":
         return self
@@ -37,11 +38,6 @@ class RegularFile:
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.close()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether a window holds the whole file."""
-        return any(start == 0 and len(window) == self.size for start, window in self._windows)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -52,6 +48,7 @@ class RegularFile:
         length = min(length, self.size - offset)
         if length > 0:
             self._windows.append((offset, self._pread(offset, length)))
+            self.is_held = self.is_held or length == self.size
 
     def read(self, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0 or offset + length > self.size:

@@ -19,7 +19,6 @@ from npucmp.errors import DumpError
 from npucmp.readers.text import read_text
 
 FILE = "fusion_result.json"
-LARGEST = 64 * 2**20  # bytes
 DIGITS = 18  # of a count; converting more takes quadratic time
 KINDS = {"graph_fusion": "GraphFusion", "ub_fusion": "UBFusion"}  # and what fusion_switch.cfg calls them
 
@@ -36,7 +35,7 @@ def read(path: Path) -> "list[Effect]":
     """All passes of a file by name, those without effect too; DumpError if it is no such file."""
     times: dict[tuple[str, str], int] = {}
     found = False
-    for top in _objects(path, read_text(path, LARGEST)):
+    for top in _objects(path, read_text(path, "table_bytes")):
         for graph in _graphs(top):
             for section, kind in KINDS.items():
                 passes = graph.get(section)

@@ -6,80 +6,96 @@
                           soft            counted, not followed: what it names has a hard link of its own
                           external        refused: another file
     layout of a dataset   contiguous      at one place of the file: its values are read without HDF5
-                          compact         in the object's header, read by h5py
+                          compact         in the object's header
                           chunked         in boxes of one shape, which filters may have packed: unpacked here
                           virtual, external storage     refused: other files
     elements              numbers and h5py's bool; text, references, compounds, enumerations, arrays are refused
 
     filters               1 deflate, 2 shuffle, 3 fletcher32; others are refused
 
-What a dataset claims is held against what the file stores before anything is allocated or unpacked. Values are never
-read through the library's own pipeline: it takes the lengths in a damaged file for granted, and may end the process;
-for a filter that it does not have, it would load what lies in its plug-in folder.
+The library lists a file in a process of its own (hdf5_walk.py, hdf5_child.py): a damaged file may make it crash, loop
+or allocate without end, which then is a DumpError or one row. What a dataset claims is held against what the file
+stores before anything is allocated or unpacked. Values are never read through the library's own pipeline: it takes the
+lengths in a damaged file for granted; for a filter that it does not have, it would load what lies in its plug-in
+folder.
 Source: HDF5 File Format Specification 3.0 (support.hdfgroup.org); DEFLATE packs at most 1032 to 1 (zlib.net).
 """
 
 from __future__ import annotations
 
+import json
 import math
-import re
+import os
+import signal
+import subprocess
 import sys
+import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npucmp.dtypes import DTYPES, numpy_dtype
-from npucmp.errors import DumpError, MissingExtra, NpucmpError
+from npucmp.errors import DumpError, MissingExtra
 from npucmp.model import Payload
+from npucmp.readers import hdf5_walk
 from npucmp.readers.files import RegularFile, open_regular
-from npucmp.readers.limits import payload_bytes
+from npucmp.readers.limits import DEFAULT, beyond
 from npucmp.readers.strides import compact, reach
 
 Array = NDArray[Any]
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+ISOLATED = True  # False: the library works in this process
+ATTRIBUTES = ("Type", "DataType", "DeviceType", "Stride")  # those of PyTorch 1.5 for Ascend
 _PLACES = (0, 512, 1024, 2048)
-DEPTH = 32
-OBJECTS = 1_000_000
-NAMES = 256 << 20  # bytes of all names together
-_OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
-_RATIO = 1100
-_SLACK = 1 << 20
-_CHUNK = 1 << 30  # bytes of one chunk, which the library unpacks as a whole
 _LEAST, _MOST = 1 << 20, 64 << 20  # bytes of one slab, unless one row of chunks is larger
 _ROW = 1 << 30  # a row of chunks above this is unpacked more than once
-_BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; places of sign, exponent, its width, mantissa, its width; bias
+_PATIENCE = 10  # seconds by the clock for each second of the processor
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
-class File(NamedTuple):
-    """An open file: as h5py knows it, and as bytes. `whole` is whether the addresses of chunks count from byte 0."""
+class Stored(NamedTuple):
+    """Where values lie that are not in one piece: boxes of one shape (offset, bytes, filter mask each), or `data`."""
 
-    path: str
-    bytes: RegularFile
-    root: Any
-    whole: bool = True
-
-    @property
-    def size(self) -> int:
-        return self.bytes.size
+    chunk: tuple[int, ...] = ()
+    filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    table: Optional[Array] = None
+    data: bytes = b""
 
 
 class Entry(NamedTuple):
-    """One named object. `dataset` is open while the walk stands at it; `problem` says why it is not followed."""
+    """One named object. `payload` and `attributes` are those of a dataset; `problem` says why it is not read."""
 
     parts: tuple[str, ...]
-    dataset: Any = None
     problem: str = ""
+    is_dataset: bool = False
+    payload: Optional[Payload] = None
+    attributes: Mapping[str, Sequence[int]] = {}
+    stored: Optional[Stored] = None
 
     @property
     def name(self) -> str:
         return "/" + "/".join(self.parts)
+
+
+class Listing(NamedTuple):
+    """What a file holds, in the order of the dump: groups before what is in them, each group once.
+
+    soft counts the soft links that were passed by, again the further names of groups; tracked is whether the file keeps
+    the order in which things were created.
+    """
+
+    entries: Mapping[str, Entry]
+    soft: int = 0
+    again: int = 0
+    tracked: bool = True
 
 
 def is_hdf5(path: str) -> bool:
@@ -92,170 +108,110 @@ def is_hdf5(path: str) -> bool:
         return False
 
 
-@contextmanager
-def opened(path: str) -> Iterator[File]:
-    """An HDF5 file for reading, for the time of a `with`. MissingExtra without h5py, DumpError if it is damaged."""
+def listing(path: str) -> Listing:
+    """What a file holds, as of now. Raises MissingExtra without h5py, DumpError if nothing of it can be read."""
+    with open_regular(path):  # a regular file, or a DumpError
+        found = os.stat(path)
+    return _listing(path, (found.st_size, found.st_mtime_ns, found.st_ino), ISOLATED)
+
+
+@lru_cache(maxsize=64)  # files of a dump are listed once, and read later
+def _listing(path: str, state: "tuple[int, ...]", isolated: bool) -> Listing:
+    entries: dict[str, Entry] = {}
+    facts = _from_child(path, state[0]) if isolated else hdf5_walk.facts(path, ATTRIBUTES)
+    end: Mapping[str, Any] = {}
+    for fact in facts:
+        if "end" in fact:
+            end = fact["end"]
+        elif "at" not in fact:
+            entry = _entry(path, fact)
+            entries[entry.name] = entry
+    return Listing(entries, **end)
+
+
+def _entry(path: str, fact: "hdf5_walk.Fact") -> Entry:
+    parts = tuple(fact["parts"])
+    problem = fact.get("problem", "")
+    if "attributes" not in fact or problem:
+        return Entry(parts, problem, "attributes" in fact, attributes=fact.get("attributes", {}))
+    shape, offset = tuple(fact["shape"]), fact.get("offset")
+    stored = None
+    if "chunk" in fact:
+        packed = tuple((code, tuple(parameters)) for code, parameters in fact["filters"])
+        stored = Stored(tuple(fact["chunk"]), packed, np.array(fact["table"], np.int64).reshape(-1, 3))
+    elif "data" in fact:
+        stored = Stored(data=b64decode(fact["data"]))
+    name = "/" + "/".join(parts) if stored else ""
+    payload = Payload(path, fact["dtype"], shape, offset or 0, byteorder=fact["order"], dataset=name)
+    return Entry(parts, "", True, payload, fact["attributes"], stored)
+
+
+def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
+    """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
+    seconds = DEFAULT.hdf5_seconds + (size >> 20)
+    call = os.path.abspath(path), ATTRIBUTES, asdict(DEFAULT), seconds
+    # The same places to import from as here, and no other: the folder we stand in may be the dump.
+    where = [os.path.abspath(place) for place in sys.path]
+    code = f"import sys; sys.path[:] = {where!r}; from npucmp.readers.hdf5_child import main; main(*{call!r})"
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for us; we end it
+    )
+    clock = threading.Timer(seconds * _PATIENCE, child.kill)
+    clock.daemon = True
+    clock.start()
+    place: Sequence[str] = ()
+    because = ""
+    ended = False
     try:
-        import h5py
-    except ImportError:
-        raise MissingExtra("h5py", f"reading {path}") from None
-    with open_regular(path) as regular:
-        with _told(path):
-            try:
-                handle = h5py.File(path, "r", locking=False)  # a lock needs write permission on some file systems
-            except TypeError:  # h5py before 3.5
-                handle = h5py.File(path, "r")
-            # behind a user block, older libraries count the addresses of chunks from its end
-            whole = not handle.userblock_size or h5py.version.hdf5_version_tuple >= (2, 0, 0)
-        try:
-            yield File(path, regular, handle.id, whole)
-        finally:
-            try:
-                handle.close()
-            except Exception:  # of a damaged file that was read as far as possible
-                pass
+        assert child.stdout is not None
+        for line in child.stdout:
+            fact: hdf5_walk.Fact = json.loads(line) if line.endswith(b"\n") else {"at": place}
+            if "missing" in fact:
+                raise MissingExtra(fact["missing"], f"reading {path}")
+            if "error" in fact:
+                because = fact["error"]
+                break
+            place, ended = fact.get("at", place), "end" in fact
+            yield fact
+        child.wait()  # the clock is running
+    finally:
+        clock.cancel()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    if not ended:
+        because = because or _end_of(child.returncode, seconds)
+        if not place:
+            raise DumpError(path, because)
+        yield {"parts": place, "problem": f"{because}; what follows is not read"}
 
 
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Whatever h5py raises on a damaged file (nearly every built-in error has been seen) becomes a DumpError."""
-    try:
-        yield
-    except NpucmpError:
-        raise
-    except Exception as error:
-        words = " ".join(str(error).split())[:160]
-        raise DumpError(path, f"cannot be read by HDF5: {words or type(error).__name__}") from None
+def _end_of(status: int, seconds: int) -> str:
+    if status in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
+        return beyond(f"HDF5 did not come to an end within {seconds} seconds", "hdf5_seconds")
+    name = next((one.name for one in signal.Signals if one == -status), f"exit status {status}")
+    return f"cannot be read by HDF5: the library crashed ({name})"
 
 
-class Walk:
-    """The objects of a file in the order of the dump: groups before what they hold, each group once.
-
-    Iterating fills `soft` (soft links passed by), `again` (further names of groups), and `tracked`: whether the file
-    keeps the order in which things were created.
-    """
-
-    def __init__(self, file: File) -> None:
-        self.soft = self.again = self._count = self._names = 0
-        self.tracked = True
-        self._file = file
-        self._seen: set[Any] = set()
-
-    def __iter__(self) -> Iterator[Entry]:
-        with _told(self._file.path):
-            root = _open(self._file.root, b"/")
-            self._seen.add(_address(root))
-        yield from self._group(root, ())
-
-    def _group(self, group: Any, parts: tuple[str, ...]) -> Iterator[Entry]:
-        try:
-            links = self._links(group)
-        except DumpError as error:
-            if not parts:
-                raise
-            yield Entry(parts, problem=error.because)
-            return
-        for name, kind in links:
-            yield from self._link(group, name, kind, (*parts, name.decode("utf-8", "surrogateescape")))
-
-    def _links(self, group: Any) -> list[tuple[bytes, int]]:
-        """(name, kind) of all links in the order of creation, without it in the natural order of names."""
-        found: dict[bytes, tuple[Optional[int], int]] = {}
-
-        def take(name: bytes, info: Any) -> Optional[str]:
-            if name in found:
-                return "is damaged: a group holds one name twice"  # or its index runs in a circle
-            found[name] = info.corder if info.corder_valid else None, info.type
-            self._count += 1
-            self._names += len(name)
-            return f"more than {OBJECTS} objects" if self._count > OBJECTS or self._names > NAMES else None
-
-        with _told(self._file.path):
-            stopped = group.links.iterate(take, info=True)
-        if isinstance(stopped, tuple):  # newer h5py tells where it stopped too
-            stopped = stopped[0]
-        if stopped:
-            raise DumpError(self._file.path, stopped)
-        tracked = all(order is not None for order, _ in found.values())
-        self.tracked = self.tracked and (tracked or len(found) < 2)
-        names = sorted(found, key=lambda name: found[name][0] or 0 if tracked else _natural(name))
-        return [(name, found[name][1]) for name in names]
-
-    def _link(self, group: Any, name: bytes, kind: int, parts: tuple[str, ...]) -> Iterator[Entry]:
-        from h5py import h5d, h5g, h5l
-
-        if kind == h5l.TYPE_SOFT:
-            self.soft += 1
-            return
-        try:
-            _require_plain(self._file.path, name, kind)
-            if len(parts) > DEPTH:
-                raise DumpError(self._file.path, f"nested deeper than {DEPTH} groups, not read")
-            with _told(self._file.path):
-                found = _open(group, name)
-                address = _address(found)
-        except DumpError as error:
-            yield Entry(parts, problem=error.because)
-            return
-        if isinstance(found, h5d.DatasetID):
-            yield Entry(parts, found)
-        elif isinstance(found, h5g.GroupID):
-            if address in self._seen:
-                self.again += 1
-                return
-            self._seen.add(address)
-            yield Entry(parts)
-            yield from self._group(found, parts)
-
-
-def _natural(name: bytes) -> Any:
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(rb"([0-9]{1,18})", name))]
-
-
-def _require_plain(path: str, name: bytes, kind: int) -> None:
-    """A link that stays in the file, under a name that the library does not take for a path."""
-    from h5py import h5l
-
-    if kind == h5l.TYPE_EXTERNAL:
-        raise DumpError(path, "refused: an external link, to another file")
-    if kind != h5l.TYPE_HARD:
-        raise DumpError(path, "refused: a link of an unknown kind")
-    if b"/" in name or name in (b"", b"."):
-        raise DumpError(path, "refused: a name that is a path")
-
-
-def _open(group: Any, name: bytes) -> Any:
-    from h5py import h5o
-
-    return h5o.open(group, name)
-
-
-def _address(found: Any) -> Any:
-    """Where an object's header lies. h5o.get_info tells it too, but also walks the object's heaps to size them."""
-    from h5py import h5g
-
-    return h5g.get_objinfo(found, b".").objno
-
-
-def describe(file: File, dataset: Any, name: str, dtype: str = "") -> Payload:
-    """Where the values of an open dataset lie; DumpError says why they cannot be read.
+def describe(entry: Entry, dtype: str = "") -> Payload:
+    """Where the values of a dataset lie; DumpError says why they cannot be read.
 
     `dtype` is the dump's word for elements of one byte: writers keep bool and uint8 as int8.
     """
-    with _told(file.path):
-        direct = _require_own_bytes(file.path, dataset)
-        found, byteorder = _dtype(file.path, dataset)
-        shape = _shape(file.path, dataset)
-        needed = payload_bytes(file.path, shape, DTYPES[found].itemsize)
-        _require_stored(file, dataset, shape, needed)
-        offset = dataset.get_offset() if direct and needed else None
-    if dtype in DTYPES and found in ("int8", "uint8") and DTYPES[dtype].itemsize == 1:
-        found = dtype
-    if offset is None:
-        return Payload(file.path, found, shape, 0, byteorder=byteorder, dataset=name if needed else "")
-    if not 0 <= offset <= file.size - needed:
-        raise DumpError(file.path, f"its values do not lie in the file, which ends at {file.size}", offset)
-    return Payload(file.path, found, shape, offset, byteorder=byteorder)
+    if entry.payload is None:
+        raise DumpError(entry.name, entry.problem or "is no dataset")
+    if dtype in DTYPES and entry.payload.dtype in ("int8", "uint8") and DTYPES[dtype].itemsize == 1:
+        return entry.payload._replace(dtype=dtype)
+    return entry.payload
 
 
 def strided(payload: Payload, strides: Sequence[int]) -> Payload:
@@ -272,186 +228,39 @@ def strided(payload: Payload, strides: Sequence[int]) -> Payload:
     return payload._replace(strides=steps)
 
 
-def _require_own_bytes(path: str, dataset: Any) -> bool:
-    """DumpError for values in other files or packed by a filter that is not read; whether they lie in one piece.
-
-    Asked first of all, of the creation properties: a virtual dataset opens its sources to tell its shape.
-    """
-    from h5py import h5d
-
-    properties = dataset.get_create_plist()
-    layout = properties.get_layout()
-    if layout == h5d.VIRTUAL:
-        raise DumpError(path, "refused: a virtual dataset, made of other files")
-    if properties.get_external_count():
-        raise DumpError(path, "refused: external storage, its values lie in other files")
-    for code, _ in _filters(properties):
-        if code not in _UNPACK:
-            word = _OTHER_FILTERS.get(code, "unknown")
-            raise DumpError(path, f"unsupported: packed by filter {code} ({word}); unpack with h5repack -f NONE")
-    return bool(layout == h5d.CONTIGUOUS)
-
-
-def _filters(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
-    """(number, parameters) of the filters in the order in which they packed a chunk."""
-    found = [properties.get_filter(index) for index in range(properties.get_nfilters())]
-    return [(one[0], tuple(one[2])) for one in found]
-
-
-def _dtype(path: str, dataset: Any) -> tuple[str, str]:
-    """Canonical name and byte order; DumpError for elements that are not plain numbers in their usual bytes."""
-    from h5py import h5t
-
-    kind = dataset.get_type()
-    if kind.get_class() == h5t.FLOAT and (kind.get_size(), kind.get_fields(), kind.get_ebias()) == _BFLOAT16:
-        order = {h5t.ORDER_LE: "<", h5t.ORDER_BE: ">"}.get(kind.get_order())
-        if order:
-            return "bfloat16", order
-    found = dataset.dtype
-    usual = not found.metadata and found.name in DTYPES  # metadata: text, references, enumerations
-    if not usual or not kind.equal(h5t.py_create(found, logical=True)):
-        raise DumpError(path, f"unsupported: elements of type {_word(kind)}")
-    return found.name, ">" if found.str[0] == ">" else "<"
-
-
-def _word(kind: Any) -> str:
-    from h5py import h5t
-
-    names = (
-        "INTEGER",
-        "FLOAT",
-        "TIME",
-        "STRING",
-        "BITFIELD",
-        "OPAQUE",
-        "COMPOUND",
-        "REFERENCE",
-        "ENUM",
-        "VLEN",
-        "ARRAY",
-    )
-    words = {getattr(h5t, name, None): name.lower() for name in names}
-    return f"{words.get(kind.get_class(), 'unknown')} of {kind.get_size()} bytes"
-
-
-def _shape(path: str, dataset: Any) -> tuple[int, ...]:
-    from h5py import h5s
-
-    space = dataset.get_space()
-    if space.get_simple_extent_type() == h5s.NULL:
-        raise DumpError(path, "holds nothing: its data space is null")
-    return tuple(int(dim) for dim in space.get_simple_extent_dims())
-
-
-def _require_stored(file: File, dataset: Any, shape: Sequence[int], needed: int) -> None:
-    """DumpError if the file cannot hold what the shape promises."""
-    if not needed:
-        return
-    stored = min(int(dataset.get_storage_size()), file.size)
-    if not stored:
-        raise DumpError(file.path, "was never written: the file holds no values of it")
-    chunk = _chunk(dataset)
-    if not chunk and needed > stored:
-        raise DumpError(file.path, f"holds {stored} bytes of data, its shape promises {needed}")
-    if chunk and not file.whole:
-        raise DumpError(file.path, "unsupported before HDF5 2.0: chunks in a file with a user block")
-    if chunk:
-        needed = _chunked_bytes(file.path, dataset, shape, chunk)
-    if needed > _RATIO * stored + _SLACK:
-        raise DumpError(file.path, f"{needed} bytes unpacked from {stored}, more than packing explains")
-
-
-def _chunk(dataset: Any) -> tuple[int, ...]:
-    """Shape of a chunk, () of a dataset that has none."""
-    from h5py import h5d
-
-    properties = dataset.get_create_plist()
-    return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
-
-
-def _chunked_bytes(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) -> int:
-    """Bytes that reading all chunks unpacks; all must have been written, fill values are nobody's result."""
-    size = math.prod(chunk) * int(dataset.get_type().get_size())
-    if len(chunk) != len(shape) or not 0 < size <= _CHUNK:
-        raise DumpError(path, f"chunks of {size} bytes in {len(chunk)} dimensions; at most {_CHUNK} are read")
-    needed = math.prod(-(-dim // step) for dim, step in zip(shape, chunk))
-    written = dataset.get_num_chunks()
-    if written < needed:
-        raise DumpError(path, f"was not wholly written: {written} of {needed} chunks are in the file")
-    return needed * size
-
-
-def integers(file: File, dataset: Any, name: bytes, most: int = 64) -> tuple[int, ...]:
-    """An attribute of one or a few whole numbers; () if there is none, or it is something else."""
-    from h5py import h5a, h5s, h5t
-
-    with _told(file.path):
-        if not h5a.exists(dataset, name):
-            return ()
-        attribute = h5a.open(dataset, name)
-        space = attribute.get_space()
-        if attribute.get_type().get_class() != h5t.INTEGER or space.get_simple_extent_type() == h5s.NULL:
-            return ()
-        shape: tuple[int, ...] = space.get_simple_extent_dims()
-        if len(shape) > 1 or math.prod(shape) > most:
-            return ()
-        values = np.empty(shape, np.int64)
-        if values.size:
-            attribute.read(values)
-        return tuple(int(value) for value in values.reshape(-1))
-
-
 def pieces(payload: Payload, elements: int) -> Iterator[Array]:
     """The values of a dataset that does not lie in one piece: 1-D arrays in logical C order, in native byte order.
 
     One slab of about `elements` is in memory at a time, or one row of chunks where that is more.
     """
-    with opened(payload.path) as file:
-        with _told(file.path):
-            dataset = _find(file, payload.dataset)
-        if describe(file, dataset, payload.dataset, payload.dtype) != payload:
-            raise DumpError(file.path, f"changed since it was opened: {payload.dataset}")
-        yield from _pieces(file, dataset, payload, elements)
+    entry = listing(payload.path).entries.get(payload.dataset)
+    if entry is not None and entry.problem:
+        raise DumpError(payload.path, entry.problem)
+    if entry is None or not entry.stored or describe(entry, payload.dtype) != payload:
+        raise DumpError(payload.path, f"changed since it was opened: {payload.dataset}")
+    with open_regular(payload.path) as file:
+        yield from _pieces(file, entry.stored, payload, elements)
 
 
-def _pieces(file: File, dataset: Any, payload: Payload, elements: int) -> Iterator[Array]:
-    with _told(file.path):
-        chunk = _chunk(dataset)
-    if not chunk:
-        with _told(file.path):
-            values = _values(payload, _compact(dataset, payload))
-        yield values
+def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) -> Iterator[Array]:
+    if not stored.chunk:
+        yield _values(payload, np.frombuffer(stored.data, _bits(payload.dtype)))
         return
-    chunks = _Chunks(file, dataset, payload)
+    chunks = _Chunks(file, stored, payload)
     itemsize = DTYPES[payload.dtype].itemsize
     most = max(_LEAST, min(elements * itemsize, _MOST))
-    for start, count in _slabs(payload.shape, chunk, most // itemsize, _ROW // itemsize):
-        with _told(file.path):
-            values = _values(payload, chunks.box(start, count))
-        yield values
+    for start, count in _slabs(payload.shape, stored.chunk, most // itemsize, _ROW // itemsize):
+        yield _values(payload, chunks.box(start, count))
 
 
-def whole(file: File, dataset: Any, payload: Payload) -> Array:
-    """All values of a small dataset, with strides or without a place of its own as well."""
-    if payload.dataset:
-        parts = list(_pieces(file, dataset, payload, math.prod(payload.shape)))
-        return np.concatenate(parts).reshape(payload.shape)
-    count = math.prod(payload.shape)
-    data = file.bytes.read(payload.offset, count * DTYPES[payload.dtype].itemsize)
-    return _values(payload, np.frombuffer(data, _bits(payload.dtype))).reshape(payload.shape)
-
-
-def _find(file: File, name: str) -> Any:
-    """The dataset of a name; no link on the way may lead elsewhere, as the file may be another one by now."""
-    from h5py import h5d
-
-    found = _open(file.root, b"/")
-    for part in name.strip("/").encode("utf-8", "surrogateescape").split(b"/"):
-        _require_plain(file.path, part, found.links.get_info(part).type)
-        found = _open(found, part)
-    if not isinstance(found, h5d.DatasetID):
-        raise DumpError(file.path, f"changed since it was opened: {name} is no dataset")
-    return found
+def whole(entry: Entry, payload: Payload) -> Array:
+    """All values of a small dataset, wherever they lie."""
+    with open_regular(payload.path) as file:
+        if entry.stored:
+            parts = list(_pieces(file, entry.stored, payload, math.prod(payload.shape)))
+            return np.concatenate(parts).reshape(payload.shape)
+        data = file.read(payload.offset, math.prod(payload.shape) * DTYPES[payload.dtype].itemsize)
+        return _values(payload, np.frombuffer(data, _bits(payload.dtype))).reshape(payload.shape)
 
 
 def _bits(dtype: str) -> Any:
@@ -472,23 +281,13 @@ def _values(payload: Payload, bits: Array) -> Array:
     return flat.view(numpy_dtype(payload.dtype, _NATIVE))
 
 
-def _compact(dataset: Any, payload: Payload) -> Array:
-    """A dataset of less than 64 KiB in its object's header, read in its own type so that nothing is converted."""
-    from h5py import h5s
-
-    bits: Array = np.empty(payload.shape, _bits(payload.dtype))
-    dataset.read(h5s.ALL, h5s.ALL, bits, dataset.get_type())
-    return bits
-
-
 class _Chunks:
-    """Boxes of a chunked dataset. The library finds the packed bytes of a chunk, they are unpacked here."""
+    """Boxes of a chunked dataset, unpacked here."""
 
-    def __init__(self, file: File, dataset: Any, payload: Payload) -> None:
-        self._file, self._dataset, self._bits = file, dataset, _bits(payload.dtype)
-        with _told(file.path):
-            self._chunk = _chunk(dataset)
-            self._filters = _filters(dataset.get_create_plist())
+    def __init__(self, file: RegularFile, stored: Stored, payload: Payload) -> None:
+        self._file, self._stored, self._bits = file, stored, _bits(payload.dtype)
+        self._chunk = stored.chunk
+        self._grid = [-(-dim // step) for dim, step in zip(payload.shape, stored.chunk)]
 
     def box(self, start: Sequence[int], count: Sequence[int]) -> Array:
         into: Array = np.empty(tuple(count), self._bits)
@@ -506,11 +305,14 @@ class _Chunks:
     def _one(self, corner: tuple[int, ...]) -> Array:
         """One chunk, unpacked; its length is checked."""
         size = math.prod(self._chunk) * self._bits.itemsize
-        place = self._dataset.get_chunk_info_by_coord(corner)
-        data = self._file.bytes.read(int(place.byte_offset), int(place.size))
-        for index in reversed(range(len(self._filters))):
-            code, parameters = self._filters[index]
-            if not place.filter_mask >> index & 1:
+        index = 0
+        for at, step, most in zip(corner, self._chunk, self._grid):
+            index = index * most + at // step
+        assert self._stored.table is not None
+        offset, length, mask = self._stored.table[index].tolist()
+        data = self._file.read(offset, length)
+        for place, (code, parameters) in reversed(list(enumerate(self._stored.filters))):
+            if not mask >> place & 1:
                 try:
                     data = _UNPACK[code](data, parameters, size)
                 except (ValueError, zlib.error) as error:

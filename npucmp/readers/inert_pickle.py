@@ -23,7 +23,7 @@ from struct import error as StructError
 from struct import unpack_from
 from typing import Any
 
-from npucmp.readers.limits import DEFAULT, Limits
+from npucmp.readers.limits import DEFAULT, Limits, beyond
 from npucmp.readers.torch_words import Refused, Tensor, call, find, one_tensor, storage
 
 _CACHED_PICKLE = 1024  # bytes; longer ones hold no single tensor and are not worth the memory
@@ -61,7 +61,7 @@ def load(data: bytes, start: int = 0, limits: Limits = DEFAULT) -> tuple[object,
     except (IndexError, KeyError, TypeError, ValueError, StructError):
         # An empty stack, a memo slot never written, an argument behind the end, bytes that are no text.
         raise Damaged("a damaged pickle") from None
-    raise Refused(f"a pickle of more than {limits.pickle_opcodes} opcodes")
+    raise Refused(beyond("opcodes of a pickle", "pickle_opcodes", limits))
 
 
 class _Machine:
@@ -103,7 +103,7 @@ class _Machine:
 
     def mark(self) -> None:
         if len(self.marks) >= self.limits.pickle_depth:
-            raise Refused(f"a pickle nested deeper than {self.limits.pickle_depth}")
+            raise Refused(beyond("levels of a pickle", "pickle_depth", self.limits))
         self.marks.append(self.stack)
         self.stack = []
 

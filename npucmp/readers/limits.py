@@ -1,40 +1,75 @@
 """How much a file may ask for. Checked before anything is allocated or read.
 
 The numbers are far above what real dumps need and far below what hurts: a header is a few hundred bytes, a
-file of torch.save has about ten members, its pickle about forty opcodes.
+file of torch.save has about ten members, its pickle about forty opcodes. Each refusal names its limit; --limit sets it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, UsageError
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # caches are kept by limits
 class Limits:
     """One reader call's budget; sizes in bytes. tensor_bytes bounds the logical size, expanded views included."""
 
+    tensor_bytes: int = 1 << 44
+    ndim: int = 64
     header_bytes: int = 1 << 20
     npy_header_bytes: int = 1 << 16
+    cann_header_bytes: int = 64 << 20
     members: int = 10_000
     pickle_bytes: int = 4 << 20
     pickle_opcodes: int = 100_000
     pickle_depth: int = 64
     protobuf_fields: int = 100_000
-    text_bytes: int = 16 << 20
-    ndim: int = 64
-    tensor_bytes: int = 1 << 44
+    text_bytes: int = 16 << 20  # one string in a header
+    json_bytes: int = 4 << 30  # a dump.json
+    statistics_bytes: int = 256 << 20  # a table of statistics
+    table_bytes: int = 64 << 20  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results
+    record_bytes: int = 1 << 20  # an overflow record
+    hdf5_objects: int = 1_000_000
+    hdf5_name_bytes: int = 256 << 20  # of all names of a file together
+    hdf5_depth: int = 32
+    hdf5_chunk_bytes: int = 1 << 30
+    hdf5_memory: int = 4 << 30  # of the process that lists a file
+    hdf5_seconds: int = 10  # of that process, and one more per MB of the file
 
 
-DEFAULT = Limits()
+DEFAULT = Limits()  # those of this process: the command line may change them, before anything is opened
+NAMES = tuple(field.name for field in fields(Limits))
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def set_limit(text: str) -> None:
+    """Changes one limit of this process: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
+
+    Raises UsageError for a name that is none, or no positive number.
+    """
+    name, _, value = text.partition("=")
+    name = name.strip()
+    if name not in NAMES:
+        raise UsageError(f"--limit {text}: no limit {name!r}", get_close_matches(name, NAMES) or NAMES)
+    found = re.fullmatch(r"\s*([0-9]{1,18})\s*([KMGTP]?)(?:i?B)?\s*", value, re.IGNORECASE)
+    if not found or not int(found[1]):
+        raise UsageError(f"--limit {text}: a positive number is wanted, as in --limit tensor_bytes=32T")
+    setattr(DEFAULT, name, int(found[1]) * _UNITS[found[2].upper()])
+
+
+def beyond(what: str, name: str, limits: Limits = DEFAULT) -> str:
+    """What is said of something that is more than a limit."""
+    return f"{what}, more than the limit {name} of {getattr(limits, name):,}; raise it with --limit {name}=…"
 
 
 def payload_bytes(path: object, shape: Sequence[object], itemsize: int, limits: Limits = DEFAULT) -> int:
     """Bytes of a C-contiguous tensor, in Python integers: numpy would wrap around or try to allocate."""
     if len(shape) > limits.ndim:
-        raise DumpError(path, f"{len(shape)} dimensions, more than {limits.ndim}")
+        raise DumpError(path, beyond(f"{len(shape)} dimensions", "ndim", limits))
     size = itemsize
     for dim in shape:
         if not isinstance(dim, int) or isinstance(dim, bool):
@@ -42,8 +77,13 @@ def payload_bytes(path: object, shape: Sequence[object], itemsize: int, limits: 
         if dim < 0:
             raise DumpError(path, "a dimension is negative")
         if dim > limits.tensor_bytes:
-            raise DumpError(path, f"a dimension is larger than {limits.tensor_bytes}")
+            raise DumpError(path, beyond(f"a dimension of {_amount(dim)}", "tensor_bytes", limits))
         size *= dim
     if size > limits.tensor_bytes:
-        raise DumpError(path, f"a tensor of more than {limits.tensor_bytes} bytes")
+        raise DumpError(path, beyond(f"a tensor of {_amount(size)} bytes", "tensor_bytes", limits))
     return size
+
+
+def _amount(size: int) -> str:
+    """Of up to 64 dimensions; more than 2**63 is shown as a power."""
+    return f"{size:,}" if size < 1 << 63 else f"2^{size.bit_length() - 1}"

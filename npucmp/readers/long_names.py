@@ -13,7 +13,6 @@ from npucmp.errors import DumpError
 from npucmp.readers.text import read_text
 
 MAPPING = "mapping.csv"
-MAPPING_BYTES = 64 * 2**20
 
 
 def long_names(file: Path, notes: "list[str]") -> "dict[str, str]":
@@ -21,7 +20,7 @@ def long_names(file: Path, notes: "list[str]") -> "dict[str, str]":
     if not file.exists():
         return {}
     try:
-        rows = list(csv.reader(read_text(file, MAPPING_BYTES).splitlines()))
+        rows = list(csv.reader(read_text(file, "table_bytes").splitlines()))
     except (DumpError, csv.Error) as error:
         notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
         return {}

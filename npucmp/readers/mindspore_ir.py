@@ -23,7 +23,6 @@ from npucmp.model import Scalar
 from npucmp.readers.mindspore_names import kind
 from npucmp.readers.text import read_text
 
-LARGEST = 64 << 20  # bytes of a file
 _GRAPHS = 16  # files of one rank
 _FRAMES = 64  # of one node
 _CALL_LENGTH = 4096
@@ -99,7 +98,7 @@ class Companions:
 
     def _read(self, file: Path) -> str:
         try:
-            return read_text(file, LARGEST) if file.exists() else ""
+            return read_text(file, "table_bytes") if file.exists() else ""
         except (DumpError, OSError) as error:
             self.notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
             return ""

@@ -23,7 +23,6 @@ from npucmp.readers.mindspore_names import Name
 from npucmp.readers.text import read_text
 
 STATISTIC = "statistic.csv"
-LARGEST = 256 << 20  # bytes
 _SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
 
 
@@ -42,7 +41,7 @@ def is_table(file: Path) -> bool:
 def rows(file: Path, notes: list[str]) -> list[Row]:
     """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
     try:
-        table = csv.reader(read_text(file, LARGEST).splitlines())
+        table = csv.reader(read_text(file, "statistics_bytes").splitlines())
         header = [word.strip().lower() for word in next(table, [])]
         found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
     except (DumpError, csv.Error) as error:

@@ -23,7 +23,7 @@ from npucmp.dtypes import DTYPES
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.readers.files import RegularFile, open_regular
-from npucmp.readers.limits import DEFAULT, Limits, payload_bytes
+from npucmp.readers.limits import DEFAULT, Limits, beyond, payload_bytes
 from npucmp.readers.strides import compact, fortran_strides
 
 _MAGIC = b"\x93NUMPY"
@@ -81,7 +81,7 @@ def _header_text(file: RegularFile, limits: Limits) -> tuple[bytes, int]:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
     length = int.from_bytes(file.read(8, width), "little")
     if length > limits.npy_header_bytes:
-        raise DumpError(file.path, f"a header of {length} bytes, more than {limits.npy_header_bytes}", 8)
+        raise DumpError(file.path, beyond(f"a header of {length} bytes", "npy_header_bytes", limits), 8)
     return start[6:7] + file.read(8 + width, length), 8 + width + length
 
 

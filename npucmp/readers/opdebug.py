@@ -40,10 +40,10 @@ from typing import Any, NamedTuple, Optional
 from npucmp.errors import DumpError
 from npucmp.readers import cann_raw
 from npucmp.readers.files import RegularFile, open_regular
+from npucmp.readers.limits import DEFAULT, beyond
 from npucmp.readers.text import read_text
 
 DEBUG = "Opdebug"  # what the names of such files begin with
-LARGEST = 1 << 20  # bytes of a file; real ones have about 2200
 OLD_LAYOUT = 2048  # bytes
 MAGIC = 0x5A5A5A5A
 
@@ -168,8 +168,8 @@ def read(path: str) -> tuple[DeviceRecord, ...]:
     if path.lower().endswith(".json"):
         return tuple(_from_json(path, _parsed(path)))
     with open_regular(path) as file:
-        if file.size > LARGEST:
-            raise DumpError(path, f"has {file.size:,} bytes, more than the {LARGEST:,} that are read of such a file")
+        if file.size > DEFAULT.record_bytes:
+            raise DumpError(path, beyond(f"has {file.size:,} bytes", "record_bytes"))
         return tuple(record for start, size in _payloads(file) for record in _Bytes(file, start, size).records())
 
 
@@ -274,7 +274,7 @@ def _record(path: str, unit: str, values: Mapping[str, int], status: tuple[int, 
 
 
 def _parsed(path: str) -> "dict[str, Any]":
-    text = read_text(path, LARGEST)
+    text = read_text(path, "record_bytes")
     try:
         tree = json.loads(text, parse_int=_short)
     except RecursionError:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from npucmp.errors import DumpError
 from npucmp.readers.files import RegularFile
-from npucmp.readers.limits import DEFAULT
+from npucmp.readers.limits import DEFAULT, beyond
 
 _WINDOW = 4096  # bytes held of the file; headers of dumps have a few hundred
 _LONGEST = 10  # bytes of a varint
@@ -77,7 +77,7 @@ class Cursor:
                 raise DumpError(self.file.path, f"not a protobuf field: tag {tag}", start)
             count += 1
             if count > DEFAULT.protobuf_fields:
-                raise DumpError(self.file.path, f"a message of more than {DEFAULT.protobuf_fields} fields", start)
+                raise DumpError(self.file.path, beyond("fields of a message", "protobuf_fields"), start)
             if wire == 0:
                 value, start = self.varint(at, end)
                 yield Field(number, wire, value, at, start)
@@ -96,7 +96,8 @@ class Cursor:
     def text(self, field: Field) -> str:
         """A string field; bytes that are no UTF-8 are shown as \\xNN."""
         if field.end - field.start > DEFAULT.text_bytes:
-            raise DumpError(self.file.path, f"a text of {field.end - field.start} bytes", field.start)
+            because = beyond(f"a text of {field.end - field.start} bytes", "text_bytes")
+            raise DumpError(self.file.path, because, field.start)
         return self.bytes(field.start, field.end - field.start).decode("utf-8", "backslashreplace")
 
     def numbers(self, field: Field) -> list[int]:
@@ -109,7 +110,7 @@ class Cursor:
             value, at = self.varint(at, field.end)
             found.append(value)
             if len(found) > DEFAULT.protobuf_fields:
-                raise DumpError(self.file.path, f"more than {DEFAULT.protobuf_fields} numbers in one field", at)
+                raise DumpError(self.file.path, beyond("numbers in one field", "protobuf_fields"), at)
         return found
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+from typing import Union
 
 from npucmp.errors import DumpError
 from npucmp.readers.files import open_regular
+from npucmp.readers.limits import DEFAULT, beyond
 
 
-def read_text(path: "str | os.PathLike[str]", most: int) -> str:
-    """The text of a UTF-8 file of at most `most` bytes. Raises DumpError for anything else."""
+def read_text(path: "str | os.PathLike[str]", most: Union[int, str]) -> str:
+    """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
     with open_regular(os.fspath(path)) as file:
-        if file.size > most:
+        if isinstance(most, str):
+            if file.size > getattr(DEFAULT, most):
+                raise DumpError(path, beyond(f"has {file.size:,} bytes", most))
+        elif file.size > most:
             raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
         data = file.read(0, file.size)
     try:

@@ -70,7 +70,7 @@ def _zip(file: RegularFile, limits: Limits) -> Payload:
         raise Refused("a zip file without data.pkl: not written by torch.save")
     (top,) = tops
     code = f"{top}/code/"
-    if f"{top}/constants.pkl" in named or any([name.startswith(code) for name in named]):
+    if f"{top}/constants.pkl" in named or any(name.startswith(code) for name in named):
         raise Refused("unsupported: a TorchScript archive, not a tensor")
     pickle = _content(file, named[f"{top}/data.pkl"], limits.pickle_bytes)
     found = tensor(pickle, limits)

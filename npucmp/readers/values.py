@@ -1,7 +1,7 @@
 """The values of a payload, block by block, in logical C order; memory does not grow with the tensor.
 
-    C-contiguous, up to 1 MiB    one pread, cut into blocks
-    C-contiguous, larger         one pread per block
+    C-contiguous, up to 1 MiB    one pread, cut into blocks; none if the file was read whole when it was opened
+    C-contiguous, larger         one pread per block, into the same room if the caller gives one
     strided, span up to 64 MiB   the span is read once and copied out in logical order
     strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
                                  small or without large gaps are read at once, others split along their largest stride
@@ -16,7 +16,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from typing import Any
+from contextlib import nullcontext
+from functools import cache
+from typing import Any, Optional
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,7 @@ from npucmp.readers.strides import c_strides, merge, reach
 Array = NDArray[Any]
 
 _WHOLE = 1 << 20  # a payload up to this size is read in one go
+_AHEAD = 8 << 20  # what a disk is asked for at once
 _SPAN = 64 << 20
 _TILE = 64 << 20
 _WINDOW = 8 << 20  # of one read while a tile is gathered
@@ -40,10 +43,26 @@ _PIECE = 1 << 18  # what is copied out of a view at once: both sides of a transp
 _NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
-def blocks(payload: Payload, elements: int = 32768) -> Iterator[Array]:
+class Room:
+    """Memory that blocks are read into again and again, for one tensor at a time."""
+
+    def __init__(self) -> None:
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def of(self, size: int) -> NDArray[np.uint8]:
+        """So many bytes, aligned for any type; what they held is lost."""
+        if len(self._bytes) < size:
+            self._bytes = np.empty(size, np.uint8)
+        return self._bytes[:size]
+
+
+def blocks(
+    payload: Payload, elements: int = 32768, file: Optional[RegularFile] = None, room: Optional[Room] = None
+) -> Iterator[Array]:
     """The values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
 
-    The arrays are not reused, and may be read-only. Strides are never negative. A file that is shorter than the
+    The arrays may be read-only. With `room` each is lost when the next is asked for; without, none is used again.
+    `file` is the payload's own file, if it is open. Strides are never negative. A file that is shorter than the
     payload needs is a DumpError.
     """
     if 0 in payload.shape:
@@ -57,13 +76,34 @@ def blocks(payload: Payload, elements: int = 32768) -> Iterator[Array]:
         yield from _equal(_flat(_logical(payload)), elements)
         return
     source = _Source(payload)
-    with open_regular(payload.path) as file:
-        source.require(file)
+    with nullcontext(file) if file else open_regular(payload.path) as opened:
+        source.require(opened)
         if payload.strides:
-            views = source.views(file)
+            views = source.views(opened)
             yield from _equal((piece for view in views for piece in _flat(view)), elements)
+        elif room is not None and source.is_plain:
+            yield from source.run_in(opened, elements, room)
         else:
-            yield from source.run(file, elements)
+            yield from source.run(opened, elements)
+
+
+def held(payload: Payload, file: RegularFile) -> Optional[Array]:
+    """The values as one array, if `file` was read whole and they need nothing but to be looked at; else None."""
+    dtype = _as_stored(payload.dtype, payload.byteorder)
+    if dtype is None or payload.strides or payload.device or payload.parts or payload.dataset or not file.is_held:
+        return None
+    count = math.prod(payload.shape)
+    data, start = file.view(payload.offset, count * dtype.itemsize)
+    return np.frombuffer(data, dtype, count, start)
+
+
+@cache
+def _as_stored(name: str, byteorder: str) -> Optional[np.dtype[Any]]:
+    """The numpy type of values that lie in a file as they do in memory; None for others."""
+    row = DTYPES[name]
+    if row.memory or name == "bool" or (byteorder != _NATIVE and row.itemsize > 1):
+        return None
+    return numpy_dtype(name, _NATIVE)
 
 
 def _logical(payload: Payload) -> Array:
@@ -97,6 +137,7 @@ class _Source:
         if self.row.bits and payload.strides:
             raise UnsupportedError(f"a strided view of {payload.dtype}")
         self.swap = payload.byteorder != _NATIVE and self.itemsize > 1
+        self.is_plain = _as_stored(payload.dtype, payload.byteorder) is not None
 
     def require(self, file: RegularFile) -> None:
         """DumpError if the file does not hold what the header promises."""
@@ -137,6 +178,20 @@ class _Source:
             part = self.array(file, self.payload.offset, min(step, total - start), start)
             for at in range(0, len(part), elements):
                 yield part[at : at + elements]
+
+    def run_in(self, file: RegularFile, elements: int, room: Room) -> Iterator[Array]:
+        """The same in one place; the disk is told of the next bytes before these are worked on."""
+        total = math.prod(self.payload.shape)
+        ahead = max(_AHEAD // self.itemsize // elements, 1) * elements
+        for start in range(0, total, elements):
+            if start % ahead == 0 and total > ahead:
+                known = 0 if start == 0 else start + ahead
+                until = min(start + 2 * ahead, total)
+                file.expect(self.payload.offset + known * self.itemsize, (until - known) * self.itemsize)
+            size = min(elements, total - start) * self.itemsize
+            into = room.of(size)
+            file.read_into(self.payload.offset + start * self.itemsize, into.data)
+            yield into.view(self.dtype)
 
     def views(self, file: RegularFile) -> Iterator[Array]:
         """Arrays in memory whose elements, one after the other in C order, are the tensor's."""

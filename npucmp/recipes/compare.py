@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import align, mapping, pairs
-from npucmp.dtypes import size_of
 from npucmp.errors import UsageError
+from npucmp.journal import Journal
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
-from npucmp.measure import Closeness, measure_pairs
+from npucmp.measure import Closeness, _values, measure_pairs, payload_bytes
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.ranks import settle
+from npucmp.readers import limits
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.runs import Choice, StrPath, keys, pair_runs
 from npucmp.roots import find_roots
@@ -23,7 +26,11 @@ from npucmp.runner import default_jobs
 
 @dataclass(frozen=True)
 class Options(Choice):
-    """What a comparison can be told; the command line offers the same under the same names."""
+    """What a comparison can be told; the command line offers the same under the same names.
+
+    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
+    resume, those that an interrupted run of the same comparison left there are not measured again.
+    """
 
     mapping: Union[StrPath, Mapping[str, str], None] = None
     rtol: Optional[float] = None
@@ -32,6 +39,8 @@ class Options(Choice):
     trust_statistics: bool = False
     noise: Optional[StrPath] = None
     strict: bool = False
+    journal: Optional[StrPath] = None
+    resume: bool = False
 
     def rules(self) -> Rules:
         """The rules that these options amount to."""
@@ -82,7 +91,14 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}"
         )
-    comparisons, partial = _compare(together, options, rules, names)
+    aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
+    todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
+    measured, notes = _measured(todo, options)
+    comparisons = []
+    for (target, golden, alignment), measurements in zip(aligned, measured):
+        final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
+        alone = len(alignment.only_target), len(alignment.only_golden)
+        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
     return Report(
         command=command,
         target_path=str(sides.target_path),
@@ -91,51 +107,65 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
         unpaired=unpaired,
         broken=broken,
         rules=_rules_used(rules, options, comparisons),
+        notes=notes,
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
-        partial=partial,
+        partial=sum(map(len, measured)) < sum(map(len, todo)),
         strict=options.strict,
     )
 
 
-def _compare(
-    together: Sequence[tuple[Run, Run]], options: Options, rules: Rules, names: Mapping[str, str]
-) -> tuple[tuple[Comparison, ...], bool]:
-    """The comparisons, and whether Ctrl-C ended them early; what was measured by then is kept."""
-    aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
-    todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
-    total = sum(payload_bytes(pair) for some in todo for pair in some)
-    done = 0
-    comparisons = []
-    partial = False
-    for (target, golden, alignment), some in zip(aligned, todo):
-        measurements: list[Measurement] = []
-        try:
-            measured = measure_pairs(some, Closeness(options.rtol, options.atol), options.jobs or default_jobs())
-            for measurement in measured:
-                measurements.append(measurement)
-                done += payload_bytes(measurement.pair)
-                if options.progress:
-                    options.progress(done, total)
-        except KeyboardInterrupt:
-            partial = True
-        final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
-        alone = len(alignment.only_target), len(alignment.only_golden)
-        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
-        if partial:
-            break
-    if not partial and not any(one.findings for one in comparisons):
+def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
+    """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
+    every = [pair for some in todo for pair in some]
+    if not every:
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
-    return tuple(comparisons), partial
+    closeness = Closeness(options.rtol, options.atol)
+    total = sum(map(payload_bytes, every))
+    done = 0
+    journal = None
+    measured: list[list[Measurement]] = []
+    with ExitStack() as stack:
+        if options.journal is not None:
+            from npucmp.kernel import native
+
+            settings = closeness, limits.DEFAULT, native.library() is not None
+            journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
+        known = iter(journal.known if journal else ())
+        try:
+            for some in todo:
+                measured.append([])
+                for measurement, is_new in _each(some, list(islice(known, len(some))), closeness, options.jobs):
+                    measured[-1].append(measurement)
+                    if journal and is_new:
+                        journal.add(measurement)
+                    done += payload_bytes(measurement.pair)
+                    if options.progress:
+                        options.progress(done, total)
+        except KeyboardInterrupt:
+            pass
+    count = sum(map(len, measured))
+    notes = [journal.note] if journal and journal.note else []
+    if count < len(every):
+        more = "; the same command with --resume goes on from there" if journal else ""
+        notes.append(f"interrupted: {count} of {len(every)} tensors were measured{more}")
+    return measured, tuple(notes)
+
+
+def _each(
+    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: Optional[int]
+) -> "Iterator[tuple[Measurement, bool]]":
+    """The measurements of pairs, those of the first of them known, and whether each is a new one."""
+    yield from ((measurement, False) for measurement in known)
+    read = {_values(measurement.pair) for measurement in known} - {None}
+    for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs()):
+        if _values(measurement.pair) in read:
+            measurement = replace(measurement, bytes_read=0)  # as in a run that was not interrupted
+        yield measurement, True
 
 
 def _wanted(pair: Pair, options: Options) -> bool:
     return options.wants(*(operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None))
-
-
-def payload_bytes(pair: Pair) -> int:
-    """Bytes of values that measuring a pair will read, as far as the dumps tell."""
-    return sum(size_of(t.dtype, t.shape) for t in (pair.target, pair.golden) if t is not None and t.file)
 
 
 def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison]) -> tuple[Tolerance, ...]:

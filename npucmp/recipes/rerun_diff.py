@@ -11,8 +11,9 @@ from typing import Iterable, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.bits import judge_bits, measure_bits
 from npucmp.errors import UsageError
+from npucmp.measure import payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Pair, Report, Rerun, Run, Verdict
-from npucmp.recipes.compare import Options, payload_bytes
+from npucmp.recipes.compare import Options
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.rerun_causes import causes, settled
 from npucmp.recipes.rerun_rows import is_fed, place_of, reruns_of

@@ -28,13 +28,14 @@ def render(report: Overflow, extra: Sequence[str] = ()) -> "dict[str, str]":
     """The three files."""
     roots = sorted(((root, scan) for scan in report.scans for root in scan.roots), key=lambda one: one[0].place)
     return {
-        "overflow.csv": csv_text(COLUMNS, _rows(report)),
+        "overflow.csv": csv_text(COLUMNS, event_rows(report)),
         "roots.csv": csv_text(ROOT_COLUMNS, iter([_root(scan, root) for root, scan in roots])),
         "summary.json": json.dumps(strict(summary(report)), indent=1, ensure_ascii=True) + "\n",
     }
 
 
-def _rows(report: Overflow) -> "Iterator[dict[str, Any]]":
+def event_rows(report: Overflow) -> "Iterator[dict[str, Any]]":
+    """The rows of overflow.csv."""
     for scan in report.scans:
         for event in scan.events:
             yield _row(scan, event)

@@ -101,9 +101,7 @@ def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
             fill += 64
         extra = struct.pack("<2H", 0x4246, fill - 4) + bytes(fill - 4) if fill else b""
         local = b"PK\3\4" + struct.pack("<5H3I2H", *said, len(extra)) + name.encode() + extra
-        directory.append(
-            b"PK\1\2" + struct.pack("<6H3I5H2I", 0, *said, *(0,) * 5, at) + name.encode()
-        )
+        directory.append(b"PK\1\2" + struct.pack("<6H3I5H2I", 0, *said, *(0,) * 5, at) + name.encode())
         made += [local, content]
         at += len(local) + len(content)
     central = b"".join(directory)
@@ -128,7 +126,7 @@ def write(folder: Path, side: str, operators: "list[Operator]", values: Values, 
         number = calls[kind] = calls.get(kind, -1) + 1
         name = f"Functional.{kind}.{number}.forward"
         leaves = []
-        for place, shape in ((*((f"input.{n}", shape) for n, shape in enumerate(inputs)), ("output.0", output))):
+        for place, shape in (*((f"input.{n}", shape) for n, shape in enumerate(inputs)), ("output.0", output)):
             seed += 1
             tensor = values.of(side, shape, seed)
             if given.nonfinite and side == "target":
@@ -138,14 +136,21 @@ def write(folder: Path, side: str, operators: "list[Operator]", values: Values, 
                 for piece in (pt if given.encoding == "pt" else npy)(tensor, shape):
                     stream.write(piece)
             some = tensor[:1000].astype(np.float64)
-            statistics = {"Max": some.max(), "Min": some.min(), "Mean": some.mean(), "Norm": float(np.sqrt(some @ some))}
+            statistics = {
+                "Max": some.max(),
+                "Min": some.min(),
+                "Mean": some.mean(),
+                "Norm": float(np.sqrt(some @ some)),
+            }
             leaf = {"type": "torch.Tensor", "dtype": f"torch.{given.dtype}", "shape": list(shape), **statistics}
             leaves.append({**leaf, "requires_grad": False, "data_name": file})
             written += tensor.nbytes
         data[name] = {"input_args": leaves[:-1], "input_kwargs": {}, "output": leaves[-1:]}
     top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": "./dump_tensor_data", "data": data}
     (here / "dump.json").write_text(json.dumps(top, indent=1))
-    (here / "stack.json").write_text(json.dumps({"0": [list(data), ["File model.py, line 1, in forward, \n x = f(x)"]]}))
+    (here / "stack.json").write_text(
+        json.dumps({"0": [list(data), ["File model.py, line 1, in forward, \n x = f(x)"]]})
+    )
     (here / "construct.json").write_text("{}")
     return written
 

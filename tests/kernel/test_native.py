@@ -44,6 +44,17 @@ def test_agrees_where_a_few_tiles_are_not_finite_or_masked(dtype):
     assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
 
 
+@pytest.mark.parametrize("recorded", FLOATS)
+@pytest.mark.parametrize("stored", FLOATS)
+def test_agrees_where_values_are_stored_in_another_type_than_the_run_computed_in(stored, recorded):
+    x = sample(recorded, 2000, 1).astype(np.float32).astype(numpy_dtype(stored))
+    y = nearly(x, 2)
+    for golden in (recorded, stored):
+        bars = bars_for(recorded, golden, 1e-3, 1e-5)
+        with np.errstate(all="ignore"):
+            assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
+
+
 @QUICK
 @given(st.integers(0, 2**32), st.sampled_from(FLOATS), st.sampled_from(FLOATS), st.integers(1, 40))
 def test_any_bits_agree_with_numpy(seed, target, golden, count):

@@ -11,6 +11,7 @@ import pytest
 from npucmp.errors import DumpError
 from npucmp.readers import fusion_result
 from npucmp.readers.fusion_result import Effect, read
+from npucmp.readers.limits import DEFAULT
 
 DATA = Path(__file__).parent.parent.parent.parent / "shared" / "data" / "cann"
 shared = pytest.mark.skipif(not DATA.is_dir(), reason="the shared files are not beside this checkout")
@@ -94,8 +95,8 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(fusion_result, "LARGEST", 100)
-    with pytest.raises(DumpError, match="more than the 100"):
+    monkeypatch.setattr(DEFAULT, "table_bytes", 100)
+    with pytest.raises(DumpError, match="more than the limit table_bytes of 100"):
         read(written(tmp_path, json.dumps(ONE)))
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from npucmp.model import Statistics, Task
 from npucmp.readers import mindspore_statistics
+from npucmp.readers.limits import DEFAULT
 from npucmp.readers.mindspore_statistics import Row
 
 OLD = (
@@ -111,7 +112,7 @@ def test_a_table_without_rows_is_told(tmp_path, lines):
 
 
 def test_a_table_that_is_too_large_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(mindspore_statistics, "LARGEST", 100)
+    monkeypatch.setattr(DEFAULT, "statistics_bytes", 100)
     found, (note,) = read(tmp_path, NEW, ROW)
     assert not found and "more than" in note
 

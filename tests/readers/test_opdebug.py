@@ -321,7 +321,7 @@ DAMAGE = {
     "no output": (dump(), "without an output"),
     "an input": (dump(old(core=1), role=4), "without an output"),
     "payload cut": (dump(old(core=1))[:-1], "ended early"),
-    "larger than 1 MiB": (bytes((1 << 20) + 1), "more than the 1,048,576"),
+    "larger than 1 MiB": (bytes((1 << 20) + 1), "more than the limit record_bytes of 1,048,576"),
     "magic only": (b"ZZZZ", "ended early: 4 bytes"),
     "no list": (new(), "ended early: 8 bytes"),
     "no entry": (new(bytes(16)), "not marked as valid"),
@@ -414,7 +414,7 @@ TEXTS = {
     "not UTF-8": (b'{"AI Core": "\xff"}', "not UTF-8"),
     "deep": (b"[" * 100_000, "nested too deep"),
     "deep objects": (b'{"AI Core":' * 50_000, "nested too deep"),
-    "larger than 1 MiB": (b" " * ((1 << 20) + 1), "more than the 1,048,576"),
+    "larger than 1 MiB": (b" " * ((1 << 20) + 1), "more than the limit record_bytes of 1,048,576"),
     "two": (b"{}{}", "not JSON: line 1"),
     "digits": (b"1" * 1_000_000, "a number of 1000000 digits"),
 }

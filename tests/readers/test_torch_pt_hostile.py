@@ -163,8 +163,8 @@ def test_the_audit_notices(tmp_path):
 MANY = 90_000
 EXHAUSTING = {
     "opcodes": (b"N0" * 3 + b"]" * 200_000, "opcode 0x30"),
-    "more opcodes": (b"N" * 200_000, "more than 100000 opcodes"),
-    "marks": (b"(" * 65, "nested deeper than 64"),
+    "more opcodes": (b"N" * 200_000, "more than the limit pickle_opcodes"),
+    "marks": (b"(" * 65, "more than the limit pickle_depth"),
     "deep tuple": (b")" + b"\x85" * MANY, "a tuple of 1 entries"),
     "deep list": (b"]" + b"]" * MANY + b"a" * (MANY // 20), "stack that is not one value"),
     "deep key": (b"})" + b"\x85" * MANY + b"Ns", "key of type tuple"),

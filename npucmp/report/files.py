@@ -1,0 +1,109 @@
+"""The files of a report appear together or not at all.
+
+    1  every text is written under a temporary name in the same folder, and flushed to the disk
+    2  the files of an earlier report are moved aside, LAST first
+    3  the new ones get their names, LAST last; the earlier ones are removed
+
+An error on the way undoes all of it: the earlier report is back. Whatever ends the process leaves the earlier report,
+the new one, or a folder without LAST, which is no report; each file in it is whole. A temporary file of a killed
+process is removed by the next one that comes an hour later.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+LAST = "summary.json"
+_PREFIX, _SUFFIX = ".npucmp-", ".tmp"
+_STALE = 3600.0  # seconds
+
+
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Writes the files {name: text} below a folder, which is created. Raises OSError, and then nothing has changed."""
+    names = sorted(texts, key=lambda name: name == LAST)
+    made: dict[str, str] = {}  # name → its temporary file
+    aside: dict[str, str] = {}  # name → where the earlier file is
+    placed: list[str] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            made[name] = _written(folder, texts[name].encode("utf-8", "backslashreplace"))
+        for name in reversed(names):
+            if _is_file(folder / name):
+                aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
+                os.replace(folder / name, aside[name])
+        for name in names:
+            os.replace(made[name], folder / name)
+            placed.append(name)
+    except BaseException:
+        for name in placed:
+            _remove(folder / name)
+        for name in reversed(aside):
+            with suppress(OSError):
+                os.replace(aside[name], folder / name)
+        for name in made:
+            _remove(made[name])
+        raise
+    with suppress(OSError):  # the report is there; some file systems cannot flush a folder
+        _flush(folder)
+    for path in (*aside.values(), *_stale(folder)):
+        _remove(path)
+
+
+def _written(folder: Path, data: bytes) -> str:
+    """A complete temporary file."""
+    handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
+    try:
+        try:
+            while data:
+                data = data[os.write(handle, data) :]
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.chmod(name, 0o644 & ~_umask())
+    except BaseException:
+        _remove(name)
+        raise
+    return name
+
+
+def _is_file(path: Path) -> bool:
+    """A folder in the way stays where it is."""
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _remove(path: "str | os.PathLike[str]") -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _stale(folder: Path) -> Iterator[str]:
+    with suppress(OSError), os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
+                        yield entry.path
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,139 @@
+"use strict";
+// The data of the page: columns of operators and of rows, and how their values are written.
+
+const SHAPES = {
+  match: "✓", diverged: "✗", nonfinite: "∞", shape: "▦", dtype: "≠", missing: "∅", unreadable: "!", unknown: "?",
+  nan: "✗", inf: "∞", saturated: "▲", device: "!",
+  BORN: "◆", GAP: "◆", WORSENED: "▲", UNKNOWN: "?", PROPAGATED: "●",
+  born: "◆", propagated: "●", killed: "×",
+};
+const TONES = {
+  match: "good", diverged: "bad", nonfinite: "bad", shape: "bad", dtype: "warn", missing: "warn", unreadable: "warn", unknown: "open",
+  nan: "bad", inf: "bad", saturated: "warn", device: "open",
+  BORN: "bad", GAP: "bad", WORSENED: "warn", UNKNOWN: "warn", PROPAGATED: "passed",
+  born: "bad", propagated: "passed", killed: "good",
+};
+const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "UNKNOWN"]);
+
+let data; // what the island holds
+let operators; // column name → values, one per operator
+let rows; // column name → values, one per row
+let ofRow; // row → operator
+let firstRow; // operator → its first row; one more at the end
+
+async function loadData() {
+  const island = JSON.parse(document.getElementById("data").textContent);
+  data = island.deflate ? JSON.parse(await inflated(island.deflate[0])) : island;
+  operators = unpacked(data.operators);
+  rows = unpacked(data.rows);
+  ofRow = new Int32Array(data.rows.length);
+  firstRow = new Int32Array(data.operators.length + 1);
+  for (let operator = 0, row = 0; operator < data.operators.length; operator++) {
+    firstRow[operator] = row;
+    for (let left = operators.rows[operator]; left > 0; left--) ofRow[row++] = operator;
+    firstRow[operator + 1] = row;
+  }
+  return island.deflate?.[1];
+}
+
+// The columns that the first rows do without.
+async function loadOthers(packed) {
+  if (!packed) return;
+  const others = JSON.parse(await inflated(packed));
+  for (const part of ["operators", "rows"]) Object.assign(data[part].columns, others[part]);
+  operators = unpacked(data.operators);
+  rows = unpacked(data.rows);
+}
+
+function inflated(text) {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+}
+
+// Columns by name, each made when it is first asked for: most are for the view of one operator only.
+function unpacked({ length, columns }) {
+  const found = {};
+  for (const [name, column] of Object.entries(columns)) {
+    Object.defineProperty(found, name, {
+      configurable: true,
+      get() {
+        const values = valuesOf(column, length);
+        Object.defineProperty(found, name, { value: values });
+        return values;
+      },
+    });
+  }
+  return found;
+}
+
+function valuesOf(column, length) {
+  const read = column.number ? (value) => (typeof value === "string" ? Number(value) : value) : (value) => value;
+  if (column.codes) {
+    const words = column.words.map(read);
+    return column.codes.map((code) => words[code]);
+  }
+  if (!column.values) return new Array(length).fill(read(column.all));
+  return column.number ? column.values.map(read) : column.values;
+}
+
+// One cell of an operator or of a row; null where nothing is known.
+const ofOperator = (name, operator) => operators[name]?.[operator] ?? null;
+
+function cell(name, row) {
+  if (rows[name]) return rows[name][row] ?? null;
+  if (name === "run") return data.runs[operators.run[ofRow[row]]];
+  return ofOperator(name, ofRow[row]);
+}
+
+function rowsOf(operator) {
+  const found = [];
+  for (let row = firstRow[operator]; row < firstRow[operator + 1]; row++) found.push(row);
+  return found;
+}
+
+function written(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "number") return String(value);
+  if (Number.isNaN(value)) return "nan";
+  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
+  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en-US");
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
+}
+
+// Where in a shape a flat index lies: [1, 0, 7].
+function position(index, shape) {
+  const sizes = (shape?.match(/\d+/g) ?? []).map(Number);
+  if (index === null || !sizes.length) return "";
+  const found = [];
+  for (const size of sizes.reverse()) {
+    found.unshift(index % size);
+    index = Math.floor(index / size);
+  }
+  return `[${found.join(", ")}]`;
+}
+
+// Elements are made of text by these two alone.
+function element(name, attributes = {}, ...children) {
+  return filled(document.createElement(name), attributes, children);
+}
+
+function svg(name, attributes = {}, ...children) {
+  return filled(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+}
+
+function filled(made, attributes, children) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "onclick") made.addEventListener("click", value);
+    else if (value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== ""));
+  return made;
+}
+
+// A word with its shape, so that it is told without colour.
+function sign(word) {
+  return element("span", { class: `w-${TONES[word] ?? ""}` }, `${SHAPES[word] ? `${SHAPES[word]} ` : ""}${word}`);
+}

@@ -1,0 +1,249 @@
+"""What fails around us: disks that are full, folders that cannot be written, calls that fail once.
+
+As SQLite tests itself: the first call fails, then the second, and so on until none is left to fail.
+"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from npucmp import cli
+from npucmp.errors import DumpError
+from npucmp.journal import FILE
+from npucmp.recipes import compare as recipe
+from npucmp.report import write_reports
+from tests.synthetic import chain, write_run
+from tests.test_resume import content
+
+WRITING = ("open", "write", "fsync", "replace", "ftruncate", "chmod", "mkdir", "lstat")
+READING = ("open", "pread")
+
+
+class Nth:
+    """Lets the nth call that concerns a folder fail; `told` says which it was."""
+
+    def __init__(self, monkeypatch, folder, names, nth, code):
+        self.told, self.path, self._count, self._nth, self._code = "", "", 0, nth, code
+        self._folder, self._ours = os.fspath(folder), {}
+        for name in names:
+            monkeypatch.setattr(os, name, self._failing(name, getattr(os, name)))
+
+    def _failing(self, name, function):
+        def call(first, *args, **more):
+            path = self._ours.get(first, "") if isinstance(first, int) else os.fspath(first)
+            if str(path).startswith(self._folder):
+                self._count += 1
+                if self._count == self._nth:
+                    self.told, self.path = name, str(path)
+                    raise OSError(self._code, os.strerror(self._code), str(path))
+            result = function(first, *args, **more)
+            if name == "open":
+                self._ours[result] = path
+            return result
+
+        return call
+
+
+@pytest.fixture
+def dumps(tmp_path):
+    write_run(tmp_path / "target", chain({3: 1.05}))
+    write_run(tmp_path / "golden", chain())
+    return tmp_path / "target", tmp_path / "golden"
+
+
+def called(monkeypatch, capsys, *words):
+    """Exit status, stdout and stderr of a command line, in this process."""
+    monkeypatch.setattr(sys, "argv", ["npucmp", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return (end.value.code, *capsys.readouterr())
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_each_call_of_writing_a_report_fails_once(dumps, tmp_path, code):
+    """The old report stays as it was, and nothing is left behind."""
+    old, new = (recipe.compare(*pair, jobs=1) for pair in ((dumps[1], dumps[1]), dumps))
+    write_reports(old, tmp_path / "out")
+    before = content(tmp_path / "out")
+    seen = set()
+    for nth in range(1, 300):
+        with pytest.MonkeyPatch.context() as patch:
+            fault = Nth(patch, tmp_path / "out", WRITING, nth, code)
+            try:
+                write_reports(new, tmp_path / "out")
+            except DumpError as error:
+                assert os.strerror(code) in str(error) and "\n" not in str(error)
+                assert content(tmp_path / "out") == before
+                seen.add(fault.told)
+            else:
+                if not fault.told:
+                    break
+                assert content(tmp_path / "out") != before  # only the folder itself could not be flushed
+                write_reports(old, tmp_path / "out")
+        assert [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith(".")] == []
+    assert {"write", "fsync", "replace", "open"} <= seen and nth > 15
+
+
+def test_each_call_below_the_output_fails_once(dumps, tmp_path, capsys):
+    """Journal and report: one line and status 2 with the old report, or the whole new one."""
+    out = tmp_path / "out"
+    write_reports(recipe.compare(dumps[1], dumps[1]), out)
+    before = content(out)
+    kinds = set()
+    for nth in range(1, 300):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("npucmp.journal.EVERY", 0)
+            fault = Nth(patch, out, WRITING, nth, errno.ENOSPC)
+            status, shown, errors = called(patch, capsys, "compare", *dumps, "-o", out, "--jobs", 1)
+        if not fault.told:
+            break
+        if status == 2:
+            assert shown == "" and errors.count("\n") == 1 and "No space left" in errors
+            assert content(out) == before
+        else:
+            assert status == 1 and errors == ""
+            summary = json.loads((out / "summary.json").read_text())
+            assert sum(summary["verdicts"].values()) == 18 and not summary["partial"]
+            assert fault.told != "write" or [note for note in summary["notes"] if "journal was not kept" in note]
+            write_reports(recipe.compare(dumps[1], dumps[1]), out)
+            before = content(out)
+        kinds.add((fault.told, status))
+    assert {("open", 2), ("write", 2), ("write", 1), ("replace", 2)} <= kinds
+    assert status == 1 and nth > 40
+
+
+def rows(file):
+    with open(file, newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
+    """One row is unreadable, or the run is: one line and status 2. Nothing else changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        assert called(patch, capsys, "compare", *dumps, "-o", tmp_path / "out", "-q")[0] == 1
+    good = rows(tmp_path / "out" / "tensors.csv")
+    damaged = 0
+    for nth in range(1, 400):
+        with pytest.MonkeyPatch.context() as patch:
+            fault = Nth(patch, dumps[0], READING, nth, errno.EIO)
+            status, _, errors = called(patch, capsys, "compare", *dumps, "-o", tmp_path / "out", "-q", "--jobs", 1)
+        if not fault.told:
+            break
+        if status == 2:
+            assert errors.count("\n") <= 1 and "Traceback" not in errors
+            continue
+        assert status == 1
+        apart = [(a, b) for a, b in zip(good, rows(tmp_path / "out" / "tensors.csv")) if a != b]
+        assert {b["verdict"] for _, b in apart} <= {"unreadable"}
+        damaged += bool(apart)
+        if fault.path.endswith(".npy"):
+            assert apart, f"{fault.told} of {fault.path} failed, and nobody noticed"
+    assert damaged > 30 and nth > 35
+
+
+def test_a_bad_sector_costs_one_row(dumps, tmp_path, monkeypatch, capsys):
+    bad = next(dumps[0].rglob("*linear.1*output.0.npy"))
+    real_open, real_pread, fds = os.open, os.pread, set()
+
+    def opening(path, *args, **more):
+        fd = real_open(path, *args, **more)
+        (fds.add if os.fspath(path) == str(bad) else fds.discard)(fd)
+        return fd
+
+    def reading(fd, length, offset):
+        if fd in fds:
+            raise OSError(errno.EIO, "Input/output error")
+        return real_pread(fd, length, offset)
+
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(os, "pread", reading)
+    status, _, errors = called(monkeypatch, capsys, "compare", *dumps, "-o", tmp_path / "out", "-q")
+    assert (status, errors) == (1, "")
+    found = [row for row in rows(tmp_path / "out" / "tensors.csv") if row["verdict"] == "unreadable"]
+    assert [(row["op"], row["slot"]) for row in found] == [("Functional.linear.1.forward", "output:0")]
+    assert "Input/output error" in found[0]["because"]
+
+
+def shell(command, **more):
+    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120, **more)
+
+
+@pytest.mark.parametrize("size", [0, 100, 1000, 4000, 8000])
+def test_files_may_not_grow(dumps, tmp_path, size):
+    """As on a full disk, by the system itself (RLIMIT_FSIZE)."""
+    write_reports(recipe.compare(dumps[1], dumps[1]), tmp_path / "out")
+    before = content(tmp_path / "out")
+    words = [sys.executable, "-m", "npucmp", "compare", *map(str, dumps), "-o", str(tmp_path / "out")]
+    got = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
+    )
+    assert got.returncode == 2 and got.stdout == ""
+    assert got.stderr.count("\n") == 1 and "File too large" in got.stderr
+    assert content(tmp_path / "out") == before
+    assert not [file for file in (tmp_path / "out").iterdir() if file.suffix == ".tmp"]
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fdinfo"), reason="needs /proc")
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(dumps, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "measure_pairs", lambda *_: pytest.fail("measured"))
+    status, shown, errors = called(monkeypatch, capsys, "compare", *dumps, "-o", "/proc/self/fdinfo")
+    assert (status, shown) == (2, "")
+    assert errors.count("\n") == 1 and "/proc/self/fdinfo: cannot be written" in errors
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder(dumps, tmp_path, monkeypatch, capsys):
+    (tmp_path / "out").mkdir(mode=0o500)
+    assert called(monkeypatch, capsys, "compare", *dumps, "-o", tmp_path / "out")[0] == 2
+
+
+def test_something_is_in_the_way(dumps, tmp_path, monkeypatch, capsys):
+    """A folder where a file of the report should be: it stays, and the old report too."""
+    write_reports(recipe.compare(dumps[1], dumps[1]), tmp_path / "out")
+    (tmp_path / "out" / "tensors.csv").unlink()
+    (tmp_path / "out" / "tensors.csv").mkdir()
+    (tmp_path / "out" / "tensors.csv" / "mine").write_text("x")
+    summary = (tmp_path / "out" / "summary.json").read_bytes()
+    status, _, errors = called(monkeypatch, capsys, "compare", *dumps, "-o", tmp_path / "out")
+    assert status == 2 and errors.count("\n") == 1
+    assert (tmp_path / "out" / "tensors.csv" / "mine").read_text() == "x"
+    assert (tmp_path / "out" / "summary.json").read_bytes() == summary
+    assert (tmp_path / "out" / FILE).exists()  # nothing has to be measured again
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["compare {0} {1}", "show {0}", "overflow {0}", "formats", "compare --help"])
+def test_a_full_disk_under_the_terminal_output(dumps, command):
+    got = shell(f"{sys.executable} -m npucmp {command.format(*dumps)} > /dev/full")
+    assert got.returncode == 2
+    assert got.stderr.count("\n") == 1 and "No space left" in got.stderr
+
+
+def test_a_reader_of_the_output_that_goes_away(dumps):
+    """Neither 0 nor 1: nobody has seen whether the dumps differ."""
+    command = f"{sys.executable} -m npucmp compare {dumps[1]} {dumps[1]} | true; exit ${{PIPESTATUS[0]}}"
+    got = shell(command, executable="/bin/bash")
+    assert (got.returncode, got.stderr) == (141, "")
+
+
+def test_leftovers_of_killed_runs_are_cleared_after_an_hour(dumps, tmp_path):
+    report = recipe.compare(*dumps)
+    write_reports(report, tmp_path / "out")
+    for name, age in (("old", 4000), ("new", 10)):
+        file = tmp_path / "out" / f".npucmp-{name}.tmp"
+        file.write_text("x")
+        os.utime(file, (file.stat().st_mtime - age,) * 2)
+    write_reports(report, tmp_path / "out")
+    assert [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith(".")] == [".npucmp-new.tmp"]

@@ -1,0 +1,384 @@
+"""Interrupted comparisons: the journal, and that a killed run can be taken up as if nothing had happened."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npucmp import cli, journal
+from npucmp.align import align, pairs
+from npucmp.errors import DumpError
+from npucmp.formats import open_runs
+from npucmp.journal import FILE, Journal
+from npucmp.measure import measure_pairs
+from npucmp.model import Measurement, Moments, Side, Statistics
+from npucmp.recipes import compare as recipe
+from npucmp.report import write_reports
+from tests.synthetic import chain, write_run
+
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
+TRIALS = int(os.environ.get("NPUCMP_KILLS", "40"))
+LEAST = 12  # tensors of a dump whose run is worth killing
+
+
+def command(folder, *more):
+    return ["compare", str(folder / "target"), str(folder / "golden"), "-o", str(folder / "out"), "-q", *map(str, more)]
+
+
+def run(words, prepare="pass", **more):
+    code = f"import sys, npucmp.journal as j; {prepare}; sys.argv[1:] = {words!r}; from npucmp.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, **more)
+
+
+def content(folder):
+    """What a folder holds that a user sees; summary.json without what differs from run to run."""
+    found = {}
+    for file in sorted(folder.iterdir()) if folder.exists() else ():
+        if file.name == "summary.json":
+            summary = json.loads(file.read_text())
+            del summary["seconds"], summary["argv"]
+            found[file.name] = json.dumps(summary)
+        elif file.name == "report.html":
+            found[file.name] = "<" in file.read_text(encoding="utf-8")  # holds seconds and argv too
+        elif not file.name.startswith(".npucmp-"):
+            found[file.name] = file.read_bytes()
+    return found
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory):
+    """Two runs of two ranks that differ, and what comparing them without interruption writes."""
+    folder = tmp_path_factory.mktemp("dump")
+    for rank in (0, 1):
+        write_run(folder / "target", chain({2: 1.05}, steps=12), rank=rank)
+        write_run(folder / "golden", chain(noise=1e-7, steps=12), rank=rank)
+    assert run(command(folder)).returncode == 1
+    (folder / "out").rename(folder / "expected")
+    return folder
+
+
+@pytest.fixture
+def place(dump, tmp_path):
+    for name in ("target", "golden"):
+        (tmp_path / name).symlink_to(dump / name)
+    return tmp_path
+
+
+def forked(work, delay=None):
+    """Runs work() in a child; kills it after a while. Returns its status, negative for a signal."""
+    child = os.fork()
+    if not child:
+        status = 70
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            work()
+        except SystemExit as end:
+            status = end.code
+        finally:
+            os._exit(status)
+    if delay is not None:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def main(words, every=0.0):
+    journal.EVERY = every
+    sys.argv[1:] = [*words, "--jobs", "1"]
+    cli.main()
+
+
+def check_killed(place, expected, old):
+    """What a killed run may leave: the old report, the new one, or none; each file whole."""
+    left = content(place / "out")
+    for name in left:
+        assert left[name] in (expected[name], old.get(name)), name
+    if "summary.json" in left:
+        assert left in (expected, old)
+
+
+@pytest.mark.skipif(not hasattr(os, "waitstatus_to_exitcode"), reason="Python 3.9")
+def test_killed_at_any_time_and_resumed(dump, place):
+    """kill -9 at random moments, then --resume: byte-equal to a run that was left alone."""
+    expected = content(dump / "expected")
+    started = time.monotonic()
+    assert forked(lambda: main(command(place))) == 1
+    whole = time.monotonic() - started
+    old = content(place / "out")
+    chance = random.Random(5)
+    kept = 0
+    for _ in range(TRIALS):
+        before = content(place / "out")
+        forked(lambda: main(command(place, "--resume")), chance.uniform(0, whole))
+        check_killed(place, old, before)
+        kept += (place / "out" / FILE).exists()
+        if chance.random() < 0.3:
+            assert forked(lambda: main(command(place, "--resume"))) == 1
+            assert content(place / "out") == old
+            assert not (place / "out" / FILE).exists()
+            for file in (place / "out").iterdir():
+                file.unlink()
+    assert kept > TRIALS // 8
+    assert expected.keys() == old.keys()
+    assert all(expected[name] == old[name] for name in expected if name.endswith(".csv"))
+
+
+CALLS = ("open", "write", "fsync", "replace", "ftruncate", "unlink", "mkdir", "chmod", "close")
+
+
+def killing(nth):
+    """From here on the nth call of the system ends the process."""
+    count = 0
+
+    def counted(function):
+        def call(*args, **more):
+            nonlocal count
+            count += 1
+            if count == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **more)
+
+        return call
+
+    for name in CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+
+
+@pytest.mark.skipif(not hasattr(os, "waitstatus_to_exitcode"), reason="Python 3.9")
+def test_killed_at_each_step_of_writing_the_report(place):
+    reports = {
+        "old": recipe.compare(place / "golden", place / "golden", jobs=1),
+        "new": recipe.compare(place / "target", place / "golden", jobs=1),
+    }
+    for name, report in reports.items():
+        write_reports(report, place / name)
+    old, new = content(place / "old"), content(place / "new")
+    assert old != new
+    for nth in range(1, 300):  # noqa: B007
+        write_reports(reports["old"], place / "out")
+        status = forked(lambda nth=nth: (killing(nth), write_reports(reports["new"], place / "out"), os._exit(0)))
+        left = content(place / "out")
+        assert all(left[name] in (old[name], new[name]) for name in left)
+        assert "summary.json" not in left or left in (old, new)
+        if status == 0:
+            break
+    assert status == 0 and left == new and nth > 15
+
+
+def interrupted(place, after, monkeypatch, *more):
+    """A comparison that Ctrl-C ends after so many tensors; its exit status."""
+    add = Journal.add
+    left = iter(range(after))
+
+    def counted(self, measurement):
+        add(self, measurement)
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "add", counted)
+    monkeypatch.setattr(sys, "argv", ["npucmp", *command(place, *more)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    monkeypatch.setattr(Journal, "add", add)
+    return end.value.code
+
+
+def finished(place, monkeypatch, *more):
+    monkeypatch.setattr(sys, "argv", ["npucmp", *command(place, *more)])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """The pairs that are measured."""
+    seen = []
+
+    def noted(pairs, *more):
+        for measurement in measure_pairs(pairs, *more):
+            seen.append(measurement.pair)
+            yield measurement
+
+    monkeypatch.setattr(recipe, "measure_pairs", noted)
+    return seen
+
+
+@pytest.mark.parametrize("after", [0, 1, 7, 40])
+def test_ctrl_c_keeps_what_is_finished(dump, place, monkeypatch, measured, after):
+    assert interrupted(place, after, monkeypatch) == 130
+    summary = json.loads((place / "out" / "summary.json").read_text())
+    assert summary["partial"] and summary["exit_status"] == 130
+    assert sum(summary["verdicts"].values()) == after + 1
+    assert any("with --resume goes on" in note for note in summary["notes"])
+    measured.clear()
+    assert finished(place, monkeypatch, "--resume") == 1
+    assert len(measured) == 72 - after - 1
+    expected, found = content(dump / "expected"), content(place / "out")
+    assert [name for name in expected if name.endswith(".csv") and expected[name] != found[name]] == []
+    assert json.loads(found["summary.json"])["partial"] is False
+    assert not (place / "out" / FILE).exists()
+
+
+def test_a_real_ctrl_c(place):
+    """SIGINT from outside, in the middle of the measuring."""
+    slow = "import npucmp.measure as m, time; real = m.measure; m.measure = lambda *a: (time.sleep(0.05), real(*a))[1]"
+    code = f"import sys; {slow}; sys.argv[1:] = {command(place)!r}; from npucmp.cli import main; main()"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    for _ in range(400):
+        if (place / "out" / FILE).exists():
+            break
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in errors
+    assert json.loads((place / "out" / "summary.json").read_text())["partial"]
+    assert (place / "out" / FILE).exists()
+
+
+@pytest.mark.parametrize("change", ["rtol", "include", "touch", "value", "limit"])
+def test_a_journal_of_something_else_is_not_used(dump, tmp_path, monkeypatch, measured, change):
+    for name in ("target", "golden"):
+        write_run(tmp_path / name, chain())
+    interrupted(tmp_path, 9, monkeypatch)
+    words = {"rtol": ["--rtol", "0.1"], "include": ["--include", "*.1.*"], "limit": ["--limit", "ndim=63"]}
+    file = next((tmp_path / "target").rglob("*linear.0*output.0.npy"))
+    if change == "touch":
+        os.utime(file, ns=(1, 1))
+    elif change == "value":
+        np.save(file, np.load(file) + 1)
+    measured.clear()
+    finished(tmp_path, monkeypatch, "--resume", *words.get(change, []))
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert [note for note in summary["notes"] if "have changed" in note]
+    assert len(measured) == sum(summary["verdicts"].values())
+
+
+def test_without_resume_a_journal_is_not_used(place, monkeypatch, measured):
+    interrupted(place, 9, monkeypatch)
+    measured.clear()
+    finished(place, monkeypatch)
+    assert len(measured) == 72
+
+
+def test_resume_without_a_journal_is_a_run_like_any_other(dump, place, monkeypatch):
+    assert finished(place, monkeypatch, "--resume") == 1
+    assert json.loads((place / "out" / "summary.json").read_text())["notes"] == []
+
+
+def test_resume_needs_a_folder():
+    got = run(["compare", "a", "b", "--resume"])
+    assert got.returncode == 2 and "--resume needs -o DIR" in got.stderr
+
+
+# --- the journal
+
+
+def pairs_of(name):
+    left, right = (open_runs(SAMPLES / name / side) for side in ("target", "golden"))
+    return [pair for one in zip(left, right) for pair in pairs(*one, align(*one, {}))]
+
+
+@pytest.mark.parametrize("name", [p.name for p in sorted(SAMPLES.iterdir()) if (p / "golden").is_dir()])
+def test_measurements_are_kept_exactly(tmp_path, name):
+    pairs = pairs_of(name)
+    measured = list(measure_pairs(pairs))
+    with Journal(tmp_path, pairs, "", False) as one:
+        for measurement in measured:
+            one.add(measurement)
+    with Journal(tmp_path, pairs, "", True) as two:
+        assert [repr(one) for one in two.known] == [repr(one) for one in measured]
+        assert not two.note
+
+
+def extreme(pair):
+    """A measurement of what JSON does not have, and of numpy's own numbers."""
+    numbers = [np.float32(0.1), float("nan"), float("-inf"), -0.0, 5e-324, np.float64(1 / 3)]
+    moments = dataclasses.replace(
+        Moments(2**63, Side(np.int64(3), 1, 2, *numbers[:4])), max_abs=numbers[4], xx=numbers[5], max_abs_exact=2**70
+    )
+    statistics = (Statistics(1.5, float("inf"), None, -0.0), None)
+    return Measurement(pair, moments, 0.1, True, "\udcff\n", "ü", True, statistics, 7)
+
+
+def test_extremes_are_kept(tmp_path):
+    pairs = pairs_of("msprobe_clean")[:2]
+    for pair in pairs:
+        with Journal(tmp_path, pairs, "", False) as one:
+            one.add(extreme(pair))
+        with Journal(tmp_path, pairs, "", True) as two:
+            (found,) = two.known
+        left, right = (dataclasses.replace(m, pair=pair) for m in (found, extreme(pair)))
+        plain = repr(right).replace("np.float32(0.1)", repr(float(np.float32(0.1))))
+        plain = plain.replace("np.int64(3)", "3").replace(f"np.float64({1 / 3!r})", repr(1 / 3))
+        assert repr(left) == plain
+
+
+@pytest.fixture
+def journal_of_nine(tmp_path):
+    pairs = pairs_of("msprobe_clean")[:9]
+    with Journal(tmp_path, pairs, "", False) as one:
+        for measurement in measure_pairs(pairs):
+            one.add(measurement)
+    return pairs, tmp_path
+
+
+def test_every_prefix_of_a_journal_is_one(journal_of_nine):
+    pairs, folder = journal_of_nine
+    data = (folder / FILE).read_bytes()
+    lengths = []
+    for size in range(0, len(data) + 1, 11):
+        (folder / FILE).write_bytes(data[:size])
+        with Journal(folder, pairs, "", True) as one:
+            lengths.append(len(one.known))
+            assert len(one.known) == max(0, data[:size].count(b"\n") - 1)
+            for measurement in list(measure_pairs(pairs))[len(one.known) :] if size % 5 == 0 else ():
+                one.add(measurement)
+        if size % 5 == 0:
+            assert (folder / FILE).read_bytes() == data  # the torn tail was cut off and written anew
+    assert lengths == sorted(lengths)
+
+
+def test_no_flipped_bit_gets_through(journal_of_nine):
+    pairs, folder = journal_of_nine
+    data = (folder / FILE).read_bytes()
+    measured = [repr(one) for one in measure_pairs(pairs)]
+    chance = random.Random(1)
+    for _ in range(300):
+        spoilt = bytearray(data)
+        spoilt[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        (folder / FILE).write_bytes(spoilt)
+        with Journal(folder, pairs, "", True) as one:
+            assert [repr(found) for found in one.known] == measured[: len(one.known)]
+
+
+@pytest.mark.parametrize(
+    "line", ["[9, []]", "[0, null]", "[0, [1, 2, 3]]", "[0]", "{}", "7", "[" * 100_000, "[0, [[1], [null, null], []]]"]
+)
+def test_odd_records_end_the_journal(journal_of_nine, line):
+    import zlib
+
+    pairs, folder = journal_of_nine
+    head = (folder / FILE).read_bytes().splitlines(True)[0]
+    (folder / FILE).write_bytes(head + b"%08x %s\n" % (zlib.crc32(line.encode()), line.encode()))
+    with Journal(folder, pairs, "", True) as one:
+        assert one.known == []
+
+
+def test_a_journal_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("x")
+    (tmp_path / FILE).symlink_to(tmp_path / "precious")
+    with pytest.raises(DumpError):
+        Journal(tmp_path, [], "", False)
+    assert (tmp_path / "precious").read_text() == "x"

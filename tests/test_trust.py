@@ -1,0 +1,383 @@
+"""What a dump may make npucmp do: be read, or refused in words. Nothing named in it is imported, run or opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from npucmp.errors import DumpError, UsageError
+from npucmp.formats import FORMATS, open_runs
+from npucmp.readers import hdf5
+from npucmp.readers.limits import DEFAULT, NAMES, Limits, set_limit
+from tests import fuzz
+from tests.readers.test_torch_pt_hostile import HOSTILE, legacy_variants, pt
+from tests.synthetic import chain, write_run
+
+ROOT = Path(__file__).parent.parent
+SAMPLES = ROOT / "sample_dumps"
+CORPUS = Path("/work/shared/data/hostile")  # of others, not in this repository; see docs/reliability.md
+
+# Reports every event that a reader has no business to cause; its arguments: folders to read, folder to write, commands.
+GUARD = """
+import os, sys
+allowed, output, quick, *commands = sys.argv[1:]
+home = [os.path.realpath(p) for p in {*sys.path, sys.prefix, sys.base_prefix, sys.exec_prefix} if p]
+home += [os.environ["ROOT"] + "/npucmp", "/proc/", "/sys/devices", "/etc/", "/usr/", "/lib", "/dev/null", "/dev/urandom"]
+reads = [os.path.realpath(p) for p in allowed.split(":")]
+output = os.path.realpath(output)
+beside = {os.environ["ROOT"]}  # folders above a dump are listed: its graphs may lie there
+for above in reads:
+    while above not in beside:
+        beside.add(above)
+        above = os.path.dirname(above)
+busy = []
+report = os.dup(1)  # while commands run, stdout leads to nowhere
+def told(*what):
+    busy.append(1); os.write(report, (" ".join(map(repr, what))[:300] + chr(10)).encode()); busy.clear()
+def below(path, folders):
+    return any(path == f or path.startswith(f.rstrip("/") + "/") for f in folders)
+def hook(event, arguments):
+    if busy or not started:
+        return
+    if event == "import":
+        if arguments[0].split(".")[0] not in known:
+            told("import", arguments[0])
+    elif event in ("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.truncate", "os.chmod"):
+        path = arguments[0]
+        if isinstance(path, int) or path is None:
+            return
+        busy.append(1); path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path))); busy.clear()
+        writes = event not in ("open", "os.listdir", "os.scandir") or (
+            event == "open" and (bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) if isinstance(arguments[2], int) else False))
+        if writes and path != os.devnull and not below(path, [output]):
+            told("writes", event, path)
+        if event != "open" and path in beside:
+            return
+        if not writes and not below(path, [*reads, output, os.path.dirname(output), *home]) and not path.endswith((".py", ".pyc")):
+            told("reads", event, path)
+    elif event == "subprocess.Popen":
+        words = arguments[1]
+        if not (len(words) == 4 and words[1:3] == ["-I", "-c"] and "npucmp.readers.hdf5_child" in words[3]):
+            told(event, arguments[1])
+    elif event in ("exec", "compile"):
+        code = arguments[0] if event == "exec" else arguments[1]
+        name = getattr(code, "co_filename", code)
+        frame = sys._getframe(1)
+        if event == "compile" and name in ("<unknown>", None) and frame.f_code.co_name in ("parse",):
+            return  # ast.parse, which npy.py and numpy ask for a tree: nothing is run
+        if not os.path.isabs(str(name)) and not str(name).startswith(("<frozen", "<string>", "<template>", "<attrs", "<__array")):
+            told(event, name)
+    elif event.startswith(("socket.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.kill", "pickle.", "marshal.load",
+                           "ctypes.dlopen", "urllib", "ftplib", "http", "shutil", "webbrowser", "code.__new__", "os.symlink", "os.link")):
+        if event == "ctypes.dlopen" and (arguments[0] is None or below(str(arguments[0]), home)):
+            return
+        if event == "marshal.loads" or event == "marshal.load" or event.startswith("os.fork"):
+            return  # how Python loads its own modules, and starts the one process that is checked above
+        told(event, *arguments[:2])
+sys.path.insert(0, os.environ["ROOT"])
+started = False
+known = set(sys.stdlib_module_names) if hasattr(sys, "stdlib_module_names") else set()
+known |= {"npucmp", "numpy", "click", "h5py", "ml_dtypes", "pandas", "yaml", "tqdm", "tomli", "jinja2", "markupsafe",
+          "colorama", "dateutil", "six", "pytz", "_cython_0_29", "psutil", "numexpr", "bottleneck", "pyarrow", "IPython",
+          "org", "mpi4py", "cython_runtime", "_loader", "_yaml", "threadpoolctl", "scipy", "lxml", "typing_extensions"}
+sys.addaudithook(hook)
+from npucmp import cli
+started = True
+import json
+for words in json.loads(commands[0]):
+    sys.argv[1:] = words
+    busy.append(1); devnull = os.open(os.devnull, os.O_RDWR)
+    keep = os.dup(1); os.dup2(devnull, 1); os.dup2(devnull, 2); busy.clear()
+    status = None
+    try:
+        cli.main()
+    except SystemExit as end:
+        status = end.code
+    except BaseException as error:
+        status = repr(error)
+    sys.stdout.flush()
+    os.dup2(keep, 1); os.close(keep); os.close(devnull)
+    if status not in (0, 1, 2):
+        told("status", status, words)
+told("done", len(json.loads(commands[0])))
+"""
+
+
+def guarded(commands, folders, output, cwd):
+    """What the audit of these command lines told, in a process of their own that stands in `cwd`."""
+    words = [sys.executable, "-I", "-B", "-c", GUARD, ":".join(map(str, folders)), str(output), "", json.dumps(commands)]
+    environment = {**os.environ, "ROOT": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    got = subprocess.run(words, cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True, timeout=300)
+    lines = got.stdout.splitlines()
+    assert lines and lines[-1] == f"'done' {len(commands)}", (got.returncode, lines[-5:])
+    return lines[:-1]
+
+
+TRAPS = ("posix", "torch", "torch_npu", "tensorflow", "mindspore", "h5py", "numpy", "npucmp", "google", "yaml", "json")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder to stand in that is full of modules nobody may import."""
+    (tmp_path / "here").mkdir()
+    for name in TRAPS:
+        (tmp_path / "here" / f"{name}.py").write_text(f"open({str(tmp_path / 'MARKER')!r}, 'w').write('{name}')\n")
+    yield tmp_path
+    assert not (tmp_path / "MARKER").exists()
+
+
+def everything(target, golden, output):
+    words = [str(target), str(golden)]
+    return [
+        ["compare", *words, "-o", str(output), "--no-progress"],
+        ["overflow", words[0], "--golden", words[1], "-o", str(output)],
+        ["rerun-diff", *words, "-o", str(output)],
+        ["fusion-diff", *words, "-o", str(output)],
+        ["show", words[0], "*"],
+    ]
+
+
+ONE_EACH = ("cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "hdf5")
+
+
+def test_valid_dumps_cause_nothing_but_reading(place):
+    """Every format, every command."""
+    made = [one for one in fuzz.dumps(place) if one[0].parent.name in ONE_EACH]
+    commands = [words for target, golden in made for words in everything(target, golden, place / "out")]
+    assert {run.format for both in made for side in both for run in open_runs(side)} == {module.NAME for module in FORMATS}
+    assert guarded(commands, [place], place / "out", place / "here") == []
+
+
+def test_the_guard_notices(place):
+    """The counter-check: reading elsewhere, writing elsewhere, a socket, an import, a program, a status."""
+    assert guarded([["show", "/bin"]], [place], place / "out", place / "here") == []  # below /usr
+    home = place.parent / f"{place.name}-elsewhere"
+    home.mkdir(exist_ok=True)
+    told = guarded(
+        [["compare", str(home), str(home), "-o", str(home / "o")]], [place / "x"], place / "x", place / "here"
+    )
+    assert any("'reads'" in line for line in told)
+    write_run(place / "t", chain())
+    told = guarded(
+        [["compare", str(place / "t"), str(place / "t"), "-o", str(home)]], [place / "t"], place / "x", place / "here"
+    )
+    assert any("'writes'" in line for line in told)
+
+
+def test_hostile_pickles_in_a_dump(place):
+    """The hostile table of the reader's tests, each as the payload of a tensor of a dump."""
+    target, golden = place / "target", place / "golden"
+    for folder in (target, golden):
+        shutil.copytree(SAMPLES / "msprobe_softmax" / "golden", folder)
+    files = sorted(target.rglob("*.pt"))
+    bodies = [data for body, _ in HOSTILE.values() for data in (pt(body), legacy_variants(body)[0])]
+    for at, data in enumerate(bodies):
+        files[at % len(files)].write_bytes(data)
+    assert guarded(everything(target, golden, place / "out"), [place], place / "out", place / "here") == []
+    verdicts = json.loads((place / "out" / "summary.json").read_text())
+    assert verdicts
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the corpus of others is not here")
+def test_the_corpus_of_others(place):
+    """jhdf's odd HDF5 files, libzip's broken archives as .pt, the naughty strings as names of operators."""
+    commands = []
+    for file in sorted((CORPUS / "jhdf").glob("*.hdf5")):
+        commands.append(["compare", str(file), str(file), "-o", str(place / "out")])
+    zips = place / "zips" / "target"
+    shutil.copytree(SAMPLES / "msprobe_softmax" / "golden", zips)
+    payloads = sorted(zips.rglob("*.pt"))
+    for at, file in enumerate(sorted((CORPUS / "libzip").rglob("*.zip"))):
+        shutil.copy(file, payloads[at])
+    commands += everything(zips, SAMPLES / "msprobe_softmax" / "golden", place / "out")
+    strings = [text for text in json.loads((CORPUS / "blns" / "blns.json").read_text()) if text]
+    write_run(place / "names", {"X.0.forward": {"in": [np.ones(2)], "out": [np.ones(2)]}})
+    file = place / "names" / "step0" / "proc1" / "dump.json"
+    top = json.loads(file.read_text())
+    top["data"] = {f"{text}.{at}.forward": top["data"]["X.0.forward"] for at, text in enumerate(strings)}
+    file.write_text(json.dumps(top))
+    commands += everything(place / "names", place / "names", place / "out")
+    assert guarded(commands, [place, CORPUS, SAMPLES], place / "out", place / "here") == []
+
+
+ELSEWHERE = [
+    "../../../../../../etc/passwd",
+    "/etc/passwd",
+    "/dev/zero",
+    "/dev/stdin",
+    "fifo",
+    "link.npy",
+    "a/../../x.npy",
+    "\0.npy",
+    "C:\\x.npy",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_dump_names_no_file_outside(place, name):
+    """data_name of a dump.json that leads elsewhere: a row, and nothing is opened."""
+    for side in ("target", "golden"):
+        write_run(place / side, chain())
+    data = next((place / "target").rglob("dump_tensor_data"))
+    os.mkfifo(data / "fifo")
+    (data / "link.npy").symlink_to("/etc/passwd")
+    file = next((place / "target").rglob("dump.json"))
+    top = json.loads(file.read_text())
+    top["data"]["Functional.linear.1.forward"]["output"][0]["data_name"] = name
+    file.write_text(json.dumps(top))
+    commands = [["compare", str(place / "target"), str(place / "golden"), "-o", str(place / "out")]]
+    told = guarded(commands, [place], place / "out", place / "here")
+    assert [line for line in told if "link.npy" not in line] == []
+    summary = json.loads((place / "out" / "summary.json").read_text())
+    assert summary["verdicts"]["match"] == 17 and summary["exit_status"] == 2
+
+
+def test_a_little_fuzzing(tmp_path):
+    found = fuzz.search(float(os.environ.get("NPUCMP_FUZZ", "6")), int(time.time()) // 86400, tmp_path)
+    assert found.failed == [], found.chance
+    assert sum(found.tried.values()) > 100
+
+
+# --- the HDF5 library in its own process
+
+
+h5py = pytest.importorskip("h5py")
+
+
+@pytest.fixture
+def file(tmp_path):
+    from tests.formats.test_hdf5 import damaged_base
+
+    hdf5._listing.cache_clear()
+    damaged_base(tmp_path / "x.h5")
+    return tmp_path / "x.h5"
+
+
+def test_both_ways_tell_the_same(file, monkeypatch):
+    far = hdf5.listing(str(file))
+    monkeypatch.setattr(hdf5, "ISOLATED", False)
+    near = hdf5.listing(str(file))
+    assert repr(far) == repr(near) and len(far.entries) > 5
+
+
+def test_a_file_that_makes_the_library_loop(file, monkeypatch):
+    """One byte changed: HDF5 2.0 runs in a circle over a group's symbol table, and allocates."""
+    if h5py.version.hdf5_version_tuple[:2] < (2, 0):
+        pytest.skip("made for HDF5 2.0")
+    raw = bytearray(file.read_bytes())
+    raw[3473] = 0
+    file.write_bytes(raw)
+    monkeypatch.setattr(DEFAULT, "hdf5_seconds", 1)
+    (run,) = open_runs(file)
+    problems = [tensor.problem for operator in run.operators for tensor in operator.tensors]
+    assert any("more than the limit hdf5_seconds of 1" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "deed, because",
+    [
+        ("import ctypes; ctypes.string_at(0)", "crashed (SIGSEGV)"),
+        ("import os; os.abort()", "crashed (SIGABRT)"),
+        ("while True: pass", "hdf5_seconds"),
+        ("x = [bytearray(1 << 28) for _ in range(1000)]", "hdf5_memory"),
+        ("import os; os._exit(3)", "exit status 3"),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_whatever_the_library_does_is_told(file, monkeypatch, tmp_path, deed, because, late):
+    """Before it told anything: DumpError. Later: what it told is kept, and a row says where it was."""
+    monkeypatch.setattr(DEFAULT, "hdf5_seconds", 1 if "while" in deed else 10)
+    monkeypatch.setattr(DEFAULT, "hdf5_memory", 1 << 30)
+    (tmp_path / "plug").mkdir()
+    real = f"import sys; sys.path.pop(0); del sys.modules['h5py']; import h5py as real; sys.modules['h5py'] = real"
+    count = 4 if late else 0
+    (tmp_path / "plug" / "h5py.py").write_text(
+        f"""{real}
+from npucmp.readers import hdf5_walk
+step, place = iter(range(100)), hdf5_walk._{"address" if late else "told"}
+def bad(*a):
+    if next(step) >= {count}:
+        {deed}
+    return place(*a)
+hdf5_walk._{"address" if late else "told"} = bad
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "plug"))
+    if not late:
+        with pytest.raises(DumpError) as error:
+            hdf5.listing(str(file))
+        assert because in error.value.because
+        return
+    entries = list(hdf5.listing(str(file)).entries.values())
+    assert len(entries) > 1 and because in entries[-1].problem
+
+
+def test_a_plug_in_folder_is_left_alone(file, tmp_path, monkeypatch):
+    monkeypatch.setenv("HDF5_PLUGIN_PATH", str(tmp_path))
+    (tmp_path / "libbad.so").write_bytes(b"\x7fELF")
+    assert len(hdf5.listing(str(file)).entries) > 5
+
+
+# --- limits
+
+
+def test_every_limit_can_be_raised(monkeypatch):
+    for name in NAMES:
+        monkeypatch.setattr(DEFAULT, name, 1)
+        set_limit(f"{name}=3K")
+        assert getattr(DEFAULT, name) == 3072
+
+
+@pytest.mark.parametrize(
+    "text, number", [("32T", 32 << 40), ("5", 5), (" 7 M ", 7 << 20), ("2GiB", 2 << 30), ("1kb", 1024)]
+)
+def test_amounts(monkeypatch, text, number):
+    monkeypatch.setattr(DEFAULT, "tensor_bytes", 1)
+    set_limit(f"tensor_bytes={text}")
+    assert DEFAULT.tensor_bytes == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "tensor_bytes", "tensor_bytes=", "tensor_bytes=0", "ndim=-1", "ndim=1.5", "ndim=x", "ndims=5", "ndim=²"],
+)
+def test_limits_that_are_none(text):
+    with pytest.raises(UsageError):
+        set_limit(text)
+    assert Limits() == DEFAULT
+
+
+def npy_header(folder, length):
+    text = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}".ljust(length - 1) + b"\n"
+    (folder / "op.0.1795254505853561.npy").write_bytes(
+        b"\x93NUMPY\x02\0" + length.to_bytes(4, "little") + text + bytes(8)
+    )
+
+
+def test_a_refusal_names_the_limit_that_the_option_raises(tmp_path):
+    for side in ("target", "golden"):
+        (tmp_path / side).mkdir()
+        npy_header(tmp_path / side, 70_000)
+    words = [sys.executable, "-m", "npucmp", "compare", str(tmp_path / "target"), str(tmp_path / "golden")]
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert refused.returncode == 2 and "limit npy_header_bytes of 65,536" in refused.stdout
+    raised = subprocess.run([*words, "--limit", "npy_header_bytes=100K"], capture_output=True, text=True)
+    assert raised.returncode == 0
+
+
+@pytest.mark.parametrize("command", ["compare", "overflow", "rerun-diff", "fusion-diff", "show"])
+def test_every_command_has_the_option(command):
+    got = subprocess.run(
+        [sys.executable, "-m", "npucmp", command, "--limit", "nothing=1", "a", "b"], capture_output=True, text=True
+    )
+    assert got.returncode == 2 and "no limit 'nothing'" in got.stderr
