@@ -26,7 +26,7 @@ from npucmp.errors import DumpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 
 FILE = ".npucmp-journal"
-EVERY = 1.0  # seconds between writes: what a killed run has to measure again, and why short runs write nothing
+EVERY = 5.0  # seconds between writes: what a killed run has to measure again; shorter runs write nothing
 _LARGEST = 4 << 30  # bytes; a record has about 500
 
 _MOMENTS = tuple(field.name for field in fields(Moments))
@@ -44,9 +44,10 @@ class Journal:
     def __init__(self, folder: "str | os.PathLike[str]", pairs: Sequence[Pair], settings: object, resume: bool) -> None:
         self.known: list[Measurement] = []
         self.note = ""
-        self._waiting: list[bytes] = []
+        self._waiting: list[Measurement] = []
+        self._place, self._has_head = 0, False
         self._written = time.monotonic()
-        head = _line(_fingerprint(pairs, settings))
+        self._subject = pairs, settings, _states(pairs)  # files are asked before they are read
         path = Path(folder, FILE)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,14 +56,12 @@ class Journal:
         except OSError as error:
             raise DumpError(folder, f"cannot be written: {error.strerror or error}") from None
         try:
-            end = self._read(head, pairs) if resume else 0
+            end = self._read(self._head(), pairs) if resume else 0
             os.ftruncate(self._fd, end)
-            if not end:
-                self._append(head)
         except OSError as error:
             self.close()
             raise DumpError(path, f"cannot be written: {error.strerror or error}") from None
-        self._place = len(self.known)
+        self._place, self._has_head = len(self.known), bool(end)
 
     def __enter__(self) -> "Journal":
         return self
@@ -71,30 +70,36 @@ class Journal:
         self.close()
 
     def add(self, measurement: Measurement) -> None:
-        """Keeps the measurement of the next pair; it is on disk within EVERY seconds of work, or after close."""
-        self._waiting.append(_line([self._place, _plain(measurement)]))
-        self._place += 1
+        """Keeps the measurement of the next pair; it is on disk after EVERY seconds of work, or after flush."""
+        self._waiting.append(measurement)
         if time.monotonic() - self._written >= EVERY:
-            self._flush()
+            self.flush()
 
     def close(self) -> None:
-        self._flush()
+        if self._has_head:
+            self.flush()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         """A full disk costs the journal, not the comparison."""
         self._written = time.monotonic()
         if self._fd is None or not self._waiting:
             return
         try:
-            self._append(b"".join(self._waiting))
+            lines = [_line([self._place + i, _plain(one)]) for i, one in enumerate(self._waiting)]
+            self._append(b"".join(lines if self._has_head else [self._head(), *lines]))
+            self._has_head = True
+            self._place += len(lines)
         except OSError as error:
             os.close(self._fd)
             self._fd = None
             self.note = f"the journal was not kept ({error.strerror or error}): --resume will not find all of this run"
         self._waiting.clear()
+
+    def _head(self) -> bytes:
+        return _line(_fingerprint(*self._subject))
 
     def _append(self, data: bytes) -> None:
         assert self._fd is not None
@@ -131,18 +136,19 @@ def remove(folder: "str | os.PathLike[str]") -> None:
         pass
 
 
-def _fingerprint(pairs: Sequence[Pair], settings: object) -> str:
-    """One digest of everything that the measurements depend on. Files are asked for size and time, not read."""
-    digest = sha256(repr((__version__, _SHAPE, settings)).encode())
-    paths: set[str] = set()
+def _fingerprint(pairs: Sequence[Pair], settings: object, states: object) -> str:
+    """One digest of everything that the measurements depend on."""
+    digest = sha256(repr((__version__, _SHAPE, settings, states)).encode())
     for pair in pairs:
         names = [one and one.name for one in (pair.target_op, pair.golden_op)]
         digest.update(repr((pair.order, pair.slot, names, pair.target, pair.golden)).encode())
-        for tensor in (pair.target, pair.golden):
-            paths.update(_paths(tensor) if tensor is not None else ())
-    for path in sorted(paths):
-        digest.update(repr((path, _state(path))).encode())
     return digest.hexdigest()
+
+
+def _states(pairs: Sequence[Pair]) -> "dict[str, Optional[tuple[int, ...]]]":
+    """Size and time of every file that holds a tensor."""
+    tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
+    return {path: _state(path) for path in dict.fromkeys(path for tensor in tensors for path in _paths(tensor))}
 
 
 def _paths(tensor: TensorRef) -> Iterator[str]:
@@ -163,13 +169,16 @@ def _state(path: str) -> "Optional[tuple[int, ...]]":
 
 
 def _line(value: object) -> bytes:
-    text = json.dumps(value, separators=(",", ":"), default=_number).encode()
+    text = _ENCODER.encode(value).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _number(value: Any) -> object:
     """Numbers of numpy, as Python's."""
     return value.item()
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_number)
 
 
 def _lines(fd: int) -> Iterator[bytes]:

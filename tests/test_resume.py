@@ -67,6 +67,11 @@ def dump(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(journal, "EVERY", 0.0)
+
+
 @pytest.fixture
 def place(dump, tmp_path):
     for name in ("target", "golden"):
@@ -164,7 +169,7 @@ def test_killed_at_each_step_of_writing_the_report(place):
         write_reports(report, place / name)
     old, new = content(place / "old"), content(place / "new")
     assert old != new
-    for nth in range(1, 300):  # noqa: B007
+    for nth in range(1, 300):
         write_reports(reports["old"], place / "out")
         status = forked(lambda nth=nth: (killing(nth), write_reports(reports["new"], place / "out"), os._exit(0)))
         left = content(place / "out")
@@ -382,3 +387,11 @@ def test_a_journal_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(DumpError):
         Journal(tmp_path, [], "", False)
     assert (tmp_path / "precious").read_text() == "x"
+
+
+def test_a_short_run_writes_no_journal(place, monkeypatch):
+    """What takes less than EVERY seconds is not worth the time of keeping it."""
+    monkeypatch.setattr(journal, "EVERY", 1000.0)
+    monkeypatch.setattr(Journal, "_append", lambda *_: pytest.fail("written"))
+    assert finished(place, monkeypatch) == 1
+    assert not (place / "out" / FILE).exists()

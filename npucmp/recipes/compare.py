@@ -143,7 +143,8 @@ def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Me
                     if options.progress:
                         options.progress(done, total)
         except KeyboardInterrupt:
-            pass
+            if journal:
+                journal.flush()
     count = sum(map(len, measured))
     notes = [journal.note] if journal and journal.note else []
     if count < len(every):
