@@ -22,6 +22,7 @@ from npucmp.formats import open_runs
 from npucmp.journal import FILE, Journal
 from npucmp.measure import measure_pairs
 from npucmp.model import Measurement, Moments, Side, Statistics
+from npucmp.readers.limits import DEFAULT
 from npucmp.recipes import compare as recipe
 from npucmp.report import write_reports
 from tests.synthetic import chain, write_run
@@ -256,6 +257,7 @@ def test_a_real_ctrl_c(place):
 def test_a_journal_of_something_else_is_not_used(dump, tmp_path, monkeypatch, measured, change):
     for name in ("target", "golden"):
         write_run(tmp_path / name, chain())
+    monkeypatch.setattr(DEFAULT, "ndim", DEFAULT.ndim)  # and back again
     interrupted(tmp_path, 9, monkeypatch)
     words = {"rtol": ["--rtol", "0.1"], "include": ["--include", "*.1.*"], "limit": ["--limit", "ndim=63"]}
     file = next((tmp_path / "target").rglob("*linear.0*output.0.npy"))

@@ -329,7 +329,10 @@ def _inside(folder: Path, data_name: Any) -> tuple[str, str]:
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
     if data_name in ("", ".", "..") or os.path.splitext(data_name)[1] not in _ENCODINGS:
         return "", f"dump.json names {data_name!r:.60}, which is neither .pt nor .npy"
-    return f"{folder}{os.sep}{data_name}", ""
+    file = f"{folder}{os.sep}{data_name}"
+    if os.path.islink(file) and not os.path.realpath(file).startswith(os.path.realpath(folder.parent) + os.sep):
+        return "", "refused: a link that leads out of the dump"
+    return file, ""
 
 
 def _float(value: "int | float") -> float:
