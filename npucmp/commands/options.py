@@ -46,7 +46,7 @@ limit: "Callable[[Any], Any]" = click.option(
 
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     "output": click.option(
-        "-o", "--output", metavar="DIR", help="Write tensors.csv, roots.csv and summary.json into DIR."
+        "-o", "--output", metavar="DIR", help="Write the report into DIR: CSV files, summary.json and report.html."
     ),
     "include": click.option(
         "--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."
