@@ -18,7 +18,7 @@ from npucmp.dtypes import lookup
 from npucmp.graphs.graph import escaped
 from npucmp.kernel.numpy_kernel import MASK_ROUNDING, MASKS
 from npucmp.model import Event, Extremes, Operator, Pair, TensorRef
-from npucmp.nodes import containers, is_meaningless, is_parameter
+from npucmp.nodes import IN_PLACE, containers, is_meaningless, is_parameter
 from npucmp.ranks import COLLECTIVE
 from npucmp.scan import Scanned
 
@@ -34,7 +34,6 @@ BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to
 OF_A_DEVICE = re.compile(r"Hcom\w+|AllReduce|AllGather|ReduceScatter|AlltoAll\w*|Receive|NeighborExchange\w*")
 SUMMING = re.compile(r"reduce", re.IGNORECASE)  # may overflow of its own accord
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
-IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
 SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
 
 
@@ -145,7 +144,7 @@ class _Flow:
         return "uninitialised" if is_buffer and BUFFER.match(one.tensor.slot) else ""
 
     def _traced(self, one: Scanned) -> Optional[Trace]:
-        found = self._named.get(_key(one.tensor.source)) if one.tensor.source else None
+        found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
         return found or self._content.get(_content(one))
 
     def _written(
@@ -218,7 +217,7 @@ class _Flow:
             if alarmed and self._contained(operator):
                 trace = self._content.setdefault(_content(output), trace)  # what is inside handed it on
             self._content[_content(output)] = trace
-            self._named[_key(f"{operator.name}:{output.tensor.slot.partition(':')[2]}")] = trace
+            self._named[escaped(f"{operator.name}:{output.tensor.slot.partition(':')[2]}")] = trace
             held.append(Read(output, trace))
         if operator.phase == "forward":
             self._calls[operator.call] = [*reads, *held]
@@ -291,11 +290,7 @@ def amount(kind: str, one: Scanned) -> str:
     word = {"nan": "NaN", "inf": "Inf", "saturated": limits}[kind]
     if not one.counted:
         return f"{tensor.slot}: {word}, by its statistics"
-    count, first = {
-        "nan": (x.nan, x.first_nan),
-        "inf": (x.inf, x.first_inf),
-        "saturated": (x.high + x.low, x.first_limit),
-    }[kind]
+    count, first = x.of(kind)
     return f"{tensor.slot}: {count:,} of {x.elements:,} {word}, the first at {_unravelled(first, tensor.shape)}"
 
 
@@ -419,7 +414,3 @@ def _content(one: Scanned) -> object:
 
 def _told(value: float) -> float:
     return 0.0 if math.isnan(value) else value  # NaN equals nothing, not even in a key
-
-
-def _key(tensor: str) -> str:
-    return escaped(tensor)

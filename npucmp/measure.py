@@ -63,7 +63,7 @@ def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), job
     Values that several pairs share (an output, and the same tensor as the input that a graph says it is) are read once.
     """
     pairs = list(pairs)
-    keys = [_values(pair) for pair in pairs]
+    keys = [values_of(pair) for pair in pairs]
     places: dict[object, int] = {}
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
@@ -86,7 +86,7 @@ def payload_bytes(pair: Pair) -> int:
     return sum(size_of(t.dtype, t.shape) for t in (pair.target, pair.golden) if t is not None and t.file)
 
 
-def _values(pair: Pair) -> Optional[tuple[object, ...]]:
+def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
     """What tells the values of a pair from those of all others; None if there are none on a side."""
     if pair.target is None or pair.golden is None or not (pair.target.file and pair.golden.file):
         return None

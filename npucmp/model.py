@@ -27,6 +27,9 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # statistics or checksums cannot decide
 
 
+DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
+
+
 class Cause(str, Enum):
     """What an operator has to do with the error that it shows. Best suspects first."""
 
@@ -260,6 +263,14 @@ class Extremes(NamedTuple):
     @property
     def inf(self) -> int:
         return self.posinf + self.neginf
+
+    def of(self, kind: str) -> tuple[int, int]:
+        """(elements of a kind of event, the flat index of the first)."""
+        return {
+            "nan": (self.nan, self.first_nan),
+            "inf": (self.inf, self.first_inf),
+            "saturated": (self.high + self.low, self.first_limit),
+        }[kind]
 
     @property
     def largest(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ PARAMETERS = {  # positional inputs that are parameters, of functional operators
     "BNInfer": (1, 2, 3, 4), "LayerNorm": (1, 2), "FullyConnection": (1, 2),
 }  # fmt: skip
 
+IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
 UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format"}
 WORKSPACES = {  # outputs that only the operator's own gradient reads; their content is the device's business
     "FusedBatchNormV3": ("output:3", "output:4", "output:5"),  # reserve_space_1 to 3 in TensorFlow's API
@@ -102,7 +104,12 @@ def is_parameter(pair: Pair) -> bool:
     role, _, key = pair.slot.partition(":")
     if role == "param":
         return True
-    return key.isdigit() and int(key) in PARAMETERS.get(pair.operator.op_type, ()) and pair.operator.phase != "backward"
+    return (
+        key.isdecimal()
+        and len(key) < 10
+        and int(key) in PARAMETERS.get(pair.operator.op_type, ())
+        and pair.operator.phase != "backward"
+    )
 
 
 def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:

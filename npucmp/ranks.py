@@ -10,12 +10,11 @@ import re
 from dataclasses import replace
 from typing import Iterable, Optional, Sequence
 
-from npucmp.model import Cause, Comparison, Root, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Root
 from npucmp.nodes import is_output
 
 COLLECTIVE = re.compile(r"^(Distributed|MintDistributed|MindSpeed)\.")
 RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
-DIFFERS = {Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE}
 
 
 def settle(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:

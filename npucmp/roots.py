@@ -8,7 +8,6 @@ rules with the evidence for each number.
 from __future__ import annotations
 
 import math
-import re
 from bisect import insort
 from dataclasses import replace
 from statistics import median
@@ -34,10 +33,9 @@ from npucmp.explain import (
 from npucmp.graphs.graph import escaped
 from npucmp.judge import FACTOR
 from npucmp.links import Producers, fingerprint
-from npucmp.model import Cause, Finding, Pair, Root, Verdict
-from npucmp.nodes import Node, containers, is_meaningless, is_parameter, nodes_of
+from npucmp.model import DIFFERS, Cause, Finding, Pair, Root, Verdict
+from npucmp.nodes import IN_PLACE, Node, containers, is_meaningless, is_parameter, nodes_of
 
-IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
 OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # running statistics
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
 BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
@@ -322,7 +320,7 @@ class _Search:
     def _source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
         for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
-            found = self._producers.named((side, _key(tensor.source))) if tensor and tensor.source else None
+            found = self._producers.named((side, escaped(tensor.source))) if tensor and tensor.source else None
             if found is not None:
                 return found
         if finding.pair.golden is None:
@@ -330,7 +328,7 @@ class _Search:
         return self._producers.find(fingerprint(finding))
 
     def _differs(self, finding: Finding) -> bool:
-        return finding.verdict in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)
+        return finding.verdict in DIFFERS
 
     def _overwritten(self, node: Node, finding: Finding) -> bool:
         """An in-place operator whose recorded input is its output says nothing about what it read.
@@ -394,7 +392,7 @@ class _Search:
                 index = finding.pair.slot.partition(":")[2]
                 if side == "golden" and id(finding) in self._behind:
                     continue
-                self._producers.name((side, _key(f"{operator.name if operator else ''}:{index}")), source)
+                self._producers.name((side, escaped(f"{operator.name if operator else ''}:{index}")), source)
         if node.tainted:
             self._any_tainted = True
             for container in containers(node.operator, self._scopes):
@@ -406,11 +404,6 @@ class _Search:
                     insort(self._errors, error)
             if node.outputs:
                 self._last_agreeing = node.outputs[0]
-
-
-def _key(tensor: str) -> str:
-    """A name of the graph and one of a dump, which may be escaped, alike."""
-    return escaped(tensor)
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Iterable, Iterator, NamedTuple, Optional
 
-from npucmp.dtypes import lookup
+from npucmp.dtypes import lookup, size_of
 from npucmp.errors import NpucmpError
 from npucmp.measure import READ, payload_of
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
@@ -30,7 +30,7 @@ def scan(operators: "Iterable[Operator]", jobs: int = 1) -> "Iterator[Scanned]":
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
     known.clear()
-    scanned = run(lambda pair: scan_tensor(*pair), firsts, jobs)
+    scanned = run(lambda pair: scan_tensor(*pair), firsts, jobs, lambda pair: size_of(pair[1].dtype, pair[1].shape))
     for operator, tensor in pairs:
         key = _values(tensor)
         if key in known:

@@ -14,10 +14,20 @@ COMMANDS = json.loads(sys.argv[3])
 PYTHON = [os.path.realpath(path) for path in {*sys.path, sys.prefix, sys.base_prefix, sys.exec_prefix} if path]
 SYSTEM = ["/proc/", "/sys/devices", "/usr/", "/lib", "/dev/null", "/dev/urandom"]
 HOME = [*PYTHON, *SYSTEM, f"{ROOT}/npucmp"]
-KNOWN = {*getattr(sys, "stdlib_module_names", sys.builtin_module_names), "npucmp"} | set(
-    "numpy click h5py ml_dtypes pandas yaml tqdm tomli jinja2 markupsafe colorama dateutil six pytz psutil numexpr "
-    "bottleneck pyarrow IPython org mpi4py cython_runtime _loader _yaml threadpoolctl scipy lxml typing_extensions "
-    "tzdata _cython_0_29".split()
+STDLIB = os.path.dirname(os.__file__)
+if hasattr(sys, "stdlib_module_names"):
+    OWN = set(sys.stdlib_module_names)
+else:  # Python 3.9: what lies in its folders, and the modules of other systems that it tries
+    found = os.listdir(STDLIB) + os.listdir(f"{STDLIB}/lib-dynload") + ["nt", "msvcrt", "_winapi", "winreg"]
+    OWN = {name.split(".")[0] for name in found} | set(sys.builtin_module_names)
+KNOWN = (
+    OWN
+    | {"npucmp"}
+    | set(
+        "numpy click h5py ml_dtypes pandas yaml tqdm tomli jinja2 markupsafe colorama dateutil six pytz psutil numexpr "
+        "bottleneck pyarrow IPython org mpi4py cython_runtime _loader _yaml threadpoolctl scipy lxml typing_extensions "
+        "tzdata _cython_0_29".split()
+    )
 )
 PATHS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.truncate", "os.chmod")
 READING = ("os.listdir", "os.scandir")

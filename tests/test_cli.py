@@ -319,3 +319,14 @@ def test_a_collective_hands_on_the_error_of_another_rank(tmp_path):
     assert got[0] == ("1", "1", "Functional.linear.0.forward", "BORN")
     assert ("0", "Distributed.all_reduce.0.forward", "PROPAGATED") in [row[1:] for row in got]
     assert [row[0] for row in got] == [str(place) for place in range(1, len(got) + 1)]
+
+
+def test_keywords_that_look_like_numbers_are_words(tmp_path):
+    for side in ("target", "golden"):
+        folder = write_run(tmp_path / side, chain())
+        (file,) = folder.rglob("dump.json")
+        top = json.loads(file.read_text())
+        record = top["data"]["Functional.linear.1.forward"]
+        record["input_kwargs"] = {"²": record["input_args"][0], "9" * 5000: record["input_args"][1]}
+        file.write_text(json.dumps(top))
+    assert run("compare", tmp_path / "target", tmp_path / "golden").returncode == 0

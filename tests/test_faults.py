@@ -24,7 +24,7 @@ from tests.synthetic import chain, write_run
 from tests.test_resume import content
 
 WRITING = ("open", "write", "fsync", "replace", "ftruncate", "chmod", "mkdir", "lstat")
-READING = ("open", "pread")
+READING = ("open", "fstat", "pread")
 
 
 class Nth:

@@ -24,7 +24,7 @@ from tests.synthetic import chain, write_run
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_dumps"
 GUARD = str(Path(__file__).parent / "guard.py")
-CORPUS = Path("/work/shared/data/hostile")  # of others, not in this repository; see docs/reliability.md
+CORPUS = ROOT.parent / "shared" / "data" / "hostile"  # of others, not in this repository; see docs/reliability.md
 
 
 def guarded(commands, folders, output, cwd):

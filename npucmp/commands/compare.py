@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from typing import Any, Optional
 
 import click
 
 from npucmp.commands.options import common
+from npucmp.commands.shown import finish, taken
 
 HELP = """Which operator diverged first, and did it cause it?
 
@@ -40,37 +39,20 @@ tensors, or statistics that prove nothing).
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
     from npucmp import journal
-    from npucmp.commands.progress import bar
     from npucmp.errors import UsageError
     from npucmp.recipes.compare import Options
     from npucmp.recipes.compare import compare as run
 
     columns = metric_columns(given.pop("metrics"))
-    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
-    screen = {name: given.pop(name) for name in ("top", "verbose")}
-    given["format"] = given.pop("format_")
-    if given["resume"] and not output:
+    shown = taken(given)
+    if given["resume"] and not shown.output:
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
-    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
-        report = run(target, golden, Options(**given, journal=output, progress=progress))
-    report = replace(report, argv=tuple(sys.argv))
-    status = finish(report, output, quiet, columns, screen)
-    if output and not report.partial:
-        journal.remove(output)
+    with shown.bar() as progress:
+        report = run(target, golden, Options(**given, journal=shown.output, progress=progress))
+    status = finish(report, shown, columns)
+    if shown.output and not report.partial:
+        journal.remove(shown.output)
     context.exit(status)
-
-
-def finish(report: Any, output: Optional[str], quiet: bool, columns: "list[str]", screen: "dict[str, Any]") -> int:
-    """Writes and shows a report; returns its exit status."""
-    from npucmp.report import rerun_terminal, terminal, write_reports
-    from npucmp.report.status import exit_status
-
-    files = write_reports(report, output, columns) if output else []
-    if not quiet:
-        paint = terminal.colours(sys.stdout.isatty())
-        presenter = rerun_terminal if report.command == "rerun-diff" else terminal
-        click.echo(presenter.render(report, files=files, paint=paint, **screen), nl=False, color=True)
-    return exit_status(report)
 
 
 def metric_columns(names: Optional[str]) -> "list[str]":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from npucmp.commands.options import common
+from npucmp.commands.shown import finish, taken
 
 HELP = """Which fused operator computes something else than its unfused chain?
 
@@ -34,16 +33,12 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @common
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
-    from npucmp.commands.compare import finish, metric_columns
-    from npucmp.commands.progress import bar
+    from npucmp.commands.compare import metric_columns
     from npucmp.recipes.fusion_diff import FusionOptions
     from npucmp.recipes.fusion_diff import fusion_diff as run
 
     columns = metric_columns(given.pop("metrics"))
-    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
-    screen = {name: given.pop(name) for name in ("top", "verbose")}
-    given["format"] = given.pop("format_")
-    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+    shown = taken(given)
+    with shown.bar() as progress:
         report = run(on, off, FusionOptions(**given, progress=progress))
-    report = replace(report, argv=tuple(sys.argv))
-    context.exit(finish(report, output, quiet, columns, screen))
+    context.exit(finish(report, shown, columns))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from npucmp.commands.options import some
+from npucmp.commands.shown import finish, taken
 
 HELP = """Where NaN, Inf or saturation is born, how it spreads, and where it is masked.
 
@@ -32,20 +31,10 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @some("output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet")
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
-    from npucmp.commands.progress import bar
     from npucmp.recipes.overflow import OverflowOptions
     from npucmp.recipes.overflow import overflow as run
-    from npucmp.report import overflow_terminal, terminal, write_reports
-    from npucmp.report.status import overflow_status
 
-    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
-    screen = {name: given.pop(name) for name in ("top", "verbose")}
-    given["format"] = given.pop("format_")
-    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+    shown = taken(given)
+    with shown.bar() as progress:
         report = run(dump, OverflowOptions(**given, progress=progress))
-    report = replace(report, argv=tuple(sys.argv))
-    files = write_reports(report, output) if output else []
-    if not quiet:
-        paint = terminal.colours(sys.stdout.isatty())
-        click.echo(overflow_terminal.render(report, files=files, paint=paint, **screen), nl=False, color=True)
-    context.exit(overflow_status(report))
+    context.exit(finish(report, shown))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from npucmp.commands.options import some
+from npucmp.commands.shown import finish, taken
 
 HELP = """Which operator gives different bits for the same bits in?
 
@@ -33,15 +32,10 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
 )  # fmt: skip
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:
-    from npucmp.commands.compare import finish
-    from npucmp.commands.progress import bar
     from npucmp.recipes.compare import Options
     from npucmp.recipes.rerun_diff import rerun_diff as run
 
-    output, quiet, show = (given.pop(name) for name in ("output", "quiet", "progress"))
-    screen = {name: given.pop(name) for name in ("top", "verbose")}
-    given["format"] = given.pop("format_")
-    with bar(show if show is not None else not quiet and sys.stderr.isatty()) as progress:
+    shown = taken(given)
+    with shown.bar() as progress:
         report = run(dumps, Options(**given, progress=progress))
-    report = replace(report, argv=tuple(sys.argv))
-    context.exit(finish(report, output, quiet, [], screen))
+    context.exit(finish(report, shown))

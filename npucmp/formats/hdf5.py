@@ -36,6 +36,7 @@ from typing import Iterator, Mapping, Optional
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 from npucmp.readers import hdf5 as reader
+from npucmp.readers.names import op_type
 
 NAME = "hdf5"
 ABOUT = "HDF5 files (.h5): /{op}/{seq}/{input|output}/… of PyTorch 1.5 for Ascend, or one dataset per tensor"
@@ -257,13 +258,13 @@ def _torch_operators(dump: _Dump) -> list[_Operator]:
     """The calls in their order, each named by how often its operator was called before."""
     seen: Counter[str] = Counter()
     calls = sorted(dump.calls.items(), key=lambda item: (int(item[0][1]), item[0]))
-    for (op_type, _), call in calls:
-        call.name = f"{op_type}:{seen[op_type]}"
-        call.kind = family_kind(op_type)
-        call.phase = "backward" if op_type.endswith("Backward") else "forward"
+    for (kind, _), call in calls:
+        call.name = f"{kind}:{seen[kind]}"
+        call.kind = family_kind(kind)
+        call.phase = "backward" if kind.endswith("Backward") else "forward"
         call.unique = False
         _rename(call)
-        seen[op_type] += 1
+        seen[kind] += 1
     return [call for _, call in calls]
 
 
@@ -296,7 +297,7 @@ def _plain_operators(dump: _Dump) -> list[_Operator]:
     operators: dict[str, _Operator] = {}
     for parts, tensor in dump.others:
         name, slot = split_name(parts)
-        operator = operators.setdefault(name, _Operator(name, _op_type(name)))
+        operator = operators.setdefault(name, _Operator(name, op_type(name)))
         operator.tensors.append(tensor._replace(slot=slot))
         operator.reads = operator.reads or slot.startswith("input")
     for operator in operators.values():
@@ -313,9 +314,3 @@ def split_name(parts: "tuple[str, ...]") -> tuple[str, str]:
     if len(parts) > 1 and found:
         return "/".join(parts[:-1]), f"{found[1]}:{int(found[2] or 0)}"
     return "/".join(parts), "output:0"
-
-
-def _op_type(name: str) -> str:
-    """The last part of a name that is no index: "MatMul" of "layer1/MatMul_3"."""
-    parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
-    return parts[-1] if parts else name

@@ -22,6 +22,7 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.readers import npy as reader
 from npucmp.readers.long_names import MAPPING, long_names
+from npucmp.readers.names import natural, op_type
 
 NAME = "npy"
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
@@ -104,23 +105,19 @@ def _executions(files: list[File]) -> list[list[File]]:
     return sorted((sorted(group, key=_natural_slot) for group in groups.values()), key=_position)
 
 
-def _natural(text: str) -> list[object]:
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", text))]
-
-
 def _natural_slot(file: File) -> list[object]:
-    return _natural(file.slot)
+    return natural(file.slot)
 
 
 def _position(group: list[File]) -> tuple[int, list[object]]:
-    return min(file.time for file in group), _natural(group[0].operator)
+    return min(file.time for file in group), natural(group[0].operator)
 
 
 def _operator(order: int, files: list[File]) -> Operator:
     name = files[0].operator
     return Operator(
         name=name,
-        op_type=_op_type(name),
+        op_type=op_type(name),
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
@@ -128,12 +125,6 @@ def _operator(order: int, files: list[File]) -> Operator:
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )
-
-
-def _op_type(name: str) -> str:
-    """The last part of a TensorFlow name that is no index: "MatMul" of "layer1_MatMul_3"."""
-    parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
-    return parts[-1] if parts else name
 
 
 def _tensor(file: File) -> TensorRef:

@@ -41,6 +41,7 @@ from npucmp.graphs.graphdef import from_wire
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.readers.files import open_regular
 from npucmp.readers.limits import DEFAULT, beyond, payload_bytes
+from npucmp.readers.names import natural, op_type
 from npucmp.readers.protobuf import Cursor, Field, signed
 
 NAME = "tfdbg"
@@ -137,7 +138,7 @@ def open_runs(path: Path) -> list[Run]:
 
     A file that cannot be read is an operator with one unreadable tensor. Raises DumpError where sniff says False.
     """
-    folders = sorted(_run_folders(path), key=lambda folder: _natural(os.path.basename(folder)))
+    folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
     if not folders:
         raise DumpError(path, "no dump of the TensorFlow debugger: neither it nor a run_* folder in it holds _tfdbg_*")
     runs = [_run(folder, step if len(folders) > 1 else None) for step, folder in enumerate(folders)]
@@ -216,10 +217,6 @@ def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
     return any(entry.name.startswith(_META) for entry in entries)
 
 
-def _natural(text: str) -> list[object]:
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", text))]
-
-
 def _run(folder: str, step: Optional[int]) -> Run:
     contents = _contents(folder)
     tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file)]
@@ -286,14 +283,14 @@ def _executions(tensors: Tensors) -> list[Tensors]:
 
 def _position(group: Tensors) -> tuple[int, int, list[object], str]:
     first = min((file for file, _ in group), key=lambda file: (file.time, file.again))
-    return first.time, first.again, _natural(first.node), first.device
+    return first.time, first.again, natural(first.node), first.device
 
 
 def _operator(order: int, group: Tensors) -> Operator:
     name = group[0][0].node
     return Operator(
         name=name,
-        op_type=_op_type(name),
+        op_type=op_type(name),
         kind=name,
         phase="",
         order=order,
@@ -301,12 +298,6 @@ def _operator(order: int, group: Tensors) -> Operator:
         call=name,
         reads_recorded=False,
     )
-
-
-def _op_type(name: str) -> str:
-    """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3"."""
-    parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
-    return parts[-1] if parts else name
 
 
 def _tensor(file: File) -> Iterator[TensorRef]:

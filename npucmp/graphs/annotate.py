@@ -171,7 +171,7 @@ def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]"
 
 def _index(tensor: TensorRef) -> Optional[int]:
     index = tensor.slot.partition(":")[2]
-    return int(index) if index.isdecimal() else None
+    return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
 def _annotated(

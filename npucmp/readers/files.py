@@ -115,6 +115,9 @@ def open_regular(path: str) -> RegularFile:
         if not stat.S_ISREG(status.st_mode):
             kind = next((word for test, word in _KINDS if test(status.st_mode)), "a device")
             raise DumpError(path, f"{kind}, not a file")
+    except OSError as error:
+        os.close(fd)
+        raise DumpError(path, f"cannot be read: {error.strerror}") from None
     except BaseException:
         os.close(fd)
         raise

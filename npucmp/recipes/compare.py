@@ -14,7 +14,7 @@ from npucmp.align import align, mapping, pairs
 from npucmp.errors import UsageError
 from npucmp.journal import Journal
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
-from npucmp.measure import Closeness, _values, measure_pairs, payload_bytes
+from npucmp.measure import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.ranks import settle
 from npucmp.readers import limits
@@ -158,9 +158,9 @@ def _each(
 ) -> "Iterator[tuple[Measurement, bool]]":
     """The measurements of pairs, those of the first of them known, and whether each is a new one."""
     yield from ((measurement, False) for measurement in known)
-    read = {_values(measurement.pair) for measurement in known} - {None}
+    read = {values_of(measurement.pair) for measurement in known} - {None}
     for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs()):
-        if _values(measurement.pair) in read:
+        if values_of(measurement.pair) in read:
             measurement = replace(measurement, bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True
 

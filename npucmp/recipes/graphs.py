@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
-from typing import Sequence, Union
+from typing import Sequence
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.formats.tfdbg import own_graphs
@@ -13,8 +12,8 @@ from npucmp.graphs import beside, load
 from npucmp.graphs.annotate import annotate, holds, serves
 from npucmp.graphs.graph import Graph
 from npucmp.model import Run
+from npucmp.recipes.runs import StrPath
 
-StrPath = Union[str, "PathLike[str]"]
 GRAPHED = ("cann", "tfdbg", "npy")  # formats whose operators are nodes of a graph file
 SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 

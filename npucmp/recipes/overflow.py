@@ -13,6 +13,7 @@ from npucmp.dtypes import lookup, size_of
 from npucmp.errors import DumpError, UsageError
 from npucmp.flow import amount, communicates, events_of, headroom, kinds_of
 from npucmp.model import Cause, Event, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
+from npucmp.ranks import RANK
 from npucmp.readers import opdebug
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.runs import Choice, StrPath, keys, pair_runs
@@ -278,10 +279,7 @@ def _count(event: Event) -> Optional[float]:
     x = event.extremes
     if x is None or not event.counted:
         return None
-    return float({"nan": x.nan, "inf": x.inf}.get(event.kind, x.high + x.low))
-
-
-RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.UNKNOWN: 1, Cause.PROPAGATED: 2}
+    return float(x.of(event.kind)[0])
 
 
 def _placed(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":

@@ -13,12 +13,11 @@ from typing import Hashable, Iterable, Iterator, Optional, Sequence
 from npucmp.bits import same_bytes
 from npucmp.links import Producers, fingerprint
 from npucmp.measure import payload_of
-from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
 from npucmp.nodes import Node, is_output, is_parameter, nodes_of
 from npucmp.ranks import settle
 from npucmp.roots import find_roots
 
-DIFFERS = (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)
 HEAD = 64  # bytes that tell most tensors apart
 
 

@@ -84,7 +84,7 @@ def _compare(target: Run, golden: Run, options: Options) -> "tuple[Comparison, b
     total, done, partial = sum(map(payload_bytes, todo)), 0, False
     findings: list[Finding] = []
     try:
-        for measurement in run(measure_bits, todo, options.jobs or default_jobs()):
+        for measurement in run(measure_bits, todo, options.jobs or default_jobs(), payload_bytes):
             findings.append(judge_bits(measurement))
             done += payload_bytes(measurement.pair)
             if options.progress:

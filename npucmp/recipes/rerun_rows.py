@@ -12,6 +12,7 @@ from npucmp.evidence import RANDOM
 from npucmp.explain import size_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
 from npucmp.nodes import is_output
+from npucmp.ranks import RANK
 from npucmp.recipes.rerun_causes import differs
 from npucmp.recipes.rerun_pattern import pattern
 
@@ -20,7 +21,6 @@ ASYNCHRONOUS = re.compile(
     re.IGNORECASE,
 )
 FED = "already differs"  # in the evidence of what a run was given, as evidence.py writes it
-RANK = {Cause.BORN: 1, Cause.GAP: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 
 
@@ -105,7 +105,7 @@ def place_of(comparison: Comparison, pair: Pair) -> Place:
 def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
     """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
     worst = _worst(some).root
-    return 0 if is_fed(worst.cause, worst.evidence) else RANK[worst.cause], bool(excuse(worst))
+    return -1 if is_fed(worst.cause, worst.evidence) else RANK[worst.cause], bool(excuse(worst))
 
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:

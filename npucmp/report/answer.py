@@ -14,11 +14,10 @@ from typing import Any, Iterator, Optional, Sequence, Union
 
 from npucmp import __version__
 from npucmp.evidence import brief
-from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
 from npucmp.report import coverage, fusion, island, overflow_terminal, rerun_terminal, terminal
 from npucmp.report.rerun import odd_words
 from npucmp.report.sanitise import visible
-from npucmp.report.status import DIFFERS
 from npucmp.stack import source_line
 
 FIRST = 5  # roots

@@ -8,7 +8,7 @@ from typing import Any, Iterator, Sequence
 
 from npucmp import __version__
 from npucmp.flow import headroom
-from npucmp.model import Event, Extremes, Overflow, Root, Scan
+from npucmp.model import Event, Overflow, Root, Scan
 from npucmp.report import coverage
 from npucmp.report.json import ROOTS, strict
 from npucmp.report.status import overflow_status
@@ -62,17 +62,9 @@ def _row(scan: Scan, event: Event) -> "dict[str, Any]":
         if x.minimum == x.minimum:
             row.update(min=x.minimum, max=x.maximum)
         if event.counted and event.kind:
-            count, first = _counts(event.kind, x)
+            count, first = x.of(event.kind)
             row.update(count=count, ratio=count / x.elements if x.elements else None, first_index=first)
     return row
-
-
-def _counts(kind: str, x: Extremes) -> "tuple[int, int]":
-    return {
-        "nan": (x.nan, x.first_nan),
-        "inf": (x.inf, x.first_inf),
-        "saturated": (x.high + x.low, x.first_limit),
-    }[kind]
 
 
 def _root(scan: Scan, root: Root) -> "dict[str, Any]":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from npucmp.model import Overflow, Report, Verdict
+from npucmp.model import DIFFERS, Overflow, Report, Verdict
 
-DIFFERS = {Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE}
 DECIDED = DIFFERS | {Verdict.MATCH}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.evidence import brief
-from npucmp.model import Cause, Comparison, Pair, Report, Root, Run, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Pair, Report, Root, Run, Verdict
 from npucmp.report import coverage, fusion
 from npucmp.report.sanitise import visible
 from npucmp.report.status import exit_status
@@ -122,7 +122,7 @@ def _name(pair: Pair) -> str:
 
 def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
     verdicts = Counter(finding.verdict for finding in comparison.findings)
-    differing = [f for f in comparison.findings if f.verdict in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE)]
+    differing = [f for f in comparison.findings if f.verdict in DIFFERS]
     if differing:
         yield paint(f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:", "title")
         for finding in differing[:NOTES]:
@@ -209,7 +209,7 @@ def _diverged_words(causes: "Counter[Cause]", verdicts: "Counter[Verdict]", repo
     if causes[Cause.PROPAGATED]:
         words.append(f"{causes[Cause.PROPAGATED]} pass it on")
     if not words:
-        differing = sum(verdicts[v] for v in (Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))
+        differing = sum(verdicts[v] for v in DIFFERS)
         words.append(f"{count_of(differing, 'tensor')} differ" if differing else _strict_words(verdicts, report))
     if verdicts[Verdict.UNREADABLE]:
         words.append(f"{verdicts[Verdict.UNREADABLE]} unreadable")

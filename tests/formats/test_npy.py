@@ -193,3 +193,14 @@ def test_an_impossible_path_is_told(tmp_path, name):
 def test_op_type(tmp_path, name, op_type):
     (operator,) = opened(touch(tmp_path / "d", f"{name}.0.1619494134703053.npy")).operators
     assert operator.op_type == op_type
+
+
+def test_names_and_slots_of_thousands_of_digits(tmp_path):
+    """Python turns no such text into a number."""
+    folder = touch(tmp_path / "d", "a.0.1619494134703053.npy")
+    long = "9" * 5000
+    for number, name in enumerate((f"b{long}.npy", f"c.input.{long}.npy", f"c.output.{long}.npy")):
+        np.save(folder / f"{number}.npy", np.zeros(2))
+        with (folder / "mapping.csv").open("a") as rows:
+            rows.write(f"{number}.npy,{name}\n")
+    assert {operator.name for operator in opened(folder).operators} == {"a", f"b{long}", "c"}

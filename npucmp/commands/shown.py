@@ -1,0 +1,48 @@
+"""How a result is shown, of all commands alike: what the options say of it, and the screen, files and exit status."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, Callable, NamedTuple, Optional, Sequence
+
+import click
+
+
+class Shown(NamedTuple):
+    """The options that are about showing; `screen` are those of the presenter on the terminal."""
+
+    output: Optional[str]
+    quiet: bool
+    progress: bool
+    screen: "dict[str, Any]"
+
+    def bar(self) -> "AbstractContextManager[Optional[Callable[[int, int], None]]]":
+        """The progress bar, while a recipe works."""
+        from npucmp.commands.progress import bar
+
+        return bar(self.progress)
+
+
+def taken(given: "dict[str, Any]") -> Shown:
+    """The options about showing, taken out of all that were given; what is left is for the recipe."""
+    output, quiet, progress = (given.pop(name) for name in ("output", "quiet", "progress"))
+    screen = {name: given.pop(name) for name in ("top", "verbose")}
+    given["format"] = given.pop("format_")
+    return Shown(output, quiet, not quiet and sys.stderr.isatty() if progress is None else progress, screen)
+
+
+def finish(report: Any, shown: Shown, columns: Sequence[str] = ()) -> int:
+    """Writes and shows a Report or an Overflow; returns its exit status."""
+    from npucmp.report import overflow_terminal, rerun_terminal, terminal, write_reports
+    from npucmp.report.status import exit_status, overflow_status
+
+    presenters: dict[str, Any] = {"overflow": overflow_terminal, "rerun-diff": rerun_terminal}
+    report = replace(report, argv=tuple(sys.argv))
+    files = write_reports(report, shown.output, columns) if shown.output else []
+    if not shown.quiet:
+        paint = terminal.colours(sys.stdout.isatty())
+        text = presenters.get(report.command, terminal).render(report, files=files, paint=paint, **shown.screen)
+        click.echo(text, nl=False, color=True)
+    return overflow_status(report) if report.command == "overflow" else exit_status(report)
