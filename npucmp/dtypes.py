@@ -8,7 +8,7 @@ HiFloat8 Format for Deep Learning" (arXiv 2409.16626); bfloat16 is the upper hal
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence
 
 from npucmp.errors import UnsupportedError
@@ -77,6 +77,7 @@ _ALIASES = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=1024)  # a dump says the same few words thousands of times
 def canonical(word: str) -> str:
     """The table's name for a dump's word: "torch.bfloat16", "BFloat16", "<class 'float'>" … → "bfloat16".
 

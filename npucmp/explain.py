@@ -88,9 +88,9 @@ def proven_size(finding: Finding) -> float:
 def _changed(finding: Finding) -> float:
     """Share of elements that differ, two being nothing to speak of."""
     moments = finding.measurement.moments
-    if moments is None or moments.mismatched or not moments.count:
+    if moments is None or moments.mismatched or not moments.elements:
         return math.inf
-    return max(0, moments.count - moments.equal - 2) / moments.count
+    return max(0, moments.elements - moments.equal - 2) / moments.elements
 
 
 def scaled(node: Node, finding: Finding, before: float) -> bool:

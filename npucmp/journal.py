@@ -16,7 +16,6 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Iterator, Optional
@@ -29,8 +28,8 @@ FILE = ".npucmp-journal"
 EVERY = 5.0  # seconds between writes: what a killed run has to measure again; shorter runs write nothing
 _LARGEST = 4 << 30  # bytes; a record has about 500
 
-_MOMENTS = tuple(field.name for field in fields(Moments))
-_OTHERS = tuple(field.name for field in fields(Measurement) if field.name not in ("pair", "moments", "statistics"))
+_MOMENTS = Moments._fields
+_OTHERS = tuple(name for name in Measurement._fields if name not in ("pair", "moments", "statistics"))
 _SHAPE = (_MOMENTS, _OTHERS, Side._fields, Statistics._fields)
 
 

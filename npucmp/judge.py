@@ -87,7 +87,7 @@ def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_o
     error = metrics.rel_l2(moments)
     if moments.mismatched:
         return Finding(measurement, Verdict.NONFINITE, _nonfinite(moments), math.inf, metric="nonfinite_mismatch")
-    if moments.equal == moments.count:
+    if moments.equal == moments.elements:
         words = "the same bits" if len({t.dtype for t in (pair.target, pair.golden) if t}) == 1 else "equal values"
         return Finding(measurement, Verdict.MATCH, words, 0.0, FACTOR * round_off, "rel_l2")
     rule = _rule(rules, pair, moments, round_off)
@@ -129,7 +129,7 @@ def _rule(rules: Rules, pair: Pair, moments: Moments, round_off: float) -> Toler
 def _nonfinite(moments: Moments) -> str:
     target, golden = moments.target, moments.golden
     return (
-        f"{moments.mismatched} of {moments.count} positions are NaN or Inf on one side only "
+        f"{moments.mismatched} of {moments.elements} positions are NaN or Inf on one side only "
         f"(target {target.nan} NaN, {target.inf} Inf, golden {golden.nan} NaN, {golden.inf} Inf)"
     )
 

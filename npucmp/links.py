@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import Generic, Hashable, NamedTuple, Optional, TypeVar
 
-from npucmp.model import Finding
+from npucmp.graphs.graph import escaped
+from npucmp.model import Finding, Pair
 
 Owner = TypeVar("Owner")
 
@@ -47,9 +48,11 @@ def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerpri
             return None
         if side.minimum == side.maximum:  # a constant is known again by its error only
             return (
-                Fingerprint((moments.count, side.minimum, moments.sum_dd, moments.max_abs)) if moments.max_abs else None
+                Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
+                if moments.max_abs
+                else None
             )
-        key = (moments.count, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
+        key = (moments.elements, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
         return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
     recorded = tensor.statistics
     if recorded is not None and recorded.max == recorded.min:
@@ -88,3 +91,45 @@ class Producers(Generic[Owner]):
                 if mark.agrees(other):
                     return owner
         return None
+
+
+class Source(NamedTuple):
+    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
+    whether it is memory that nobody wrote."""
+
+    finding: Finding
+    tainted: bool
+    meaningless: bool = False
+
+
+class Trail:
+    """The tensors of two runs seen so far, by the names that graphs have for them and by their content."""
+
+    def __init__(self) -> None:
+        self._seen: Producers[Source] = Producers()
+        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+
+    def source(self, finding: Finding) -> Optional[Source]:
+        """Where a tensor comes from: by the graph, else by its content."""
+        for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
+            found = self._seen.named((side, escaped(tensor.source))) if tensor and tensor.source else None
+            if found is not None:
+                return found
+        if finding.pair.golden is None:
+            return self._of_target.find(fingerprint(finding, of_target=True))
+        return self._seen.find(fingerprint(finding))
+
+    def read(self, source: Source, only_new: bool = False) -> None:
+        """A tensor that was read; `only_new` if what is known of its content is to stay."""
+        mark = fingerprint(source.finding)
+        if not only_new or (mark is not None and self._seen.find(mark) is None):
+            self._seen.add(mark, source)
+
+    def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
+        """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
+        self._seen.add(fingerprint(source.finding), source)
+        self._of_target.add(fingerprint(source.finding, of_target=True), source)
+        index = source.finding.pair.slot.partition(":")[2]
+        for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
+            if operator is not None:
+                self._seen.name((side, escaped(f"{operator.name}:{index}")), source)

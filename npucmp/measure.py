@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dtypes import lookup, narrower, size_of
 from npucmp.errors import DumpError, NpucmpError
@@ -68,17 +67,27 @@ def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), job
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
     firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = run(lambda pair: measure(pair, closeness), firsts, jobs, payload_bytes)
+    measured = each(lambda pair: measure(pair, closeness), firsts, jobs)
     shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
     kept: dict[object, Measurement] = {}
     for pair, key in zip(pairs, keys):
         if key in kept:
-            yield replace(kept[key], pair=pair, bytes_read=0)
+            yield kept[key]._replace(pair=pair, bytes_read=0)
             continue
         measurement = next(measured)
         if key in shared:
             kept[key] = measurement
         yield measurement
+
+
+def each(function: Callable[[Pair], Measurement], pairs: Sequence[Pair], jobs: int) -> Iterator[Measurement]:
+    """function of each pair. Between workers travels what was found, not the pair."""
+
+    def lost(pair: Pair, because: str) -> tuple[Any, ...]:
+        return Measurement(pair, problem=f"reading it, or one of its neighbours, ended the process: {because}")[1:]
+
+    found = run(lambda pair: function(pair)[1:], pairs, lost, jobs, payload_bytes)
+    return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
 def payload_bytes(pair: Pair) -> int:

@@ -24,10 +24,10 @@ def cosine(m: Moments) -> float:
     if not m.compared:
         return NAN
     if not m.xx or not m.yy:
-        if m.compared == m.count and _magnitude(m.target) > 0 and _magnitude(m.golden) > 0:
+        if m.compared == m.elements and _magnitude(m.target) > 0 and _magnitude(m.golden) > 0:
             return NAN  # squares fell below float64
         return 1.0 if m.xx == m.yy and not m.max_abs else 0.0
-    if m.equal == m.count:
+    if m.equal == m.elements:
         return 1.0
     ratio = m.xy / (math.sqrt(m.xx) * math.sqrt(m.yy))
     return max(-1.0, min(1.0, ratio)) if math.isfinite(ratio) else NAN
@@ -106,7 +106,7 @@ def allclose(m: Moments) -> bool:
 
 def mismatch_ratio(m: Moments) -> float:
     """Share of elements outside the bar of allclose."""
-    return (m.outside + m.mismatched) / m.count if m.count else 0.0
+    return (m.outside + m.mismatched) / m.elements if m.elements else 0.0
 
 
 def max_ulp(m: Moments) -> Value:
@@ -116,7 +116,7 @@ def max_ulp(m: Moments) -> Value:
 
 def exact_ratio(m: Moments) -> float:
     """Share of positions with the same bits."""
-    return m.equal / m.count if m.count else 1.0
+    return m.equal / m.elements if m.elements else 1.0
 
 
 def nonfinite_mismatch(m: Moments) -> int:

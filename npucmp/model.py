@@ -7,7 +7,7 @@ Everything is immutable; values of tensors are never held here, only where they 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional
 
@@ -128,8 +128,7 @@ class Task(NamedTuple):
     thread: int = -1
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(NamedTuple):
     """One executed operator.
 
     name       the dump's name
@@ -156,7 +155,7 @@ class Operator:
     tensors: tuple[TensorRef, ...]
     scope: str = ""
     path: str = ""
-    arguments: Mapping[str, Scalar] = field(default_factory=dict)
+    arguments: Mapping[str, Scalar] = {}
     stack: tuple[str, ...] = ()
     unique: bool = True
     call: str = ""  # forward and backward of one call share this text
@@ -205,8 +204,7 @@ class Match(NamedTuple):
     inside: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two tensors that should agree, or one without a partner.
 
     `via` is empty where a side is missing; `note` then says why. `order` is the place in the merged
@@ -301,11 +299,10 @@ class Side(NamedTuple):
 HISTOGRAM_BINS = 24  # |x-y|/max(|y|, floor): bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
 
 
-@dataclass(frozen=True)
-class Moments:
+class Moments(NamedTuple):
     """What one pass over a tensor pair measured; no opinion. x is the target, y the golden.
 
-    count       elements looked at
+    elements    how many were looked at
     compared    positions that are finite on both sides and no mask: all sums below run over these
     masked      positions where both sides hold "minus infinity" (kernel/numpy_kernel.py)
     mismatched  positions that are NaN or Inf on one side only, or differently so
@@ -313,7 +310,7 @@ class Moments:
     max_abs_exact  largest |x-y| of integer tensors, exact, None for other dtypes
     """
 
-    count: int = 0
+    elements: int = 0
     target: Side = Side()
     golden: Side = Side()
     compared: int = 0
@@ -339,8 +336,7 @@ class Moments:
     histogram: tuple[int, ...] = (0,) * HISTOGRAM_BINS
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(NamedTuple):
     """A pair and what came of measuring it.
 
     moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
@@ -371,8 +367,7 @@ class Tolerance:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A measured pair with the verdict on it.
 
     error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
@@ -426,12 +421,30 @@ class FusionPass(NamedTuple):
     off: Optional[int]
 
 
+class Spots(NamedTuple):
+    """Where two tensors differ, as a picture: the last axis across, all others down.
+
+    rows, columns  of the tensor so cut
+    across         cells in a line of the picture
+    counts         of elements that differ, cell by cell, line by line
+    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits
+    """
+
+    dtype: str
+    rows: int
+    columns: int
+    across: int
+    counts: tuple[int, ...]
+    bits: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True)
 class Rerun:
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
     odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
     operator is random or asynchronous on purpose. Figures are the largest over all runs, None where unknown.
+    `spots` are those of run `shown` against run 1, None where nobody looked.
     """
 
     place: int
@@ -447,6 +460,8 @@ class Rerun:
     odd: tuple[int, ...]
     because: str
     excused: bool = False
+    spots: Optional[Spots] = None
+    shown: int = 0
 
 
 class Noise(NamedTuple):

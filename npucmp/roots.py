@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from dataclasses import replace
 from statistics import median
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
-from npucmp import metrics
-from npucmp.evidence import fused_words, gap_words, gradual_words, own_words, passed_words, unknown_words
+from npucmp import evidence, metrics
 from npucmp.explain import (
     GROWTH,
     by_arguments,
@@ -30,24 +28,14 @@ from npucmp.explain import (
     unlike_copy,
     wrong_parameter,
 )
-from npucmp.graphs.graph import escaped
 from npucmp.judge import FACTOR
-from npucmp.links import Producers, fingerprint
+from npucmp.links import Source, Trail, fingerprint
 from npucmp.model import DIFFERS, Cause, Finding, Pair, Root, Verdict
-from npucmp.nodes import IN_PLACE, Node, containers, is_meaningless, is_parameter, nodes_of
+from npucmp.nodes import IN_PLACE, Node, containers, is_meaningless, is_output, is_parameter, nodes_of
 
 OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # running statistics
 HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
 BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
-
-
-class Source(NamedTuple):
-    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
-    whether it is memory that nobody wrote."""
-
-    finding: Finding
-    tainted: bool
-    meaningless: bool = False
 
 
 def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[list[Finding], list[Root]]:
@@ -77,7 +65,7 @@ def _disregard(finding: Finding) -> Finding:
     if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
         return finding
     because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
-    return replace(finding, verdict=Verdict.UNKNOWN, because=because, error=None)
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None)
 
 
 def _live(finding: Finding) -> Finding:
@@ -85,7 +73,7 @@ def _live(finding: Finding) -> Finding:
     if finding.metric != "checksum":
         return finding
     because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
-    return replace(finding, verdict=Verdict.UNKNOWN, because=because, error=None)
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None)
 
 
 class _Search:
@@ -97,8 +85,7 @@ class _Search:
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
-        self._producers: Producers[Source] = Producers()
-        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+        self._trail = Trail()
         self._errors: list[float] = []
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
         self._any_tainted = False
@@ -117,23 +104,29 @@ class _Search:
         own = None if gap else self._own(node)
         diverged = [output for output in node.outputs if self._differs(output)]
         if gap:
-            words = gap_words(gap, self._last_agreeing, is_parameter(gap.pair), self._between(node))
+            words = evidence.gap_words(gap, self._last_agreeing, self._writer(gap), self._between(node))
             self._add(node, Cause.GAP, gap, words)
-            self._producers.add(fingerprint(gap), Source(gap, tainted=True))  # its other readers are no further gaps
+            self._trail.read(Source(gap, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
             self._add(node, Cause.PROPAGATED, own, f"contains {self._culprit(node)}, which has the error")
         elif own:
             self._add(node, self._cause(node, own), own, self._words(node, own))
         elif inherits and diverged:
             worst = max(diverged, key=size_of)
-            self._add(node, Cause.PROPAGATED, worst, passed_words(self._input_error(node), worst))
+            self._add(node, Cause.PROPAGATED, worst, evidence.passed_words(self._input_error(node), worst))
         else:
             self._excuse([*diverged, *(finding for finding in node.inputs if self._overwritten(node, finding))])
             self._watch(node, diverged)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self._behind.update((id(output), self._input_error(node)) for output in hidden)
-        node.tainted = bool(gap or own or (inherits and (diverged or hidden)))
+        node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self._remember(node)
+
+    def _writer(self, gap: Finding) -> Optional[Pair]:
+        """The output that an input comes from, where that could not be compared itself."""
+        source = self._trail.source(gap)
+        unseen = source is not None and source.finding.error is None and is_output(source.finding.pair)
+        return source.finding.pair if source is not None and unseen else None
 
     def _between(self, node: Node) -> list[Pair]:
         """Operators of one side only, between the last operator that agrees and this one."""
@@ -159,7 +152,7 @@ class _Search:
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
             self.revised.pop(id(kept), None)
-        self._add(node, Cause.WORSENED, finding, gradual_words(finding, growth, self._hopeless))
+        self._add(node, Cause.WORSENED, finding, evidence.gradual_words(finding, growth, self._hopeless))
 
     def _culprit(self, node: Node) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
@@ -171,9 +164,9 @@ class _Search:
         gap: Optional[Finding] = None
         inherits = False
         for finding in node.inputs:
-            source = self._source(finding)
+            source = self._trail.source(finding)
             if source is not None and source.tainted:
-                inherits = True
+                inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
             if source is None and not self._differs(finding) and self._is_wrong_parameter(finding):
                 gap = gap or self._promote(finding, by_factor=False)
             if source is None and not self._differs(finding) and self._is_scaled_gap(finding):
@@ -241,15 +234,15 @@ class _Search:
         if by_factor and moments is not None:
             factor, limit = metrics.gain(moments), scale_limit(finding)
             because = f"scaled by 1 {'+' if factor > 0 else '-'} {abs(factor):.1e} as a whole, limit ±{limit:.1e}"
-            found = replace(finding, verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
+            found = finding._replace(verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
         else:
             because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
-            found = replace(finding, verdict=Verdict.DIVERGED, because=because)
+            found = finding._replace(verdict=Verdict.DIVERGED, because=because)
         self.revised[id(finding)] = found
         return found
 
     def _cause(self, node: Node, own: Finding) -> Cause:
-        if self._input_error(node) is None:
+        if not self._is_known(node):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
@@ -257,43 +250,59 @@ class _Search:
 
     def _is_half_known(self, node: Node) -> bool:
         """Whether an error is about already that may have come in by what was not recorded."""
-        return self._any_tainted and not node.operator.reads_recorded
+        return self._any_tainted and not node.reads_recorded
 
     def _disagreeing(self, node: Node) -> list[Finding]:
         """What the operator reads that differs, after errors that are explained were taken back."""
-        read = [self.revised.get(id(finding), finding) for finding in (*node.inputs, *node.context)]
+        seen = [self._seen(finding) for finding in (*node.inputs, *node.context)]
+        read = [self.revised.get(id(finding), finding) for finding in seen]
         return [finding for finding in read if self._differs(finding) and not self._overwritten(node, finding)]
 
     def _words(self, node: Node, own: Finding) -> str:
-        if self._input_error(node) is None or (not self._disagreeing(node) and self._is_half_known(node)):
-            return unknown_words(own)
+        if not self._is_known(node) or (not self._disagreeing(node) and self._is_half_known(node)):
+            return evidence.unknown_words(own, [finding for finding, error in self._read(node) if error is None])
         read = [*node.inputs, *node.context]
         largest = max((self._size(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
-        return own_words(node.pair, own, largest, bool(node.inputs), not self._disagreeing(node))
+        words = evidence.own_words(node.pair, own, largest, bool(node.inputs), not self._disagreeing(node))
+        return words + evidence.follower_words(node.pair, self._alone.get(node.pair.order + 1))
 
     def _input_error(self, node: Node) -> Optional[float]:
-        """Largest error among all that the operator reads; None when that is not known.
+        """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
+        if not self._is_known(node) and not any(map(self._is_reached, node.inputs)):
+            return None
+        errors = [error for _, error in self._read(node)] + [self._error(finding) for finding in node.context]
+        return max((error for error in errors if error is not None), default=0.0)
 
-        A tensor that cannot be compared here may have been compared where it was written.
-        """
-        errors = []
-        for finding in node.inputs:
-            source = self._source(finding)
-            if source is not None and source.meaningless:
-                continue
-            if self._overwritten(node, finding):
-                errors.append(self._stand_in(finding))
-                continue
-            error = self._error(finding)
-            if error is None and source:
-                error = self._behind.get(id(source.finding), self._error(source.finding))
-            if error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding)):
-                return None
-            errors.append(error or 0.0)
-        if not node.operator.reads_recorded and not any(map(self._differs, node.inputs)):
-            return None  # what was recorded agrees, and there is more
-        errors += [error for finding in node.context if (error := self._error(finding)) is not None]
-        return max(errors, default=0.0)
+    def _is_known(self, node: Node) -> bool:
+        """Whether all that the operator reads was compared, here or where it was written."""
+        read = self._read(node)
+        data = [error for finding, error in read if not is_parameter(finding.pair)]
+        if not node.reads_recorded or (data and all(error is None for error in data)):
+            return False
+        return not any(
+            error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding))
+            for finding, error in read
+        )
+
+    def _read(self, node: Node) -> "list[tuple[Finding, Optional[float]]]":
+        """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
+        sources = [(finding, self._trail.source(finding)) for finding in node.inputs]
+        return [
+            (one, self._error_read(node, one)) for one, source in sources if source is None or not source.meaningless
+        ]
+
+    def _is_reached(self, finding: Finding) -> bool:
+        """Whether an error is known to come in here."""
+        source = self._trail.source(finding)
+        return self._differs(finding) or (finding.error is None and source is not None and source.tainted)
+
+    def _error_read(self, node: Node, finding: Finding) -> Optional[float]:
+        if self._overwritten(node, finding):
+            return self._stand_in(finding)
+        error, source = self._error(finding), self._trail.source(finding)
+        if error is None and source:
+            return self._behind.get(id(source.finding), self._error(source.finding))
+        return error
 
     def _is_unseen(self, node: Node, finding: Finding) -> bool:
         """Whether one of the runs did not record what its operators read, this input among it."""
@@ -313,22 +322,21 @@ class _Search:
         return error if self._differs(finding) else 0.0
 
     def _size(self, finding: Finding) -> float:
-        """The error of what an operator reads, where it was written if it was only compared there."""
-        source = self._source(finding) if finding.error is None else None
-        return size_of(source.finding if source else finding)
+        return size_of(self._seen(finding))
 
-    def _source(self, finding: Finding) -> Optional[Source]:
-        """Where a tensor comes from: by the graph, else by its content."""
-        for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
-            found = self._producers.named((side, escaped(tensor.source))) if tensor and tensor.source else None
-            if found is not None:
-                return found
-        if finding.pair.golden is None:
-            return self._of_target.find(fingerprint(finding, of_target=True))
-        return self._producers.find(fingerprint(finding))
+    def _seen(self, finding: Finding) -> Finding:
+        """What an operator reads, as it was written if it was only compared there."""
+        source = self._trail.source(finding) if finding.error is None else None
+        return source.finding if source else finding
 
     def _differs(self, finding: Finding) -> bool:
         return finding.verdict in DIFFERS
+
+    def _agrees(self, finding: Finding) -> bool:
+        """Whether a comparison found nothing, be it of statistics that prove nothing."""
+        return finding.verdict is Verdict.MATCH or (
+            finding.verdict is Verdict.UNKNOWN and finding.measurement.bound is not None
+        )
 
     def _overwritten(self, node: Node, finding: Finding) -> bool:
         """An in-place operator whose recorded input is its output says nothing about what it read.
@@ -356,9 +364,9 @@ class _Search:
         for finding in findings:
             if self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
                 because = f"{finding.because}; explained by the errors of its inputs"
-                self.revised[id(finding)] = replace(finding, verdict=Verdict.MATCH, because=because)
+                self.revised[id(finding)] = finding._replace(verdict=Verdict.MATCH, because=because)
 
-    def _add(self, node: Node, cause: Cause, finding: Finding, evidence: str) -> None:
+    def _add(self, node: Node, cause: Cause, finding: Finding, words: str) -> None:
         known = self._input_error(node)
         outputs = [e for e in map(error_of, node.outputs) if e is not None]
         self.roots.append(
@@ -372,27 +380,19 @@ class _Search:
                 limit=finding.limit,
                 input_error=known,
                 output_error=max(outputs, default=None),
-                evidence=evidence + (fused_words(node.pair) if cause is not Cause.PROPAGATED else ""),
+                evidence=words + (evidence.fused_words(node.pair) if cause is not Cause.PROPAGATED else ""),
             )
         )
 
     def _remember(self, node: Node) -> None:
         for finding in node.inputs:
-            mark = fingerprint(finding)
-            if mark is not None and self._producers.find(mark) is None:
-                self._producers.add(mark, Source(finding, node.tainted and self._differs(finding)))
+            self._trail.read(Source(finding, node.tainted and self._differs(finding)), only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = size_of(finding)
-            tainted = node.tainted and (self._differs(finding) or id(finding) in self._behind)
-            source = Source(finding, tainted, is_meaningless(finding.pair))
-            self._producers.add(fingerprint(finding), source)
-            self._of_target.add(fingerprint(finding, of_target=True), source)
-            for side, operator in (("target", node.pair.target_op), ("golden", node.pair.golden_op)):
-                index = finding.pair.slot.partition(":")[2]
-                if side == "golden" and id(finding) in self._behind:
-                    continue
-                self._producers.name((side, escaped(f"{operator.name if operator else ''}:{index}")), source)
+            tainted = node.tainted and (self._differs(finding) or finding.error is None)
+            hidden = id(finding) in self._behind
+            self._trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair)), hidden)
         if node.tainted:
             self._any_tainted = True
             for container in containers(node.operator, self._scopes):
@@ -402,8 +402,8 @@ class _Search:
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
-            if node.outputs:
-                self._last_agreeing = node.outputs[0]
+            agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if self._agrees(one))
+            self._last_agreeing = next(agreeing, self._last_agreeing)
 
 
 def _shown(finding: Finding) -> Optional[float]:

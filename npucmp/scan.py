@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Iterable, Iterator, NamedTuple, Optional
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dtypes import lookup, size_of
 from npucmp.errors import NpucmpError
@@ -30,16 +30,24 @@ def scan(operators: "Iterable[Operator]", jobs: int = 1) -> "Iterator[Scanned]":
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
     known.clear()
-    scanned = run(lambda pair: scan_tensor(*pair), firsts, jobs, lambda pair: size_of(pair[1].dtype, pair[1].shape))
+    scanned = run(lambda pair: scan_tensor(*pair)[2:], firsts, _lost, jobs, _weight)
     for operator, tensor in pairs:
         key = _values(tensor)
         if key in known:
             yield known[key]._replace(operator=operator, tensor=tensor, bytes_read=0)
             continue
-        found = next(scanned)
+        found = Scanned(operator, tensor, *next(scanned))
         if key is not None:
             known[key] = found
         yield found
+
+
+def _weight(pair: "tuple[Operator, TensorRef]") -> int:
+    return size_of(pair[1].dtype, pair[1].shape)
+
+
+def _lost(pair: "tuple[Operator, TensorRef]", because: str) -> "tuple[Any, ...]":
+    return Scanned(*pair, problem=f"reading it, or one of its neighbours, ended the process: {because}")[2:]
 
 
 def _is_first(tensor: TensorRef, seen: "dict[object, Scanned]") -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -136,7 +135,7 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     floats = DTYPES[x.dtype.name].kind == "f" == DTYPES[y.dtype.name].kind
     bins = [decade(error) for error in relative.values()]
     return Moments(
-        count=len(a),
+        elements=len(a),
         target=plain_side(a),
         golden=plain_side(b),
         compared=len(both),
@@ -177,8 +176,8 @@ def assert_same(found: Moments, expected: Moments, tolerance: float = 1e-12) -> 
         slack = tolerance * sizes.get(name, 0)
         slack = slack if math.isfinite(slack) else 0.0
         assert getattr(found, name) == pytest.approx(value, rel=tolerance, abs=slack, nan_ok=True), name
-    assert_same_side(found.target, expected.target, expected.count, tolerance)
-    assert_same_side(found.golden, expected.golden, expected.count, tolerance)
+    assert_same_side(found.target, expected.target, expected.elements, tolerance)
+    assert_same_side(found.golden, expected.golden, expected.elements, tolerance)
 
 
 def assert_same_side(found: Side, expected: Side, count: int, tolerance: float = 1e-12) -> None:
@@ -249,14 +248,14 @@ class KernelContract:
         x = x if dtype in INTEGERS else spoil(x, 9)
         moments = self.measure(x, x.copy())
         assert_same(moments, plain(x, x))
-        assert moments.equal == moments.count == 100
+        assert moments.equal == moments.elements == 100
         assert (moments.max_abs, moments.max_abs_index, moments.max_rel_index, moments.mismatched) == (0, -1, -1, 0)
         assert moments.histogram[0] == moments.below_1e3 == moments.compared
 
     @pytest.mark.parametrize("dtype", PLAIN)
     def test_empty_and_single(self, dtype):
         empty, one = sample(dtype, 0, 0), np.ones(1, numpy_dtype(dtype))
-        assert self.measure(empty, empty).count == self.measure(empty, empty).equal == 0
+        assert self.measure(empty, empty).elements == self.measure(empty, empty).equal == 0
         zero = np.zeros(1, numpy_dtype(dtype))
         assert_same(self.measure(one, zero, start=7), shifted(one, zero, 7))
 
@@ -371,7 +370,7 @@ class KernelContract:
     def test_histogram_counts_all_compared(self, x, y):
         moments = self.measure(x, y)
         assert sum(moments.histogram) == moments.compared
-        assert moments.compared + moments.masked + moments.mismatched <= moments.count
+        assert moments.compared + moments.masked + moments.mismatched <= moments.elements
 
     @pytest.mark.parametrize(
         "dtype, target, golden",
@@ -425,7 +424,7 @@ class KernelContract:
 
 def shifted(x, y, start: int) -> Moments:
     """What plain() says of a single differing element that stands at `start`."""
-    return replace(plain(x, y), max_abs_index=start, max_rel_index=start)
+    return plain(x, y)._replace(max_abs_index=start, max_rel_index=start)
 
 
 ODD_PATHS = {

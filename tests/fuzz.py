@@ -29,7 +29,7 @@ from npucmp.readers.inert_pickle import load as load_pickle
 from npucmp.readers.values import blocks
 from npucmp.recipes.compare import compare
 from npucmp.recipes.overflow import overflow
-from npucmp.report import OVERFLOWS, REPORTS
+from npucmp.report import presenters
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SLOW = 20.0
@@ -179,7 +179,7 @@ class Search:
     def whole(self, target: Path, golden: Path, file: Path, shorter: bool) -> None:
         def work() -> None:
             report = compare(target, golden, jobs=1)
-            for module in REPORTS:
+            for module in presenters(report):
                 module.render(report, ())
             for finding in report.findings:
                 one = finding.pair.target
@@ -188,7 +188,7 @@ class Search:
 
         def other() -> None:
             report = overflow(target, jobs=1)
-            for module in OVERFLOWS:
+            for module in presenters(report):
                 module.render(report, ())
 
         data = file.read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,7 +143,7 @@ def measured_types(target, golden=""):
 )
 def test_working_precision_only_coarsens(dtypes, expected):
     single = [measured_types(*word.split("/")) for word in dtypes.split()]
-    measurements = [replace(one, pair=replace(one.pair, order=order)) for order, one in enumerate(single)]
+    measurements = [one._replace(pair=one.pair._replace(order=order)) for order, one in enumerate(single)]
     assert [found.limit for found in judge(measurements)] == [8 * U.get(word, 0.0) for word in expected.split()]
 
 
@@ -175,7 +174,7 @@ def test_an_absurd_shape_elsewhere_in_the_operator_does_no_harm(phase, op_type):
     tensors = (TensorRef("input:0", "float32", (10**400,)), TensorRef("input:1", "float32", (10**400,)))
     operator = Operator("odd.0", op_type, op_type, phase, 0, tensors)
     one = measured([1.5, 1.0], [1.0, 1.0], "float32")
-    odd = replace(one, pair=replace(one.pair, target_op=operator, golden_op=operator))
+    odd = one._replace(pair=one.pair._replace(target_op=operator, golden_op=operator))
     assert verdict(odd).verdict in (Verdict.DIVERGED, Verdict.MATCH)
 
 

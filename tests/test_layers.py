@@ -159,7 +159,8 @@ def test_click_stays_at_the_command_line(module):
 def test_only_cli_prints_or_exits(module):
     calls = {ast.unparse(node.func) for node, _ in walk(TREES[module]) if isinstance(node, ast.Call)}
     raised = {ast.unparse(node.exc) for node, _ in walk(TREES[module]) if isinstance(node, ast.Raise) and node.exc}
-    assert not calls & {"print", "exit", "quit", "sys.exit", "os._exit", "SystemExit"}
+    ends = {"os._exit"} if module != "npucmp.runner" else set()  # the end of a worker, which is no end of npucmp
+    assert not calls & {"print", "exit", "quit", "sys.exit", "SystemExit", *ends}
     assert "SystemExit" not in raised
 
 

@@ -60,7 +60,7 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 def test_alike(tmp_path, x, y):
     found = compare(tmp_path, x, y)
     assert (found.unlike, found.problem) == ("", "")
-    assert found.moments.count == x.size and found.moments.sum_dd == 0 and found.moments.equal == x.size
+    assert found.moments.elements == x.size and found.moments.sum_dd == 0 and found.moments.equal == x.size
     assert found.bytes_read == x.nbytes + y.nbytes
 
 
@@ -136,7 +136,14 @@ def test_one_side_fills_its_half(tmp_path, side):
     one = tensor(tmp_path, "x", np.array([1.0, -3.0, np.nan, np.inf]))
     moments = measure(pair(one, None) if side == "target" else pair(None, one)).moments
     half, other = getattr(moments, side), getattr(moments, {"target": "golden", "golden": "target"}[side])
-    assert (moments.count, half.nan, half.posinf, half.minimum, half.total, half.squares) == (4, 1, 1, -3.0, -2.0, 10.0)
+    assert (moments.elements, half.nan, half.posinf, half.minimum, half.total, half.squares) == (
+        4,
+        1,
+        1,
+        -3.0,
+        -2.0,
+        10.0,
+    )
     assert (moments.compared, moments.mismatched, other.squares, other.nan) == (0, 0, 0.0, 0)
 
 
@@ -275,7 +282,7 @@ def test_places_count_through_the_blocks(tmp_path):
     x = y.copy()
     x[5, 12345] = 2.0
     moments = compare(tmp_path, x, y).moments
-    assert (moments.max_abs_index, moments.max_rel_index, moments.count) == (112345, 112345, 140000)
+    assert (moments.max_abs_index, moments.max_rel_index, moments.elements) == (112345, 112345, 140000)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -294,5 +301,5 @@ def test_memory_does_not_grow_with_the_tensor(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert found.bytes_read == 64 * 2**20 and found.moments.count == 2**23
+    assert found.bytes_read == 64 * 2**20 and found.moments.elements == 2**23
     assert peak < 30 * 2**20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
@@ -183,6 +182,11 @@ def test_killed_at_each_step_of_writing_the_report(place):
 
 def interrupted(place, after, monkeypatch, *more):
     """A comparison that Ctrl-C ends after so many tensors; its exit status."""
+    return stopped(command(place, *more), after, monkeypatch)
+
+
+def stopped(words, after, monkeypatch):
+    """The same of any command line; it ends by itself if it measures less."""
     add = Journal.add
     left = iter(range(after))
 
@@ -192,7 +196,7 @@ def interrupted(place, after, monkeypatch, *more):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Journal, "add", counted)
-    monkeypatch.setattr(sys, "argv", ["npucmp", *command(place, *more)])
+    monkeypatch.setattr(sys, "argv", ["npucmp", *words])
     with pytest.raises(SystemExit) as end:
         cli.main()
     monkeypatch.setattr(Journal, "add", add)
@@ -312,9 +316,8 @@ def test_measurements_are_kept_exactly(tmp_path, name):
 def extreme(pair):
     """A measurement of what JSON does not have, and of numpy's own numbers."""
     numbers = [np.float32(0.1), float("nan"), float("-inf"), -0.0, 5e-324, np.float64(1 / 3)]
-    moments = dataclasses.replace(
-        Moments(2**63, Side(np.int64(3), 1, 2, *numbers[:4])), max_abs=numbers[4], xx=numbers[5], max_abs_exact=2**70
-    )
+    side = Side(np.int64(3), 1, 2, *numbers[:4])
+    moments = Moments(2**63, side, max_abs=numbers[4], xx=numbers[5], max_abs_exact=2**70)
     statistics = (Statistics(1.5, float("inf"), None, -0.0), None)
     return Measurement(pair, moments, 0.1, True, "\udcff\n", "ü", True, statistics, 7)
 
@@ -326,7 +329,7 @@ def test_extremes_are_kept(tmp_path):
             one.add(extreme(pair))
         with Journal(tmp_path, pairs, "", True) as two:
             (found,) = two.known
-        left, right = (dataclasses.replace(m, pair=pair) for m in (found, extreme(pair)))
+        left, right = (m._replace(pair=pair) for m in (found, extreme(pair)))
         plain = repr(right).replace("np.float32(0.1)", repr(float(np.float32(0.1))))
         plain = plain.replace("np.int64(3)", "3").replace(f"np.float64({1 / 3!r})", repr(1 / 3))
         assert repr(left) == plain
@@ -397,3 +400,16 @@ def test_a_short_run_writes_no_journal(place, monkeypatch):
     monkeypatch.setattr(Journal, "_append", lambda *_: pytest.fail("written"))
     assert finished(place, monkeypatch) == 1
     assert not (place / "out" / FILE).exists()
+
+
+def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
+    sides = [str(SAMPLES / "cann_fusion_pass" / side) for side in ("target", "golden")]
+    words = ["fusion-diff", *sides, "-q", "--jobs", "1", "-o"]
+    assert stopped([*words, str(tmp_path / "whole")], 10**6, monkeypatch) == 1
+    pairs_measured = len(measured)
+    assert stopped([*words, str(tmp_path / "out")], 5, monkeypatch) == 130
+    assert (tmp_path / "out" / FILE).exists()
+    measured.clear()
+    assert stopped([*words, str(tmp_path / "out"), "--resume"], 10**6, monkeypatch) == 1
+    assert 0 < len(measured) <= pairs_measured - 5 and not (tmp_path / "out" / FILE).exists()
+    assert content(tmp_path / "out") == content(tmp_path / "whole")

@@ -78,4 +78,4 @@ def _made_of(operator: Operator, chain: "list[Operator]") -> Operator:
         tensor._replace(origin=f"{last}:{tensor.slot.partition(':')[2]}") if tensor.is_output else tensor
         for tensor in operator.tensors
     )
-    return replace(operator, tensors=tensors, originals=tuple(one.name for one in chain))
+    return operator._replace(tensors=tensors, originals=tuple(one.name for one in chain))

@@ -12,7 +12,6 @@ Without a graph a fused operator may still be known by its name, which the compi
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.graphs.annotate import fed
@@ -117,7 +116,7 @@ def _partner(operator: Operator, written: Written, back: int) -> Optional[Operat
     if not writers:
         return None
     latest = max(writers, key=lambda writer: writer.order)
-    return replace(latest, tensors=tuple(tensors), name=names[0])
+    return latest._replace(tensors=tuple(tensors), name=names[0])
 
 
 def _within(
@@ -127,7 +126,7 @@ def _within(
     chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
     read = [(tensor, _reference(tensor, written, back)) for tensor in operator.tensors if not tensor.is_output]
     tensors = [found.tensor._replace(slot=t.slot, source=t.source, origin="") for t, found in read if found]
-    return replace(chain[-1], tensors=tuple(tensors)) if chain and tensors else None
+    return chain[-1]._replace(tensors=tuple(tensors)) if chain and tensors else None
 
 
 def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Reference]:
@@ -146,7 +145,7 @@ def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_f
         if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
             continue
         chain = sorted((keys[part][-1 - back] for part in parts), key=lambda one: one.order)
-        last = replace(chain[-1], tensors=tuple(tensor for tensor in chain[-1].tensors if tensor.is_output))
+        last = chain[-1]._replace(tensors=tuple(tensor for tensor in chain[-1].tensors if tensor.is_output))
         matches.append(Match(operator, last, "fused", 0.8, tuple(one.order for one in chain)))
     return matches
 

@@ -8,7 +8,6 @@ keep one shape, that of the side that is in plain order.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.layouts import LAYOUTS, fits, origins
@@ -42,7 +41,7 @@ def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
     target, golden = _as_stored(target, golden), _as_stored(golden, target)
     if target is pair.target and golden is pair.golden:
         return pair
-    return replace(pair, target=target, golden=golden)
+    return pair._replace(target=target, golden=golden)
 
 
 def _choices(pair: Pair) -> "tuple[Optional[Choice], Optional[Choice]]":

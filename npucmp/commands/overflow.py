@@ -28,7 +28,10 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @click.argument("dump")
 @click.option("--golden", metavar="DUMP", help="A run that is right, to hold every event against.")
 @click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
-@some("output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet")
+@some(
+    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose",
+    "quiet",
+)  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
     from npucmp.recipes.overflow import OverflowOptions

@@ -47,7 +47,7 @@ def show(
 
 @click.command(help="The formats that npucmp reads, and how it recognises them.")
 def formats() -> None:
-    from npucmp.formats import FORMATS
+    from npucmp.formats import FORMATS, module_of
 
-    for module in FORMATS:
+    for module in map(module_of, FORMATS):
         click.echo(f"{module.NAME:10}  {module.ABOUT}")

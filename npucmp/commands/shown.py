@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import click
+
+PRESENTERS = {"overflow": "overflow_terminal", "rerun-diff": "rerun_terminal"}  # on the screen, where not terminal.py
 
 
 class Shown(NamedTuple):
@@ -35,14 +38,14 @@ def taken(given: "dict[str, Any]") -> Shown:
 
 def finish(report: Any, shown: Shown, columns: Sequence[str] = ()) -> int:
     """Writes and shows a Report or an Overflow; returns its exit status."""
-    from npucmp.report import overflow_terminal, rerun_terminal, terminal, write_reports
+    from npucmp.report import terminal, write_reports
     from npucmp.report.status import exit_status, overflow_status
 
-    presenters: dict[str, Any] = {"overflow": overflow_terminal, "rerun-diff": rerun_terminal}
     report = replace(report, argv=tuple(sys.argv))
     files = write_reports(report, shown.output, columns) if shown.output else []
     if not shown.quiet:
         paint = terminal.colours(sys.stdout.isatty())
-        text = presenters.get(report.command, terminal).render(report, files=files, paint=paint, **shown.screen)
+        presenter = import_module(f"npucmp.report.{PRESENTERS.get(report.command, 'terminal')}")
+        text = presenter.render(report, files=files, paint=paint, **shown.screen)
         click.echo(text, nl=False, color=True)
     return overflow_status(report) if report.command == "overflow" else exit_status(report)

@@ -1,25 +1,32 @@
 """DIRECTORY → Runs. One module per format; none knows that there is a second run.
 
-A format is a module with
-    NAME                    the word of `--format`
+A format is a module of this package with
+    NAME                    the word of `--format`, which is the module's name
     ABOUT                   one line: what it is and how it is recognised
     sniff(path) -> bool     cheap, never raises
     open_runs(path) -> list[Run]    names, shapes and places of tensors; no payload is read
-FORMATS is ordered: the first that recognises a path reads it.
+FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
 """
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Optional
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.formats import cann, hdf5, mindspore, msprobe, npy, tfdbg
 from npucmp.model import Run
 
-FORMATS: tuple[ModuleType, ...] = (msprobe, cann, mindspore, tfdbg, hdf5, npy)
+FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "npy")
+
+
+def module_of(name: str) -> ModuleType:
+    """The format of a name. Raises UsageError if there is none."""
+    if name not in FORMATS:
+        raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
+    return import_module(f"{__name__}.{name}")
 
 
 def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:
@@ -31,7 +38,7 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
     where = Path(path)
     if not _exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
-    module = _recognise(where) if format is None else _named(format)
+    module = _recognise(where) if format is None else module_of(format)
     runs: list[Run] = module.open_runs(where)
     broken = [run.problem for run in runs if run.problem]
     if broken and len(broken) == len(runs):
@@ -61,15 +68,8 @@ def _require_one_dump(path: Path, runs: "list[Run]") -> None:
         )
 
 
-def _named(name: str) -> ModuleType:
-    for module in FORMATS:
-        if name == module.NAME:
-            return module
-    raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(module.NAME for module in FORMATS)}")
-
-
 def _recognise(path: Path) -> ModuleType:
-    for module in FORMATS:
+    for module in map(module_of, FORMATS):
         if module.sniff(path):
             return module
     if path.is_dir() and not any(path.iterdir()):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -276,7 +276,7 @@ def _run(place: Place, step: Optional[int], found: Found, beside: Companions) ->
         notes.append("not every tensor has a time: operators without one stand in the order of their names")
     operators = [_operator(number, group, kinds, beside) for number, group in enumerate(groups)]
     if not any(set(operator.tasks) - {Task(0, 0)} for operator in operators):
-        operators = [replace(operator, tasks=()) for operator in operators]
+        operators = [operator._replace(tasks=()) for operator in operators]
     return Run(
         path=os.path.commonpath({entry.folder for entry in entries}) if entries else place.dump,
         format=NAME,

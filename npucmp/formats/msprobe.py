@@ -40,7 +40,19 @@ DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
+_ENDINGS = tuple(_ENCODINGS)
 _PHASES = ("forward", "backward")
+_TREES = (  # of a record, and how their slots begin
+    ("input_args", "input:"),
+    ("input", "input:"),
+    ("input_kwargs", "input:"),
+    ("parameters", "param:"),
+    ("output", "output:"),
+)
+_SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
+_ELSEWHERE = re.compile(r"[/\\\0]")
+_STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NOTHING = (None,) * 4
 
 
 def sniff(path: Path) -> bool:
@@ -132,12 +144,10 @@ def _open(path: Path) -> Run:
     top = _load(path)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
-    folder = path.parent / DATA_FOLDER
     stacks, notes = _beside(path, "stack.json", _stacks)
     scopes, more = _beside(path, "construct.json", _scopes)
-    operators = []
-    for order, (name, record) in enumerate(top["data"].items()):
-        operators.append(_operator(name, record, order, folder, scopes, stacks))
+    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", _foreign_links(path.parent / DATA_FOLDER), stacks, scopes)
+    operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
         path=str(path),
         format=NAME,
@@ -222,15 +232,33 @@ def parse_name(name: str) -> Name:
     return Name(name.rsplit(".", 1)[-1], name, "", name, unique=True)
 
 
-def _operator(
-    name: str, record: Any, order: int, folder: Path, scopes: Mapping[str, str], stacks: Mapping[str, Any]
-) -> Operator:
+class _Dump(NamedTuple):
+    """What the records of a dump.json share: its tensor folder, the links in it that lead out, its companion files."""
+
+    folder: str
+    foreign: frozenset[str]
+    stacks: Mapping[str, tuple[str, ...]]
+    scopes: Mapping[str, str]
+
+
+def _foreign_links(folder: Path) -> frozenset[str]:
+    """Names of links that lead out of the dump; one listing costs less than a look at each of thousands of files."""
+    try:
+        with os.scandir(folder) as entries:
+            links = [entry for entry in entries if entry.is_symlink()]
+    except OSError:  # no such folder: no files in it either
+        return frozenset()
+    home = os.path.realpath(folder.parent) + os.sep
+    return frozenset(link.name for link in links if not os.path.realpath(link.path).startswith(home))
+
+
+def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     parts = parse_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
     for slot, leaf in _leaves(record, parts):
         if "dtype" in leaf and "shape" in leaf:
-            tensors.append(_tensor(name, slot, leaf, folder))
+            tensors.append(_tensor(name, slot, leaf, dump))
         else:
             arguments[slot] = leaf.get("value", leaf.get("format"))
     forward = f"{parts.call}.forward" if not parts.unique else name.replace(".backward.", ".forward.")
@@ -241,10 +269,10 @@ def _operator(
         phase=parts.phase,
         order=order,
         tensors=tuple(tensors),
-        scope=scopes.get(name, ""),
+        scope=dump.scopes.get(name, ""),
         path=_module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
         arguments=arguments,
-        stack=stacks.get(name) or stacks.get(forward, ()),
+        stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
         unique=parts.unique,
         call=parts.call,
         reads_recorded=_reads_recorded(record),
@@ -267,76 +295,81 @@ def _reads_recorded(record: Any) -> bool:
     return bool(trees) and any(tree != [None] for tree in trees)
 
 
-def _leaves(record: Any, parts: Name) -> Iterator[tuple[str, dict[str, Any]]]:
+_Leaves = list[tuple[str, dict[str, Any]]]
+
+
+def _leaves(record: Any, parts: Name) -> _Leaves:
     """(slot, leaf) of a record, inputs before parameters before outputs."""
+    found: _Leaves = []
     if parts.kind.endswith(".debug"):
-        yield from _walk("output:", record, _NESTING)
+        _walk("output:", record, _NESTING, found)
     elif not isinstance(record, dict):
-        return
+        pass
     elif parts.kind.endswith(".parameters_grad"):
         for key, tree in record.items():
-            yield from _walk(f"grad:{key}", tree[0] if isinstance(tree, list) and len(tree) == 1 else tree, _NESTING)
+            single = isinstance(tree, list) and len(tree) == 1
+            _walk(f"grad:{key}", tree[0] if single else tree, _NESTING, found)
     else:
-        for key in ("input_args", "input", "input_kwargs"):
-            yield from _walk("input:", record.get(key), _NESTING)
-        yield from _walk("param:", record.get("parameters"), _NESTING)
-        yield from _walk("output:", record.get("output"), _NESTING)
+        for key, word in _TREES:
+            if key in record:
+                _walk(word, record[key], _NESTING, found)
+    return found
 
 
-def _walk(slot: str, value: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
     """Leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
     if depth == 0:
-        yield slot, {"type": "str", "value": f"nested deeper than {_NESTING}, not read"}
+        found.append((slot, {"type": "str", "value": f"nested deeper than {_NESTING}, not read"}))
         return
-    if isinstance(value, dict) and "type" in value and ("value" in value or "shape" in value or "format" in value):
-        yield slot, value
-    elif isinstance(value, (dict, list)):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, below in items:
-            yield from _walk(f"{slot}{key}" if slot.endswith(":") else f"{slot}.{key}", below, depth - 1)
+    items: Any
+    if isinstance(value, dict):
+        if "type" in value and ("shape" in value or "value" in value or "format" in value):
+            found.append((slot, value))
+            return
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return
+    start = slot if slot.endswith(":") else f"{slot}."
+    for key, below in items:
+        _walk(f"{start}{key}", below, depth - 1, found)
 
 
-def _tensor(name: str, slot: str, leaf: Mapping[str, Any], folder: Path) -> TensorRef:
+def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
-    file, problem = "", ""
-    shape = leaf["shape"]
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-        shape, problem = [], f"dump.json gives it the shape {shape!r:.60}"
+    file, problem, shape = "", "", leaf["shape"]
+    if not _is_shape(shape):
+        shape, problem = (), f"dump.json gives it the shape {shape!r:.60}"
     if data_name is not None and str(data_name) != "-1":
-        file, trouble = _inside(folder, data_name)
+        file, trouble = _inside(dump, data_name)
         problem = problem or trouble
-    return TensorRef(
-        slot=slot,
-        dtype=canonical(str(leaf["dtype"])),
-        shape=tuple(shape),
-        file=file,
-        encoding=_ENCODINGS.get(os.path.splitext(file)[1], ""),
-        statistics=_statistics(leaf),
-        checksum=str(leaf.get("md5") or ""),
-        problem=problem,
-        label=str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}",
-    )
+    label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"
+    encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
+    checksum = str(leaf.get("md5") or "")
+    dtype = canonical(str(leaf["dtype"]))
+    return TensorRef(slot, dtype, tuple(shape), file, encoding, _statistics(leaf), checksum, "", problem, label)
 
 
-def _inside(folder: Path, data_name: Any) -> tuple[str, str]:
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, list) and {*map(type, shape)} <= _SIZES and (not shape or min(shape) >= 0)
+
+
+def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
     """The file a record names. It must lie in the dump's own tensor folder: dumps are untrusted."""
-    if (
-        not isinstance(data_name, str)
-        or data_name != os.path.basename(data_name)
-        or "\0" in data_name
-        or "\\" in data_name
-    ):
+    if not isinstance(data_name, str) or _ELSEWHERE.search(data_name):
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
-    if data_name in ("", ".", "..") or os.path.splitext(data_name)[1] not in _ENCODINGS:
+    if not data_name.endswith(_ENDINGS) or data_name in _ENDINGS:
         return "", f"dump.json names {data_name!r:.60}, which is neither .pt nor .npy"
-    file = f"{folder}{os.sep}{data_name}"
-    if os.path.islink(file) and not os.path.realpath(file).startswith(os.path.realpath(folder.parent) + os.sep):
+    if data_name in dump.foreign:
         return "", "refused: a link that leads out of the dump"
-    return file, ""
+    return f"{dump.folder}{data_name}", ""
 
 
-def _float(value: "int | float") -> float:
-    """As JSON's number, a whole number beyond float64 being infinite."""
+def _number_in(value: Any) -> Optional[float]:
+    """A JSON number, a whole one beyond float64 being infinite; None for anything else."""
+    if type(value) is float or not isinstance(value, (int, float)):
+        return value if type(value) is float else None
     try:
         return float(value)
     except OverflowError:
@@ -344,6 +377,5 @@ def _float(value: "int | float") -> float:
 
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
-    values = [leaf.get(key) for key in ("Max", "Min", "Mean", "Norm")]
-    numbers = [_float(value) if isinstance(value, (int, float)) else None for value in values]
-    return Statistics(*numbers) if any(number is not None for number in numbers) else None
+    numbers = tuple(map(_number_in, map(leaf.get, _STATISTICS)))
+    return Statistics._make(numbers) if numbers != _NOTHING else None

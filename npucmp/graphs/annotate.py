@@ -112,7 +112,7 @@ def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         files = {graph.path for graph in graphs if escaped(graph.name) == model}
         part = _annotate(part, [graph for graph in graphs if graph.path in files] if model else graphs)
         for place, operator in zip(places, part.operators):
-            operators[place] = replace(operator, order=place)
+            operators[place] = operator._replace(order=place)
         notes += [note for note in part.notes if note not in notes]
     if operators == list(run.operators):
         return run
@@ -192,8 +192,7 @@ def _annotated(
             tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs)
         )
     originals = node.originals if node.originals is not None else ()
-    return replace(
-        operator,
+    return operator._replace(
         op_type=node.op_type or operator.op_type,
         tensors=tensors,
         reads_recorded=reads_recorded,
@@ -347,7 +346,7 @@ def _after_producers(operators: "Sequence[Operator]") -> "list[Operator]":
                 path[waiting] = None
             else:
                 done[last] = path.pop(last)
-    return [replace(operators[i], order=order) for order, i in enumerate(done)]
+    return [operators[i]._replace(order=order) for order, i in enumerate(done)]
 
 
 def _in_order(operators: "Sequence[Operator]", known: Known) -> "list[Operator]":
@@ -361,4 +360,4 @@ def _in_order(operators: "Sequence[Operator]", known: Known) -> "list[Operator]"
         rounds[operator.name] += 1
         keys.append(last)
     ranked = sorted(range(len(operators)), key=lambda i: (keys[i], i))
-    return [replace(operators[i], order=order) for order, i in enumerate(ranked)]
+    return [operators[i]._replace(order=order) for order, i in enumerate(ranked)]

@@ -15,7 +15,7 @@ def merge(a: Moments, b: Moments) -> Moments:
     worse_abs = b if b.max_abs > a.max_abs else a
     worse_rel = b if b.max_rel > a.max_rel else a
     return Moments(
-        count=a.count + b.count,
+        elements=a.elements + b.elements,
         target=merge_sides(a.target, b.target),
         golden=merge_sides(a.golden, b.golden),
         compared=a.compared + b.compared,

@@ -67,7 +67,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
         max_abs, max_abs_index = _largest(size, keep, start)
         max_rel, max_rel_index = _largest(relative, keep, start)
         return Moments(
-            count=count,
+            elements=count,
             target=target,
             golden=golden,
             compared=len(wide_x),
@@ -134,7 +134,7 @@ def _equal_block(x: Array, bars: Bars) -> Moments:
         wide = wide[keep]
     squares, compared = _dot(wide, wide), len(wide)
     return Moments(
-        count=len(x),
+        elements=len(x),
         target=side,
         golden=side,
         compared=compared,

@@ -18,29 +18,16 @@ Source: the pickletools module of CPython. Any other opcode is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from struct import error as StructError
 from struct import unpack_from
 from typing import Any
 
 from npucmp.readers.limits import DEFAULT, Limits, beyond
-from npucmp.readers.torch_words import Refused, Tensor, call, find, one_tensor, storage
-
-_CACHED_PICKLE = 1024  # bytes; longer ones hold no single tensor and are not worth the memory
+from npucmp.readers.torch_words import Refused, call, find, storage
 
 
 class Damaged(Refused):
     """Not a complete pickle; it may be if more of the file is read."""
-
-
-def tensor(data: bytes, limits: Limits = DEFAULT) -> Tensor:
-    """The tensor that a pickle holds; Refused if it holds anything else, or wants anything else."""
-    return _cached(data, limits) if len(data) <= _CACHED_PICKLE else one_tensor(load(data, 0, limits)[0])
-
-
-@lru_cache(maxsize=1024)  # tensors of one shape and dtype share their pickle
-def _cached(data: bytes, limits: Limits) -> Tensor:
-    return one_tensor(load(data, 0, limits)[0])
 
 
 def load(data: bytes, start: int = 0, limits: Limits = DEFAULT) -> tuple[object, int]:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from npucmp.errors import DumpError
 from npucmp.readers.files import RegularFile
-from npucmp.readers.limits import Limits
+from npucmp.readers.limits import Limits, beyond
 
 _END = Struct("<4s4H2IH")
 _LOCATOR = Struct("<4sIQI")
@@ -56,18 +56,37 @@ class _Directory(NamedTuple):
     entries: int
 
 
-def members(file: RegularFile, limits: Limits) -> dict[str, Member]:
+def members(file: RegularFile, limits: Limits) -> dict[bytes, Member]:
     """All members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
-    if directory.entries > limits.members or directory.size > limits.header_bytes:
-        raise DumpError(file.path, f"a zip directory of {directory.entries} entries, {directory.size} bytes")
+    if directory.entries > limits.members:
+        raise DumpError(file.path, beyond(f"a zip file of {directory.entries:,} members", "members", limits))
+    if directory.size > limits.header_bytes:
+        raise DumpError(file.path, beyond(f"a zip directory of {directory.size:,} bytes", "header_bytes", limits))
     data = file.read(directory.at, directory.size)
     found: list[_Entry] = []
-    place = 0
-    for _ in range(directory.entries):
-        entry, place = _entry(file, data, place, directory.at)
-        found.append(entry)
-    if place != len(data):
+    place, end = 0, len(data)
+    for _ in range(directory.entries):  # the one loop over what every file has: written out, without a call
+        here, name_at = place, place + _ENTRY_SIZE
+        if name_at > end:
+            raise DumpError(file.path, "the zip directory ends early", directory.at + here)
+        signature, flags, method, stored, size, name_length, extra_length, more, disk, at = _ENTRY_AT(data, here)
+        extra_at = name_at + name_length
+        place = extra_at + extra_length + more
+        if signature != b"PK\1\2" or disk:
+            raise DumpError(file.path, "a damaged zip directory", directory.at + here)
+        if method or flags & ~_FLAGS:
+            raise DumpError(file.path, "unsupported: a compressed or encrypted zip member", directory.at + here)
+        if place > end:
+            raise DumpError(file.path, "the zip directory ends early", directory.at + here)
+        if size == _FULL or stored == _FULL or at == _FULL:
+            size, stored, at = _wide((size, stored, at), data[extra_at : extra_at + extra_length])
+            if size < 0 or stored < 0 or at < 0:
+                raise DumpError(file.path, "a zip64 size is missing", directory.at + here)
+        if size != stored:
+            raise DumpError(file.path, "a stored zip member has two sizes", directory.at + here)
+        found.append((at, data[name_at:extra_at], size, flags))
+    if place != end:
         raise DumpError(file.path, "the zip directory is larger than its entries", directory.at + place)
     return _disjoint(file, found, directory.at)
 
@@ -124,30 +143,10 @@ def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Direct
     return wide, record
 
 
-def _entry(file: RegularFile, data: bytes, place: int, base: int) -> tuple[_Entry, int]:
-    """The central entry at `place` and the place of the next."""
-    name_at = place + _ENTRY_SIZE
-    if name_at > len(data):
-        raise DumpError(file.path, "the zip directory ends early", base + place)
-    fields = _ENTRY_AT(data, place)
-    signature, flags, method, stored, size, name_length, extra_length, comment_length, disk, at = fields
-    if signature != b"PK\1\2" or disk:
-        raise DumpError(file.path, "a damaged zip directory", base + place)
-    if method or flags & ~_FLAGS:
-        raise DumpError(file.path, "unsupported: a compressed or encrypted zip member", base + place)
-    extra_at = name_at + name_length
-    next_place = extra_at + extra_length + comment_length
-    if next_place > len(data):
-        raise DumpError(file.path, "the zip directory ends early", base + place)
-    if size == _FULL or stored == _FULL or at == _FULL:
-        wide = _zip64_words(data[extra_at : extra_at + extra_length])
-        values = [value if value != _FULL else wide.pop(0) if wide else -1 for value in (size, stored, at)]
-        if -1 in values:
-            raise DumpError(file.path, "a zip64 size is missing", base + place)
-        size, stored, at = values
-    if size != stored:
-        raise DumpError(file.path, "a stored zip member has two sizes", base + place)
-    return (at, data[name_at:extra_at], size, flags), next_place
+def _wide(narrow: tuple[int, ...], extra: bytes) -> list[int]:
+    """Sizes and offset of which some are in the zip64 field; -1 for one that is missing there."""
+    wide = _zip64_words(extra)
+    return [value if value != _FULL else wide.pop(0) if wide else -1 for value in narrow]
 
 
 def _zip64_words(extra: bytes) -> list[int]:
@@ -162,19 +161,18 @@ def _zip64_words(extra: bytes) -> list[int]:
     return []
 
 
-def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[str, Member]:
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, Member]:
     """Members by name, each with its end; DumpError when two share a name or a byte.
 
     Only the used members' local headers are read, so this takes the least that a header can be.
     """
-    named: dict[str, Member] = {}
+    named: dict[bytes, Member] = {}
     end = directory_at
     for at, name, size, flags in sorted(found, reverse=True):
         if at + _LOCAL_SIZE + len(name) + size > end:
             raise DumpError(file.path, "zip members overlap", at)
-        text = name.decode("utf-8", "surrogateescape")
-        if text in named:
+        if name in named:
             raise DumpError(file.path, "two zip members have the same name", at)
-        named[text] = Member(at, name, size, flags, end)
+        named[name] = Member(at, name, size, flags, end)
         end = at
     return named

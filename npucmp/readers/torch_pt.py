@@ -27,17 +27,17 @@ from npucmp.dtypes import lookup
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.readers.files import RegularFile, open_regular
-from npucmp.readers.inert_pickle import Damaged, load, tensor
-from npucmp.readers.limits import DEFAULT, Limits, payload_bytes
+from npucmp.readers.inert_pickle import Damaged, load
+from npucmp.readers.limits import DEFAULT, Limits, beyond, payload_bytes
 from npucmp.readers.stored_zip import Member, data_offset, members
 from npucmp.readers.strides import compact, reach
-from npucmp.readers.torch_words import Refused, Tensor, one_tensor
+from npucmp.readers.torch_words import Refused, Storage, Tensor, one_tensor
 
 _SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
 _TAIL = 4096  # of a larger file: holds the directory of one tensor's file
 _HEAD = 2048  # holds data.pkl, byteorder and the local header of data/0
 _LEGACY_HEAD = 8192
-_CACHED_PICKLE = 1024  # bytes, as in inert_pickle.py
+_CACHED_PICKLE = 1024  # bytes; longer ones hold no single tensor and are not worth the memory
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 
@@ -65,31 +65,31 @@ def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
 
 def _zip(file: RegularFile, limits: Limits) -> Payload:
     named = members(file, limits)
-    tops = [name[:-9] for name in named if name[-9:] == "/data.pkl" and name.count("/") == 1]
+    tops = [name[:-9] for name in named if name[-9:] == b"/data.pkl" and name.count(b"/") == 1]
     if len(tops) != 1:
         raise Refused("a zip file without data.pkl: not written by torch.save")
     (top,) = tops
-    code = f"{top}/code/"
-    if f"{top}/constants.pkl" in named or any(name.startswith(code) for name in named):
+    code = top + b"/code/"
+    if top + b"/constants.pkl" in named or any(name.startswith(code) for name in named):
         raise Refused("unsupported: a TorchScript archive, not a tensor")
-    pickle = _content(file, named[f"{top}/data.pkl"], limits.pickle_bytes)
-    found = tensor(pickle, limits)
-    data = named.get(f"{top}/data/{found.storage.key}")
+    member = named[top + b"/data.pkl"]
+    if member.size > limits.pickle_bytes:
+        raise Refused(beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes", limits))
+    pickle = _content(file, member)
+    storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
+    data = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if data is None:
-        raise Refused(f"the data of storage {found.storage.key} is missing")
-    if data.size != found.storage.whole:
-        raise Refused(f"holds {data.size} bytes of data, its header promises {found.storage.whole}")
-    order = named.get(f"{top}/byteorder")
-    mark = _content(file, order, 6) if order else b"little"
+        raise Refused(f"the data of storage {storage.key} is missing")
+    if data.size != storage.whole:
+        raise Refused(f"holds {data.size} bytes of data, its header promises {storage.whole}")
+    order = named.get(top + b"/byteorder")
+    mark = b"little" if order is None else _content(file, order) if order.size < 7 else b""
     if mark not in (b"little", b"big"):
         raise Refused("a byte order that is neither little nor big")
-    view = _cached_view(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _viewed(found, limits)
     return _payload(file.path, view, data_offset(file, data), "<" if mark == b"little" else ">")
 
 
-def _content(file: RegularFile, member: Member, most: int) -> bytes:
-    if member.size > most:
-        raise DumpError(file.path, f"a header of {member.size} bytes, more than {most}", member.at)
+def _content(file: RegularFile, member: Member) -> bytes:
     return file.read(data_offset(file, member), member.size)
 
 
@@ -102,7 +102,12 @@ def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
     except Damaged:
         if file.size <= _LEGACY_HEAD:
             raise
-        found, end = _pickles(file.read(0, min(limits.pickle_bytes, file.size)), limits)
+        try:
+            found, end = _pickles(file.read(0, min(limits.pickle_bytes, file.size)), limits)
+        except Damaged:
+            if file.size <= limits.pickle_bytes:
+                raise
+            raise Refused(beyond("a pickle that is damaged or very long", "pickle_bytes", limits)) from None
     storage, itemsize = found.storage, _itemsize(found.storage.dtype)
     if int.from_bytes(file.read(end, 8), "little") * itemsize != storage.whole:
         raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
@@ -147,9 +152,12 @@ class _View(NamedTuple):
     strides: tuple[int, ...]
 
 
-@lru_cache(maxsize=1024)  # tensors of one shape and dtype share their pickle
-def _cached_view(pickle: bytes, limits: Limits) -> _View:
-    return _viewed(tensor(pickle, limits), limits)
+def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
+    found = one_tensor(load(pickle, 0, limits)[0])
+    return found.storage, _viewed(found, limits)
+
+
+_cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype share their pickle
 
 
 def _viewed(found: Tensor, limits: Limits) -> _View:
@@ -158,9 +166,12 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
     if dtype is None:
         raise Refused(f"unsupported: elements of type {found.dtype}")
     try:
-        payload_bytes("", found.shape, dtype.itemsize, limits)
+        size = payload_bytes("", found.shape, dtype.itemsize, limits)
     except DumpError as error:
         raise Refused(error.because) from None
+    if size > max(found.storage.size, limits.expanded_bytes):
+        what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
+        raise Refused(beyond(what, "expanded_bytes", limits))
     numbers = (found.offset, *found.shape, *found.strides)
     if len(found.shape) != len(found.strides) or not all(type(n) is int and n >= 0 for n in numbers):
         raise Refused("a damaged header: offset, size and stride must be counts")

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
-from npucmp.align import align, mapping, pairs
+from npucmp.align import align, pairs
 from npucmp.errors import UsageError
-from npucmp.journal import Journal
 from npucmp.judge import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
 from npucmp.measure import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
@@ -32,7 +31,6 @@ class Options(Choice):
     resume, those that an interrupted run of the same comparison left there are not measured again.
     """
 
-    mapping: Union[StrPath, Mapping[str, str], None] = None
     rtol: Optional[float] = None
     atol: Optional[float] = None
     tolerances: Union[StrPath, Sequence[Tolerance], None] = None
@@ -49,12 +47,6 @@ class Options(Choice):
             table = load_tolerances(Path(table))
         noise = load_noise(Path(self.noise)) if self.noise is not None else {}
         return Rules(tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise)
-
-    def names(self) -> Mapping[str, str]:
-        """The mapping, read if it is a file."""
-        if isinstance(self.mapping, (str, PathLike)):
-            return mapping.load(Path(self.mapping))
-        return self.mapping or {}
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
@@ -127,6 +119,7 @@ def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Me
     measured: list[list[Measurement]] = []
     with ExitStack() as stack:
         if options.journal is not None:
+            from npucmp.journal import Journal
             from npucmp.kernel import native
 
             settings = closeness, limits.DEFAULT, native.library() is not None
@@ -161,7 +154,7 @@ def _each(
     read = {values_of(measurement.pair) for measurement in known} - {None}
     for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs()):
         if values_of(measurement.pair) in read:
-            measurement = replace(measurement, bytes_read=0)  # as in a run that was not interrupted
+            measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True
 
 

@@ -60,8 +60,8 @@ def _linked(findings: "Iterable[Finding]") -> "Iterator[Finding]":
                 equal.add(finding.pair)
         elif golden is not None and _is_traceable(finding) and different.find(fingerprint(finding)) is None:
             producer = equal.find(golden)
-            pair = replace(finding.pair, golden=golden._replace(source=producer))
-            finding = replace(finding, measurement=replace(finding.measurement, pair=pair))
+            pair = finding.pair._replace(golden=golden._replace(source=producer))
+            finding = finding._replace(measurement=finding.measurement._replace(pair=pair))
         yield finding
 
 
@@ -126,7 +126,7 @@ def _followed(root: Root, own: Comparison, first: int) -> Root:
     step = _step(own)
     if root.cause is not Cause.GAP or step is None or step <= first:
         return root
-    if not is_parameter(replace(root.pair, slot=root.slot)):
+    if not is_parameter(root.pair._replace(slot=root.slot)):
         return root
     return replace(root, cause=Cause.PROPAGATED, evidence=f"it follows from step {first}; {root.evidence}")
 

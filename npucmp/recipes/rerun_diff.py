@@ -11,14 +11,14 @@ from typing import Iterable, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.bits import judge_bits, measure_bits
 from npucmp.errors import UsageError
-from npucmp.measure import payload_bytes
+from npucmp.measure import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Pair, Report, Rerun, Run, Verdict
 from npucmp.recipes.compare import Options
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.rerun_causes import causes, settled
 from npucmp.recipes.rerun_rows import is_fed, place_of, reruns_of
 from npucmp.recipes.runs import StrPath, pair_runs
-from npucmp.runner import default_jobs, run
+from npucmp.runner import default_jobs
 
 NO_REPEATS = "these runs are not repeats"
 
@@ -84,7 +84,7 @@ def _compare(target: Run, golden: Run, options: Options) -> "tuple[Comparison, b
     total, done, partial = sum(map(payload_bytes, todo)), 0, False
     findings: list[Finding] = []
     try:
-        for measurement in run(measure_bits, todo, options.jobs or default_jobs(), payload_bytes):
+        for measurement in each(measure_bits, todo, options.jobs or default_jobs()):
             findings.append(judge_bits(measurement))
             done += payload_bytes(measurement.pair)
             if options.progress:

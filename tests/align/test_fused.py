@@ -32,7 +32,7 @@ def written(*names) -> "list[Operator]":
 
 
 def run(*operators) -> "list[Operator]":
-    return [Operator(**{**vars(one), "order": order}) for order, one in enumerate(operators)]
+    return [one._replace(order=order) for order, one in enumerate(operators)]
 
 
 def compared(target, golden) -> "list[list[str]]":

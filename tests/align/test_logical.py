@@ -163,7 +163,7 @@ def test_values_compare(tmp_path, golden_order):
     target = stored(ACTIVATION, five(x).shape, path=raw(tmp_path, "x", five(x)))
     golden = plain(other.shape, path=raw(tmp_path, "y", other))
     moments = measure(settle([pair(target, golden)])[0]).moments
-    assert (moments.count, moments.equal, moments.target.nan) == (x.size, x.size, 0)
+    assert (moments.elements, moments.equal, moments.target.nan) == (x.size, x.size, 0)
 
 
 def test_plain_orders_compare(tmp_path):

@@ -39,7 +39,7 @@ def operator(name, *slots, shapes=None, file="") -> Operator:
 
 
 def run(*operators, format="cann") -> Run:
-    numbered = [Operator(**{**vars(one), "order": order}) for order, one in enumerate(operators)]
+    numbered = [one._replace(order=order) for order, one in enumerate(operators)]
     return Run("dump", format, tuple(numbered), ordered=False)
 
 
@@ -134,7 +134,7 @@ def test_counts_that_differ_from_the_graph(ports, dumped, sources):
 def test_the_stored_shape_decides_which_input_was_left_out():
     stored = Payload("f", "float32", (2, 3), 0, device=Device("FRACTAL_NZ", (1, 1, 16, 16)))
     add = operator("add", "input:0", "output:0")
-    add = Operator(**{**vars(add), "tensors": (add.tensors[0]._replace(payload=stored), add.tensors[1])})
+    add = add._replace(tensors=(add.tensors[0]._replace(payload=stored), add.tensors[1]))
     network = graph(node("p"), node("q"), node("add", ["p:0", "q:0"], ports_in=(port((2, 3)), port((1, 1, 16, 16)))))
     assert tensor(told(run(add), network)["add"], "input:0").source == "q:0"
 

@@ -6,6 +6,7 @@ import pytest
 
 from npucmp import graphs
 from npucmp.errors import DumpError
+from npucmp.readers.limits import DEFAULT
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,9 @@ def test_load_refuses_garbage(tmp_path, data):
 
 
 def test_load_refuses_what_is_too_large_and_what_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(graphs, "GRAPH_BYTES", 3)
+    monkeypatch.setattr(DEFAULT, "graph_bytes", 3)
     (tmp_path / "graph.pbtxt").write_text("node { }")
-    with pytest.raises(DumpError, match="more than the 3"):
+    with pytest.raises(DumpError, match="more than the limit graph_bytes of 3;"):
         graphs.load(tmp_path / "graph.pbtxt")
     with pytest.raises(DumpError, match="no such file"):
         graphs.load(tmp_path / "none")

@@ -81,7 +81,7 @@ def test_types_that_c_does_not_know_are_left_to_numpy():
     x = np.arange(20_000)
     bars = bars_for("int64", "int64", 0.0, 0.0)
     assert native.measure_block(x, x + 1, bars).max_abs_exact == 1
-    assert native.measure_block(x, x + 1, bars).count == 20_000
+    assert native.measure_block(x, x + 1, bars).elements == 20_000
 
 
 def test_it_can_be_switched_off(monkeypatch):
