@@ -10,6 +10,7 @@ import math
 import threading
 from collections import Counter
 from functools import lru_cache
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dtypes import lookup, narrower, size_of
@@ -263,7 +264,7 @@ def _moments(
             return measure_block(a, b, bars)
     total: Optional[Moments] = None
     start = 0
-    for a, b in zip(_blocks("target", x, left), _blocks("golden", y, right)):
+    for a, b in zip_longest(_blocks("target", x, left), _blocks("golden", y, right)):
         block = measure_block(a, b, bars, start)
         total = block if total is None else merge(total, block)
         start += len(a)

@@ -24,7 +24,7 @@ FLOATS = [name for name in PLAIN if DTYPES[name].kind == "f"]
 INTEGERS = [name for name in PLAIN if DTYPES[name].kind in "biu"]
 FIRST_BIN = -19  # decade of bin 1; smaller errors are counted there too, and larger ones in the last bin
 
-COUNTS = ("count", "compared", "masked", "mismatched", "equal", "below_1e3", "below_5e3", "outside", "histogram")
+COUNTS = ("elements", "compared", "masked", "mismatched", "equal", "below_1e3", "below_5e3", "outside", "histogram")
 PLACES = ("max_abs_index", "max_abs_exact", "max_rel_index", "max_ulp")
 LARGEST = ("max_abs", "max_rel")
 SUMS = ("xx", "yy", "xy", "sum_d", "sum_abs", "sum_dd", "sum_rel")

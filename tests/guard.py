@@ -92,7 +92,11 @@ def check(event, arguments):
 def touched(event, path, *more):
     if isinstance(path, int) or path is None:
         return
-    path = os.path.realpath(os.path.join(os.getcwd(), os.fsdecode(path)))
+    path = os.path.join(os.getcwd(), os.fsdecode(path))
+    if event == "open" and isinstance(more[1], int) and more[1] & os.O_NOFOLLOW:  # fails if the last name is a link
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    else:
+        path = os.path.realpath(path)
     writes = bool(more[1] & WRITES) if event == "open" and isinstance(more[1], int) else event not in READING
     if writes:
         if path != os.devnull and not below(path, [OUTPUT]):

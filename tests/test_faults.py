@@ -203,10 +203,50 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(dum
     assert errors.count("\n") == 1 and "/proc/self/fdinfo: cannot be written" in errors
 
 
+CHANGING = ("write", "replace", "rename", "unlink", "remove", "ftruncate", "truncate", "chmod", "mkdir", "rmdir")
+COMMANDS = ("compare {0} {1}", "fusion-diff {0} {1}", "rerun-diff {0} {1}", "overflow {0}")
+
+
+def forbid(monkeypatch, folder, code):
+    """Whatever would change something below the folder fails, as on a disk that may only be read."""
+
+    def refusing(function, changes):
+        def call(first, *args, **more):
+            if not isinstance(first, int) and os.fspath(first).startswith(os.fspath(folder)) and changes(*args):
+                raise OSError(code, os.strerror(code), os.fspath(first))
+            return function(first, *args, **more)
+
+        return call
+
+    for name in CHANGING:
+        monkeypatch.setattr(os, name, refusing(getattr(os, name), lambda *_: True))
+    monkeypatch.setattr(os, "open", refusing(os.open, lambda flags, *_: flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words.split()[0])
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_disk_that_may_only_be_read(dumps, tmp_path, monkeypatch, capsys, command, code, exists):
+    """One line and status 2; the old report stays."""
+    words = command.format(*dumps).split()
+    out = tmp_path / "out"
+    if exists:
+        assert called(monkeypatch, capsys, *words, "-o", out)[0] in (0, 1)
+    before = content(out)
+    assert bool(before) is exists
+    forbid(monkeypatch, out, code)
+    status, shown, errors = called(monkeypatch, capsys, *words, "-o", out)
+    assert (status, shown) == (2, "")
+    assert errors.count("\n") == 1 and os.strerror(code) in errors
+    assert content(out) == before
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder(dumps, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words.split()[0])
+def test_a_read_only_folder(dumps, tmp_path, monkeypatch, capsys, command):
     (tmp_path / "out").mkdir(mode=0o500)
-    assert called(monkeypatch, capsys, "compare", *dumps, "-o", tmp_path / "out")[0] == 2
+    status, shown, errors = called(monkeypatch, capsys, *command.format(*dumps).split(), "-o", tmp_path / "out")
+    assert (status, shown) == (2, "") and errors.count("\n") == 1 and "Permission denied" in errors
 
 
 def test_something_is_in_the_way(dumps, tmp_path, monkeypatch, capsys):

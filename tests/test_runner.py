@@ -64,7 +64,7 @@ def test_an_error_arrives_where_its_item_stood(jobs, weight):
 
 @forks
 @pytest.mark.parametrize(
-    "ending, words", [(signal.SIGKILL, "signal 9 (Killed)"), (signal.SIGSEGV, "signal 11"), (3, "")]
+    "ending, words", [(signal.SIGKILL, "signal 9 (Killed)"), (signal.SIGTERM, "signal 15"), (3, "")]
 )
 def test_a_worker_that_dies_costs_its_batch_after_one_retry(ending, words, tmp_path):
     log = tmp_path / "log"

@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import pytest
 
+from npucmp.dtypes import size_of
 from npucmp.errors import DumpError, UsageError
 from npucmp.formats import FORMATS, open_runs
-from npucmp.readers import hdf5
+from npucmp.graphs import load as load_graph
+from npucmp.model import Verdict
+from npucmp.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.readers.files import open_regular
 from npucmp.readers.limits import DEFAULT, NAMES, Limits, set_limit
+from npucmp.recipes.compare import compare
 from tests import fuzz
+from tests.readers.craft import integers, tensor
 from tests.readers.test_torch_pt_hostile import HOSTILE, legacy_variants, pt
 from tests.synthetic import chain, write_run
 
@@ -68,7 +77,7 @@ def test_valid_dumps_cause_nothing_but_reading(place):
     made = [one for one in fuzz.dumps(place) if one[0].parent.name in ONE_EACH]
     commands = [words for target, golden in made for words in everything(target, golden, place / "out")]
     found = {run.format for both in made for side in both for run in open_runs(side)}
-    assert found == {module.NAME for module in FORMATS}
+    assert found == set(FORMATS)
     assert guarded(commands, [place], place / "out", place / "here") == []
 
 
@@ -155,6 +164,33 @@ def test_a_dump_names_no_file_outside(place, name):
     assert told == []
     summary = json.loads((place / "out" / "summary.json").read_text())
     assert summary["verdicts"]["match"] == 17 and summary["exit_status"] == 2
+
+
+LENGTHS = (lambda data: data[:-1], lambda data: data[: len(data) // 2], lambda data: data + b"\0")
+
+
+@pytest.mark.parametrize("sample", ["npy_batch_norm", *ONE_EACH[:-1]])
+def test_a_file_of_another_length_is_never_a_match(sample, tmp_path):
+    """Where a file holds several tensors, those that are whole may be compared. Raw CANN dumps may go on behind the
+    payloads that npucmp knows of, as newer writers know more."""
+    shutil.copytree(SAMPLES / sample, tmp_path / "d")
+    target, golden = tmp_path / "d" / "target", tmp_path / "d" / "golden"
+    report = compare(target, golden, jobs=1)
+    good = {one.pair.target.file for one in report.findings if one.verdict is Verdict.MATCH and one.pair.target.file}
+    for file in sorted(good)[:2]:
+        data = Path(file).read_bytes()
+        for damaged in (change(data) for change in LENGTHS):
+            Path(file).write_bytes(damaged)
+            found = [one for one in compare(target, golden, jobs=1).findings if _file(one) == file]
+            longer = "cann" in sample and len(damaged) > len(data)
+            assert longer or Verdict.UNREADABLE in {one.verdict for one in found}
+            whole = [one.pair.target.payload for one in found if one.verdict is not Verdict.UNREADABLE]
+            assert all(one and one.offset + size_of(one.dtype, one.shape) <= len(damaged) for one in whole)
+        Path(file).write_bytes(data)
+
+
+def _file(finding):
+    return finding.pair.target.file if finding.pair.target else ""
 
 
 def test_a_little_fuzzing(tmp_path):
@@ -296,3 +332,99 @@ def test_every_command_has_the_option(command):
         [sys.executable, "-m", "npucmp", command, "--limit", "nothing=1", "a", "b"], capture_output=True, text=True
     )
     assert got.returncode == 2 and "no limit 'nothing'" in got.stderr
+
+
+# --- limits: each is used, refuses by its name, and lets through what it is raised for
+
+
+def fresh(folder: Path, data: bytes, name: str = "x") -> str:
+    path = folder / name
+    path.write_bytes(data)
+    return str(path)
+
+
+def through(path: str) -> None:
+    with open_regular(path) as file:
+        (cann_nano if cann_nano.is_nano(file) else cann_raw).read(file)
+
+
+def one(pattern: str) -> str:
+    return str(next(SAMPLES.glob(pattern)))
+
+
+def h5(folder: Path) -> None:
+    from tests.formats.test_hdf5 import damaged_base
+
+    damaged_base(folder / "x.h5")
+    hdf5._listing.cache_clear()
+    for entry in hdf5.listing(str(folder / "x.h5")).entries.values():
+        if entry.problem:
+            raise DumpError(entry.name, entry.problem)
+
+
+NPY = "npy_batch_norm/golden/*.npy"
+RAW = "cann_clean/target/**/Cast*"
+WIDE = pt(tensor(integers(99, 99), integers(0, 0)))
+STATISTICS = b"Input/Output,Index,Shape,Data Type\nInput,0,2,DT_FLOAT\n"
+GRAPH = b'graph { name: "g" op { name: "a" type: "Add" } op { name: "b" } }'
+BEYOND: "dict[str, tuple[int, Callable[[Path], object]]]" = {  # a value that is too little, and what asks for more
+    "tensor_bytes": (10, lambda _: npy.header(one(NPY))),
+    "expanded_bytes": (
+        1000,
+        lambda folder: torch_pt.header(fresh(folder, WIDE)),
+    ),
+    "ndim": (1, lambda _: npy.header(one(NPY))),
+    "header_bytes": (10, lambda folder: torch_pt.header(fresh(folder, pt()))),
+    "npy_header_bytes": (10, lambda _: npy.header(one(NPY))),
+    "cann_header_bytes": (10, lambda _: through(one(RAW))),
+    "members": (1, lambda folder: torch_pt.header(fresh(folder, pt()))),
+    "pickle_bytes": (10, lambda folder: torch_pt.header(fresh(folder, pt()))),
+    "pickle_opcodes": (3, lambda folder: torch_pt.header(fresh(folder, pt()))),
+    "pickle_depth": (1, lambda folder: torch_pt.header(fresh(folder, pt()))),
+    "protobuf_fields": (1, lambda _: through(one(RAW))),
+    "text_bytes": (2, lambda _: through(one(RAW))),
+    "json_bytes": (10, lambda _: open_runs(SAMPLES / "msprobe_clean" / "golden")),
+    "statistics_bytes": (
+        10,
+        lambda folder: cann_statistics.read(fresh(folder, STATISTICS)),
+    ),
+    "table_bytes": (10, lambda folder: fusion_result.read(Path(fresh(folder, b'{"graph_fusion": {}}')))),
+    "record_bytes": (10, lambda folder: opdebug.read(fresh(folder, bytes(2048)))),
+    "graph_bytes": (10, lambda folder: load_graph(fresh(folder, GRAPH))),
+    "graph_values": (2, lambda folder: load_graph(fresh(folder, GRAPH))),
+    "graph_depth": (1, lambda folder: load_graph(fresh(folder, GRAPH))),
+    "hdf5_objects": (2, h5),
+    "hdf5_name_bytes": (2, h5),
+    "hdf5_depth": (1, h5),
+    "hdf5_chunk_bytes": (8, h5),
+}
+TOLD_ELSEWHERE = {"hdf5_memory", "hdf5_seconds", "hdf5_ratio", "links_out"}  # in this file and test_hdf5.py
+
+
+def test_no_limit_is_forgotten():
+    assert BEYOND.keys() | TOLD_ELSEWHERE == set(NAMES)
+
+
+def test_the_page_names_each_limit_and_its_default():
+    told = {}
+    for line in (ROOT / "docs" / "reliability.md").read_text().splitlines():
+        cells = [cell.strip(" `") for cell in line.strip("|").split("|")]
+        names = cells[0].split("`, `")
+        if set(names) <= set(NAMES):
+            told.update(zip(names, cells[1].split(", ")))
+    amounts = {name: re.fullmatch("([0-9]+)([KMGT]?)", text) for name, text in told.items()}
+    powers = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+    assert {name: int(found[1]) << powers[found[2]] for name, found in amounts.items()} == asdict(Limits())
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_each_limit_refuses_by_its_name_and_can_be_raised(name, tmp_path, monkeypatch):
+    little, ask = BEYOND[name]
+    monkeypatch.setattr(hdf5, "ISOLATED", False)
+    ask(tmp_path)
+    monkeypatch.setattr(DEFAULT, name, little)
+    with pytest.raises(DumpError) as refused:
+        ask(tmp_path)
+    assert f"more than the limit {name} of {little:,}; raise it with --limit {name}=…" in str(refused.value)
+    set_limit(f"{name}={Limits.__dataclass_fields__[name].default}")
+    ask(tmp_path)

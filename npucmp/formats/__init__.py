@@ -18,6 +18,7 @@ from typing import Optional
 
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
+from npucmp.readers.files import confine
 
 FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "npy")
 
@@ -38,6 +39,7 @@ def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> l
     where = Path(path)
     if not _exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
+    confine(where)
     module = _recognise(where) if format is None else module_of(format)
     runs: list[Run] = module.open_runs(where)
     broken = [run.problem for run in runs if run.problem]

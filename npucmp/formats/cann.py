@@ -22,6 +22,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
@@ -45,6 +46,7 @@ _NAME = re.compile(
     r"(?:\.(?P<kind>\d)\.(?P<context>\d{1,10})\.(?P<thread>\d{1,10})\.\d{1,10})?(?P<csv>\.csv)?",
     re.ASCII,
 )
+_SNIFFED = 1000  # folders that are looked through for a mapping.csv
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
@@ -85,14 +87,17 @@ class Place(NamedTuple):
 
 
 def sniff(path: Path) -> bool:
-    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also a folder
-    whose files are all numbered, and whose mapping.csv tells such names."""
+    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
+    files are all numbered, and whose mapping.csv tells such names."""
     try:
         if path.is_file():
             return parse_name(path.name) is not None or _is_dump(path)
         if not path.is_dir():
             return False
-        return any(map(parse_name, some_names(path))) or any(map(parse_name, long_names(path / MAPPING, []).values()))
+        named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
+        return any(map(parse_name, some_names(path))) or any(
+            parse_name(n) for f in named for n in long_names(f, []).values()
+        )
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -291,7 +296,7 @@ def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef,
         return (_broken(broken, broken.problem),)
     dumps = [record.dump for record in records if record.dump is not None]
     slots = [dict(_slots(dump)) for dump in dumps]
-    cuts = cann_slices.cuts(dumps[0].attributes) if len(dumps) > 1 else None
+    cuts = cann_slices.cuts(dumps[0].attributes)
     if cuts is not None and cuts.slices not in (0, len(dumps)):
         notes.append(f"{records[0].op_name}: {len(dumps)} of {cuts.slices} slices were dumped")
     found = []
@@ -299,7 +304,8 @@ def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef,
         parts = [(record.path, one[role, index]) for record, one in zip(records, slots) if (role, index) in one]
         path, raw = parts[0]
         axis = None if cuts is None else cuts.axis(role, index)
-        whole = cann_slices.join([part for _, part in parts], axis, len(dumps))
+        made = max(len(dumps), cuts.slices) if cuts is not None and axis is not None else len(dumps)
+        whole = cann_slices.join([part for _, part in parts], axis, made)
         payload = Payload(path, raw.dtype, whole.shape, raw.offset)
         if whole.shape != raw.shape and not whole.problem:
             places = tuple(Payload(path, part.dtype, part.shape, part.offset) for path, part in parts)

@@ -146,7 +146,7 @@ def _open(path: Path) -> Run:
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     stacks, notes = _beside(path, "stack.json", _stacks)
     scopes, more = _beside(path, "construct.json", _scopes)
-    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", _foreign_links(path.parent / DATA_FOLDER), stacks, scopes)
+    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
         path=str(path),
@@ -233,23 +233,11 @@ def parse_name(name: str) -> Name:
 
 
 class _Dump(NamedTuple):
-    """What the records of a dump.json share: its tensor folder, the links in it that lead out, its companion files."""
+    """What the records of a dump.json share: its tensor folder, its companion files."""
 
     folder: str
-    foreign: frozenset[str]
     stacks: Mapping[str, tuple[str, ...]]
     scopes: Mapping[str, str]
-
-
-def _foreign_links(folder: Path) -> frozenset[str]:
-    """Names of links that lead out of the dump; one listing costs less than a look at each of thousands of files."""
-    try:
-        with os.scandir(folder) as entries:
-            links = [entry for entry in entries if entry.is_symlink()]
-    except OSError:  # no such folder: no files in it either
-        return frozenset()
-    home = os.path.realpath(folder.parent) + os.sep
-    return frozenset(link.name for link in links if not os.path.realpath(link.path).startswith(home))
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
@@ -361,8 +349,6 @@ def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
         return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
     if not data_name.endswith(_ENDINGS) or data_name in _ENDINGS:
         return "", f"dump.json names {data_name!r:.60}, which is neither .pt nor .npy"
-    if data_name in dump.foreign:
-        return "", "refused: a link that leads out of the dump"
     return f"{dump.folder}{data_name}", ""
 
 

@@ -78,7 +78,6 @@ _UNREAD = {
     31: "int2",
     32: "uint2",
 }
-_SHAPE_BYTES = 1 << 16  # 64 dimensions with their names have less
 _REFERENCE = 100  # 101 … are the reference types of 1 …
 _CONTENT = 4
 _RAW = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12, "float8_e5m2": 18, "float8_e4m3fn": 18}
@@ -340,8 +339,8 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
 
 def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
-    if message.end - message.start > _SHAPE_BYTES:
-        raise DumpError(cursor.file.path, f"a shape of {message.end - message.start} bytes")
+    if message.end - message.start > DEFAULT.header_bytes:
+        raise DumpError(cursor.file.path, beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes"))
     fields = _fields(cursor, message)
     if any(one.value for one in fields.get(3, ())):
         raise DumpError(cursor.file.path, "a shape of unknown rank")

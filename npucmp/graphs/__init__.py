@@ -25,7 +25,6 @@ from npucmp.graphs.graph import Graph
 from npucmp.readers.text import read_text
 from npucmp.readers.textproto import Message, parse
 
-GRAPH_BYTES = 1 << 30
 MOST_FILES = 200
 _ANCESTORS = 4
 _ENTRIES = 100_000  # of a folder that are looked at
@@ -41,9 +40,9 @@ _EXPECTED = (
 def load(path: "str | os.PathLike[str]") -> list[Graph]:
     """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
 
-    Raises DumpError for a file that is none of these, is malformed, or has more than GRAPH_BYTES.
+    Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
     """
-    text = read_text(path, GRAPH_BYTES)
+    text = read_text(path, "graph_bytes")
     tree = ge.from_json(text, path) if text.lstrip()[:1] == "{" else parse(text, path, ge.keep)
     graphs = _graphs(tree, path)
     if not any(graph.nodes for graph in graphs):
@@ -92,12 +91,11 @@ def _places(folder: Path) -> Iterator[Path]:
 
 
 def _names(folder: Path, folders: bool) -> list[str]:
-    """Sorted names of the files or folders in a folder; none of one that cannot be read."""
+    """Sorted names of the files or folders in a folder, links left out; none of one that cannot be read."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(
-                entry.name for entry in islice(entries, _ENTRIES) if (entry.is_dir() if folders else entry.is_file())
-            )
+            some = islice(entries, _ENTRIES)
+            return sorted(one.name for one in some if (one.is_dir if folders else one.is_file)(follow_symlinks=False))
     except (OSError, ValueError):
         return []
 

@@ -27,7 +27,8 @@ from typing import Any, NoReturn, Optional
 
 from npucmp.errors import DumpError
 from npucmp.graphs.graph import Graph, Node, Port
-from npucmp.readers.textproto import MOST_VALUES, Message, integers, messages, texts
+from npucmp.readers.limits import DEFAULT, beyond
+from npucmp.readers.textproto import Message, integers, messages, texts
 
 _ORIGINALS = "_datadump_original_op_names"
 _MULTIOP = "_datadump_is_multiop"
@@ -57,8 +58,8 @@ def from_json(text: str, path: object) -> Message:
         if "value" in found and isinstance(found.get("key"), str) and found["key"] not in _WANTED:
             return None
         held += len(found)
-        if held > MOST_VALUES:
-            raise DumpError(path, f"more than {MOST_VALUES:,} values")
+        if held > DEFAULT.graph_values:
+            raise DumpError(path, beyond("values", "graph_values"))
         return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
 
     try:

@@ -74,9 +74,8 @@ def join(parts: "Sequence[RawTensor]", axis: Optional[int], slices: int) -> RawT
     first = parts[0]
     if axis == -1 or slices == 1:
         return first
-    if len(parts) < slices:
-        return first._replace(problem=f"only {len(parts)} of {slices} slices hold it")
-    problem = next((part.problem for part in parts if part.problem), "")
+    missing = f"only {len(parts)} of {slices} slices hold it" if len(parts) < slices else ""
+    problem = next((part.problem for part in parts if part.problem), missing)
     if axis is None:
         problem = problem or f"computed in {len(parts)} slices, and the dump does not tell where they were cut"
         return first._replace(problem=problem)

@@ -1,20 +1,25 @@
-"""Opening one file of a dump: regular files only, read by position, never mapped.
+"""Opening one file of a dump: regular files only, not outside the dump, read by position, never mapped.
 
-A FIFO would block and a device never ends, so both are refused. A map of a file that shrinks ends the process
+A FIFO would block and a device never ends, so both are refused. So is a link below a dump that leads out of it: a dump
+that came with a ticket must not choose what is read of this machine. A map of a file that shrinks ends the process
 with SIGBUS; a short pread is an error that can be reported.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from functools import lru_cache
 from types import TracebackType
 from typing import Optional
 
 from npucmp.errors import DumpError
+from npucmp.readers.limits import DEFAULT
 
 # O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_UNLINKED = _FLAGS | getattr(os, "O_NOFOLLOW", 0)  # fails if the last name of the path is a link
 _ADVISE = getattr(os, "posix_fadvise", None)  # not on macOS
 _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
 
@@ -22,12 +27,14 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 class RegularFile:
     """An open regular file, to be used in a `with`. Reads are exact: all bytes asked for, or DumpError."""
 
-    __slots__ = ("_fd", "_windows", "is_held", "path", "size")
+    __slots__ = ("_fd", "_reads", "_status", "_windows", "is_held", "path", "size")
 
-    def __init__(self, path: str, fd: int, size: int) -> None:
+    def __init__(self, path: str, fd: int, status: os.stat_result) -> None:
         self.path = path
-        self.size = size
+        self.size = status.st_size
         self._fd = fd
+        self._status = status
+        self._reads = 0
         self._windows: list[tuple[int, bytes]] = []
         self.is_held = False  # whether a window holds the whole file
 
@@ -37,10 +44,28 @@ class RegularFile:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
+        try:
+            if kind is None:
+                self.require_unchanged()
+        finally:
+            self.close()
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def require_unchanged(self) -> None:
+        """DumpError if the file was written to between its opening and now.
+
+        What a single read found is of one moment: small files, read whole, are not worth the call (1 % of a pair).
+        """
+        if self._reads < 2:
+            return
+        try:
+            now = os.fstat(self._fd)
+        except OSError as error:
+            raise DumpError(self.path, f"cannot be read: {error.strerror}") from None
+        if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise DumpError(self.path, "changed while it was read")
 
     def prefetch(self, offset: int, length: int) -> None:
         """Keep a window of the file, cut to its size; reads inside it cost no further system call."""
@@ -68,6 +93,7 @@ class RegularFile:
     def read_into(self, offset: int, room: memoryview) -> None:
         """Fill `room`: pages that are used again and again cost less than a new object for each read."""
         length, done = len(room), 0
+        self._reads += 1
         if offset < 0 or offset + length > self.size:
             raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
         try:
@@ -88,6 +114,7 @@ class RegularFile:
                 pass
 
     def _pread(self, offset: int, length: int) -> bytes:
+        self._reads += 1
         try:
             data = os.pread(self._fd, length, offset)
             while len(data) < length:  # a signal or a file system may cut a read short; only b"" is the end
@@ -100,10 +127,52 @@ class RegularFile:
         return data
 
 
+_dumps: dict[str, str] = {}  # folders of the dumps that were opened → where they really are
+
+
+def confine(dump: "str | os.PathLike[str]") -> None:
+    """From now on, files below this dump are not read through links that lead out of all such dumps.
+
+    The path itself is the user's word and may be a link, or lead through some; of a file its folder is the dump.
+    """
+    path = os.path.abspath(dump)
+    if not os.path.isdir(path):
+        _dumps[path] = os.path.realpath(path)
+        path = os.path.dirname(path)
+    _dumps[path] = os.path.realpath(path)
+    _leads_out.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def _leads_out(path: str) -> bool:
+    """Whether a path below a dump is really elsewhere."""
+    named, real = os.path.abspath(path), os.path.realpath(path)
+    return any(_is_below(named, dump) for dump in _dumps) and not any(_is_below(real, d) for d in _dumps.values())
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _opened(path: str) -> int:
+    """A descriptor; a link costs more than one call, other files none but a look at what is known of their folder."""
+    if not _leads_out(path[: path.rfind(os.sep) + 1]):
+        try:
+            return os.open(path, _UNLINKED)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        if not _leads_out(path):
+            return os.open(path, _FLAGS)
+    if not DEFAULT.links_out:
+        raise DumpError(path, "refused: a link that leads out of the dump; --limit links_out=1 follows such links")
+    return os.open(path, _FLAGS)
+
+
 def open_regular(path: str) -> RegularFile:
     """Open for reading, for the time of a `with`; anything but a regular file is a DumpError."""
     try:
-        fd = os.open(path, _FLAGS)
+        fd = _opened(path)
     except FileNotFoundError:
         raise DumpError(path, "no such file") from None
     except OSError as error:
@@ -121,4 +190,4 @@ def open_regular(path: str) -> RegularFile:
     except BaseException:
         os.close(fd)
         raise
-    return RegularFile(path, fd, status.st_size)
+    return RegularFile(path, fd, status)

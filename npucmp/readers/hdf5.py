@@ -149,7 +149,7 @@ def _entry(path: str, fact: "hdf5_walk.Fact") -> Entry:
 def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
     """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
     seconds = DEFAULT.hdf5_seconds + (size >> 20)
-    call = os.path.abspath(path), ATTRIBUTES, asdict(DEFAULT), seconds
+    call = os.path.realpath(path), ATTRIBUTES, asdict(DEFAULT), seconds
     # The same places to import from as here, and no other: the folder we stand in may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
     code = f"import sys; sys.path[:] = {where!r}; from npucmp.readers.hdf5_child import main; main(*{call!r})"

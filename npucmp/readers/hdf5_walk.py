@@ -34,7 +34,6 @@ Fact = dict[str, Any]
 
 FILTERS = (1, 2, 3)  # deflate, shuffle, fletcher32: unpacked in hdf5.py
 _OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
-_RATIO = 1100
 _SLACK = 1 << 20
 _BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; places of sign, exponent, its width, mantissa, its width; bias
 
@@ -383,8 +382,8 @@ def _require_stored(file: File, dataset: Any, shape: Sequence[int], needed: int)
         raise DumpError(file.path, "unsupported before HDF5 2.0: chunks in a file with a user block")
     if chunk:
         needed = _chunked_bytes(file.path, dataset, shape, chunk)
-    if needed > _RATIO * stored + _SLACK:
-        raise DumpError(file.path, f"{needed} bytes unpacked from {stored}, more than packing explains")
+    if needed > DEFAULT.hdf5_ratio * stored + _SLACK:
+        raise DumpError(file.path, beyond(f"{needed:,} bytes unpacked from {stored:,}", "hdf5_ratio"))
 
 
 def _chunk(dataset: Any) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ class Limits:
     """One reader call's budget; sizes in bytes. tensor_bytes bounds the logical size, expanded views included."""
 
     tensor_bytes: int = 1 << 44
+    expanded_bytes: int = 16 << 30  # of a view that repeats what is stored: a file of 1 KB could keep us busy for hours
     ndim: int = 64
     header_bytes: int = 1 << 20
     npy_header_bytes: int = 1 << 16
@@ -33,10 +34,17 @@ class Limits:
     statistics_bytes: int = 256 << 20  # a table of statistics
     table_bytes: int = 64 << 20  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results
     record_bytes: int = 1 << 20  # an overflow record
+    graph_bytes: int = 1 << 30  # a graph file
+    graph_values: int = (
+        20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000, few after filtering
+    )
+    graph_depth: int = 64
+    links_out: int = 0  # 1: links out of a dump are followed
     hdf5_objects: int = 1_000_000
     hdf5_name_bytes: int = 256 << 20  # of all names of a file together
     hdf5_depth: int = 32
     hdf5_chunk_bytes: int = 1 << 30
+    hdf5_ratio: int = 1100  # bytes unpacked of one stored, beside 1 MB; DEFLATE packs 1032 to 1
     hdf5_memory: int = 4 << 30  # of the process that lists a file
     hdf5_seconds: int = 10  # of that process, and one more per MB of the file
 

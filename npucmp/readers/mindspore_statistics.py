@@ -19,6 +19,7 @@ from npucmp.errors import DumpError
 from npucmp.model import Task, TensorRef
 from npucmp.readers.cann_statistics import statistics
 from npucmp.readers.cann_words import from_name
+from npucmp.readers.files import open_regular
 from npucmp.readers.mindspore_names import Name
 from npucmp.readers.text import read_text
 
@@ -32,9 +33,12 @@ class Row(NamedTuple):
 
 
 def is_table(file: Path) -> bool:
-    """Whether the head of the file names the columns; OSError if it cannot be opened."""
-    with open(file, "rb") as stream:
-        head = stream.read(4096).decode("utf-8-sig", "replace").lower()
+    """Whether the head of the file names the columns; never raises."""
+    try:
+        with open_regular(str(file)) as opened:
+            head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
+    except DumpError:
+        return False
     return all(word in head for word in ("op name", "slot", "data type", "shape"))
 
 

@@ -114,7 +114,7 @@ def _dtype(descr: object) -> tuple[str, str]:
     match = _DESCR.fullmatch(descr)
     name = f"{_WORDS[match[2]]}{int(match[3]) * 8}" if match else ""
     name = "bool" if name == "bool8" else name
-    if match is None or name not in DTYPES:
+    if match is None or name not in DTYPES or DTYPES[name].memory:  # numpy has no '<c4'
         raise _Bad(f"unsupported: elements of type {_shown(descr)}{_hint(descr)}")
     if match[1] == "|" and DTYPES[name].itemsize > 1:
         raise _Bad(f"the type {_shown(descr)} has no byte order")

@@ -19,12 +19,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Optional
 
 from npucmp.errors import DumpError
+from npucmp.readers.limits import DEFAULT, beyond
 
 Message = dict[str, list[Any]]  # values: str, int, float, bool, Message
 Keep = Callable[[str, Message], bool]
 
-DEPTH = 64
-MOST_VALUES = 20_000_000  # held at a time, some 200 bytes each; a graph of 465 operators has 40,000 without its filter
 END = ""  # in place of a next character
 LONGEST_TEXT = 1 << 20  # characters; longer strings are weights, which stay as the file spells them
 
@@ -71,7 +70,7 @@ def parse(text: str, path: object, keep: Optional[Keep] = None) -> Message:
     """The tree of a text. `keep`, asked for each message when it closes, lets go of what nobody will read.
 
     Bytes of a string that are no UTF-8 are shown as \\xNN. Raises DumpError with the line for anything else than
-    the format, for nesting beyond DEPTH and for more than MOST_VALUES values.
+    the format, and for what is beyond graph_depth or graph_values.
     """
     return _Parser(text, path, keep).run()
 
@@ -82,7 +81,7 @@ class _Parser:
         self.path = path
         self.keep = keep
         self.at = 0
-        self.held = 0
+        self.held, self.most = 0, DEFAULT.graph_values
         self.message: Message = {}
         self.stack: list[_Frame] = []
         self.scalars: dict[str, Any] = {}
@@ -113,8 +112,8 @@ class _Parser:
 
     def add(self, name: str, value: Any) -> None:
         self.held += 1
-        if self.held > MOST_VALUES:
-            self.fail(f"more than {MOST_VALUES:,} values")
+        if self.held > self.most:
+            self.fail(beyond("values held at a time", "graph_values"))
         values = self.message.get(name)
         if values is None:
             self.message[sys.intern(name)] = [value]
@@ -122,8 +121,8 @@ class _Parser:
             values.append(value)
 
     def open(self, name: str, bracket: str, listed: bool = False) -> None:
-        if len(self.stack) >= DEPTH:
-            self.fail(f"messages within messages, more than {DEPTH}")
+        if len(self.stack) >= DEFAULT.graph_depth:
+            self.fail(beyond("messages within messages", "graph_depth"))
         self.stack.append(_Frame(self.message, name, _CLOSER[bracket], self.held, listed, self.at))
         self.message = {}
 

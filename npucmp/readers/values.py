@@ -63,7 +63,7 @@ def blocks(
 
     The arrays may be read-only. With `room` each is lost when the next is asked for; without, none is used again.
     `file` is the payload's own file, if it is open. Strides are never negative. A file that is shorter than the
-    payload needs is a DumpError.
+    payload needs is a DumpError; one that changed meanwhile too, which is told at the end: ask until there is no more.
     """
     if 0 in payload.shape:
         return
@@ -85,6 +85,8 @@ def blocks(
             yield from source.run_in(opened, elements, room)
         else:
             yield from source.run(opened, elements)
+        if file:
+            file.require_unchanged()  # as leaving the `with` does for one that was opened here
 
 
 def held(payload: Payload, file: RegularFile) -> Optional[Array]:
@@ -122,8 +124,8 @@ def _stored(payload: Payload) -> Array:
     """All values as they lie in the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
     plain = payload._replace(shape=shape, device=None)
-    whole = next(blocks(plain, max(1, math.prod(shape))), None)
-    return np.empty(shape, numpy_dtype(payload.dtype)) if whole is None else whole.reshape(shape)
+    found = [*blocks(plain, max(1, math.prod(shape)))] or [np.empty(0, numpy_dtype(payload.dtype))]
+    return found[0].reshape(shape)
 
 
 class _Source:

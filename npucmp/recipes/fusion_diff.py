@@ -38,6 +38,9 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused), *both])
     plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain), *both])
     notes: list[str] = []
+    made = [sum(len(operator.originals) > 1 for run in runs for operator in run.operators) for runs in (fused, plain)]
+    if made[1] > made[0]:
+        notes.append(f"ON has {made[0]} fused operators, OFF has {made[1]}: were the two given in the wrong order?")
     if not any(operator.originals for run in fused for operator in run.operators):
         fused = [_guessed(run, plain, notes) for run in fused]
     plain = [_without_inserted(run, notes) for run in plain]
@@ -91,7 +94,8 @@ def _passes(on: Path, off: Path, notes: "list[str]") -> "tuple[FusionPass, ...]"
 def _file(path: Path) -> Optional[Path]:
     folder = path.absolute()
     places = (folder, *list(folder.parents)[:ANCESTORS])
-    return next((place / fusion_result.FILE for place in places if (place / fusion_result.FILE).is_file()), None)
+    files = (place / fusion_result.FILE for place in places)
+    return next((file for file in files if file.is_file() and not file.is_symlink()), None)
 
 
 def _effects(file: Optional[Path], notes: "list[str]") -> "Optional[dict[tuple[str, str], int]]":

@@ -189,6 +189,19 @@ def test_a_number_that_nothing_names_is_told(tmp_path):
     assert set(names(run)) == {"a", "net/long"} and "2 numbered files" in run.notes[0]
 
 
+def test_numbered_files_alone_are_recognised_deep_in_a_dump(tmp_path):
+    leaf = tmp_path / "20261121093000" / "0" / "model" / "1" / "0"
+    leaf.mkdir(parents=True)
+    save(
+        leaf,
+        **{
+            "12345678901234567890123456789012": SMALL,
+            "mapping.csv": f"12345678901234567890123456789012,{file('a')}\n".encode(),
+        },
+    )
+    assert cann.sniff(tmp_path) and [one.name for one in opened(tmp_path).operators] == ["a"]
+
+
 def test_a_broken_mapping_is_told(tmp_path):
     save(tmp_path, **{file("a"): SMALL, "mapping.csv": b"\xff\xfe\0"})
     assert "mapping.csv" in opened(tmp_path).notes[0]
@@ -514,6 +527,12 @@ def test_a_missing_slice_is_told(tmp_path):
     facts = {**FACTS, "slice_instance_num": 3, "outputCutList": [[3, 1]]}
     run = opened(slices(tmp_path, np.split(WHOLE, [1]), facts))
     assert "2 of 3 slices" in run.notes[0] and run.operators[0].tensors[1].shape == (4, 6)
+    assert run.operators[0].tensors[1].problem == "only 2 of 3 slices hold it"  # its shape is no difference to blame
+
+
+def test_of_all_slices_but_one_missing_that_is_told_too(tmp_path):
+    run = opened(slices(tmp_path, [WHOLE], {**FACTS, "outputCutList": [[2, 1]]}))
+    assert "1 of 2 slices" in run.notes[0] and run.operators[0].tensors[1].problem == "only 1 of 2 slices hold it"
 
 
 @pytest.mark.parametrize(

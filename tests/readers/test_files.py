@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.errors import DumpError
-from npucmp.readers import strides
+from npucmp.readers import files, strides
 from npucmp.readers.files import open_regular
 from npucmp.readers.limits import Limits, payload_bytes
 
@@ -49,6 +49,64 @@ def test_reads_that_come_in_pieces(ten, monkeypatch):
     monkeypatch.setattr(os, "pread", lambda fd, length, offset: whole(fd, min(length, 3), offset))
     with open_regular(ten) as file:
         assert file.read(1, 8) == b"12345678"
+
+
+@pytest.mark.parametrize(
+    "change", [lambda s: s.write(b"x"), lambda s: s.truncate(9), lambda s: s.seek(0, 2) + s.write(b"x")]
+)
+def test_a_file_that_changes_between_two_reads(ten, change):
+    with pytest.raises(DumpError, match="ten: changed while it was read"), open_regular(ten) as file:
+        file.read(0, 1)
+        with open(ten, "r+b") as other:
+            change(other)
+        os.utime(ten, ns=(1, 1))
+        file.read(1, 1)
+
+
+def test_what_a_single_read_found_is_of_one_moment(ten):
+    with open_regular(ten) as file:
+        file.prefetch(0, 10)
+        os.utime(ten, ns=(1, 1))
+        assert file.read(0, 5) + file.read(5, 5) == b"0123456789"
+
+
+def test_what_went_wrong_first_is_told(ten):
+    with pytest.raises(DumpError, match="ended early"), open_regular(ten) as file:
+        file.read(0, 1)
+        os.utime(ten, ns=(1, 1))
+        file.read(8, 5)
+
+
+def test_links_are_confined_to_dumps(tmp_path, monkeypatch):
+    """Below the folder that was confined, wherever the way to it leads; elsewhere a link is the user's own."""
+    monkeypatch.setattr(files, "_dumps", {})
+    for name in ("dump", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(name)
+    (tmp_path / "dump" / "in").symlink_to("x")
+    (tmp_path / "dump" / "out").symlink_to(tmp_path / "other" / "x")
+    (tmp_path / "dump" / "folder").symlink_to(tmp_path / "other")
+    (tmp_path / "alias").symlink_to("dump")
+    named = {f"{way}/{name}" for way in ("dump", "alias") for name in ("x", "in", "out", "folder/x")}
+
+    def refused():
+        found = set()
+        for name in named:
+            try:
+                open_regular(str(tmp_path / name)).close()
+            except DumpError as error:
+                assert error.because.startswith("refused: a link that leads out of the dump")
+                found.add(name)
+        return found
+
+    files._leads_out.cache_clear()
+    assert refused() == set()
+    files.confine(tmp_path / "alias")
+    assert refused() == {"alias/out", "alias/folder/x"}
+    files.confine(tmp_path / "dump" / "x")
+    assert refused() == {"alias/out", "alias/folder/x", "dump/out", "dump/folder/x"}
+    files.confine(tmp_path / "other")
+    assert refused() == set()
 
 
 def test_an_error_of_the_disk(ten, monkeypatch):

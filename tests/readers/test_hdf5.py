@@ -265,7 +265,7 @@ def test_a_chunk_that_was_not_packed(tmp_path):
 def test_a_chunk_packs_at_most_as_deflate_can(tmp_path):
     """A file of some kilobytes whose chunks of a gigabyte each would be unpacked one after the other."""
     path = chunked(tmp_path / "x.h5", zlib.compress(b""), GZIP, shape=(2**30,), chunk=(2**28,))
-    with pytest.raises(DumpError, match="more than packing explains"):
+    with pytest.raises(DumpError, match="more than the limit hdf5_ratio of 1,100"):
         described(path)
 
 

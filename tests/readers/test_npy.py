@@ -117,6 +117,7 @@ UNSUPPORTED = {
     "'|f4'": "no byte order",
     "'=f4'": "elements of type",
     "'f4'": "elements of type",
+    "'<c4'": "elements of type",
     "'bfloat16'": "elements of type",
     "'<f٤'": "elements of type '<f.u0664'",
     "'\x1b[J'": r"elements of type '.x1b\[J'",

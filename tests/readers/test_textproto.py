@@ -8,8 +8,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.errors import DumpError
-from npucmp.readers import textproto
-from npucmp.readers.textproto import DEPTH, LONGEST_TEXT, integers, messages, parse, texts
+from npucmp.readers.limits import DEFAULT
+from npucmp.readers.textproto import LONGEST_TEXT, integers, messages, parse, texts
+
+DEPTH = DEFAULT.graph_depth
 
 READ = [  # (text, tree)
     ("", {}),
@@ -68,8 +70,8 @@ REFUSED = [  # (text, line, words)
     ("é: 1", 1, "a field is expected"),
     ("a: ٣", 1, "not a value"),
     ("[a b]: 1", 1, "a field is expected"),
-    ("a{" * (DEPTH + 1), 1, "messages within messages"),
-    ("a:[{" * (DEPTH + 1), 1, "messages within messages"),
+    ("a{" * (DEPTH + 1), 1, "messages within messages, more than the limit graph_depth of 64;"),
+    ("a:[{" * (DEPTH + 1), 1, "messages within messages, more than the limit graph_depth of 64;"),
 ]
 
 
@@ -96,10 +98,10 @@ def test_a_weight_stays_as_the_file_spells_it():
 
 
 def test_what_is_not_kept_does_not_count(monkeypatch):
-    monkeypatch.setattr(textproto, "MOST_VALUES", 12)
+    monkeypatch.setattr(DEFAULT, "graph_values", 12)
     text = "a { x: 1 y { z: 2 } } b: 3 " * 9
     assert parse(text, "p", lambda name, message: name != "a") == {"b": [3] * 9}
-    with pytest.raises(DumpError, match="more than 12 values"):
+    with pytest.raises(DumpError, match="values held at a time, more than the limit graph_values of 12;"):
         parse(text, "p")
 
 

@@ -280,7 +280,10 @@ ZIPS = {
     "end signature": (changed(PLAIN, END, "B", 0), "does not end with the end record"),
     "comment without bytes": (changed(PLAIN, END + 20, "H", 1), "does not end with the end record"),
     "first bytes only": (PLAIN[:10], "ends inside the zip file"),
-    "too many entries": (changed(PLAIN, END + 8, "HH", 65535, 65535), "65535 entries"),
+    "too many entries": (
+        changed(PLAIN, END + 8, "HH", 65535, 65535),
+        "65,535 members, more than the limit members of 10,000;",
+    ),
     "directory too large": (changed(PLAIN, END + 12, "I", 2**31), "does not end at the end record"),
     "directory elsewhere": (changed(PLAIN, END + 16, "I", 0), "does not end at the end record"),
     "gap": (gap_before_directory(), "does not end at the end record"),
@@ -301,10 +304,13 @@ ZIPS = {
     "record offset": (changed(TORCH, END64 + 48, "Q", 1), "disagree"),
     "record entries alone": (
         changed(changed(TORCH, END64 + 24, "QQ", 2**40, 2**40), TORCH_END + 8, "HH", 65535, 65535),
-        "a zip directory of 1099511627776 entries",
+        "a zip file of 1,099,511,627,776 members",
     ),
-    "many members": (zipped({f"{i}": b"" for i in range(10_001)}), "10001 entries"),
-    "long directory": (zipped({f"{i:0200}": b"" for i in range(5000)}), "5000 entries"),
+    "many members": (zipped({f"{i}": b"" for i in range(10_001)}), "10,001 members"),
+    "long directory": (
+        zipped({f"{i:0200}": b"" for i in range(5000)}),
+        "more than the limit header_bytes of 1,048,576;",
+    ),
 }
 
 
