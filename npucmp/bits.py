@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from npucmp.dtypes import lookup
 from npucmp.errors import NpucmpError
 from npucmp.judge import STATISTICS_SLACK
 from npucmp.measure import READ, measure, payload_of
-from npucmp.model import Finding, Measurement, Moments, Pair, Payload, TensorRef, Verdict
+from npucmp.model import Finding, Measurement, Moments, Pair, Payload, Spots, TensorRef, Verdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     Places = npt.NDArray[np.int64]
 
 CHUNK = 1 << 18  # bytes compared at once: what malloc hands out again without asking the system
-PLACES = 1 << 22  # differing elements whose places are kept
+PLACES = 1 << 22  # differing elements whose places are kept, and whose bits are looked at
+DOWN, ACROSS = 24, 64  # cells of the picture of them
 
 
 def measure_bits(pair: Pair) -> Measurement:
@@ -85,7 +86,10 @@ def judge_bits(measurement: Measurement) -> Finding:
         return Finding(measurement, Verdict.DIVERGED, "checksums differ", math.nan, metric="checksum")
     if moments is None:
         return _by_statistics(measurement)
-    return _by_values(measurement, moments, pair.target, pair.golden)
+    try:
+        return _by_values(measurement, moments, pair.target, pair.golden)
+    except NpucmpError as error:  # it could be read when it was measured
+        return Finding(measurement, Verdict.UNREADABLE, str(getattr(error, "because", error)))
 
 
 def _by_statistics(measurement: Measurement) -> Finding:
@@ -101,18 +105,18 @@ def _by_statistics(measurement: Measurement) -> Finding:
 
 
 def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, golden: TensorRef) -> Finding:
-    differing = moments.count - moments.equal
+    differing = moments.elements - moments.equal
     if not differing:
         words = "the same bits" if target.dtype == golden.dtype else f"equal values, in {target.dtype} {golden.dtype}"
         if _is_padded(target, golden):
             words = "the same values; only the padding beyond the logical shape differs; hint: uninitialised padding"
         return Finding(measurement, Verdict.MATCH, words, 0.0)
     if moments.mismatched:
-        words = f"{moments.mismatched:,} of {moments.count:,} positions are NaN or Inf in one run only"
+        words = f"{moments.mismatched:,} of {moments.elements:,} positions are NaN or Inf in one run only"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
     masks = differences(target, golden).number if moments.masked and not moments.max_abs else 0
     if masks:
-        words = f"{masks:,} of {moments.count:,} elements differ, all of them masks (minus infinity and the like)"
+        words = f"{masks:,} of {moments.elements:,} elements differ, all of them masks (minus infinity and the like)"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
     if not moments.max_abs:
         words = (
@@ -121,7 +125,7 @@ def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, go
         return Finding(measurement, Verdict.MATCH, words, 0.0)
     error = math.sqrt(moments.sum_dd / moments.yy) if moments.yy else math.inf
     ulp = "" if moments.max_ulp is None else f", {moments.max_ulp:,} ulp"
-    words = f"{differing:,} of {moments.count:,} elements differ, by up to {moments.max_abs:.3g}{ulp}"
+    words = f"{differing:,} of {moments.elements:,} elements differ, by up to {moments.max_abs:.3g}{ulp}"
     return Finding(measurement, Verdict.DIVERGED, words, error, metric="exact_ratio")
 
 
@@ -137,13 +141,14 @@ def _is_padded(target: TensorRef, golden: TensorRef) -> bool:
 class Differing(NamedTuple):
     """How many elements differ, from the first to before `end`, in C order.
 
-    `places` are all of them, None where there are too many.
+    `places` are all of them, None where there are too many; `spots` is their picture.
     """
 
     number: int
     first: int
     end: int
     places: "Optional[Places]"
+    spots: Optional[Spots] = None
 
 
 def differences(one: TensorRef, other: TensorRef) -> Differing:
@@ -153,16 +158,56 @@ def differences(one: TensorRef, other: TensorRef) -> Differing:
 
     x, y = payload_of(one), payload_of(other)
     found, count, start = [], 0, 0
+    picture = _Picture(x, y) if x is not None and y is not None else None
     for a, b in zip(blocks(x, READ), blocks(y, READ)) if x is not None and y is not None else ():
         wide_a, wide_b = (v.astype(np.float64) if v.dtype.kind not in "biuc" else v for v in (a, b))
         differs = np.flatnonzero((wide_a != wide_b) & ~((wide_a != wide_a) & (wide_b != wide_b)))
+        if picture is not None and len(differs):
+            picture.add(differs + start, a[differs], b[differs])
         if len(differs) and count <= PLACES:
             found.append(differs + start)
         elif len(differs):
             found[-1] = differs + start  # for the end
         count += len(differs)
         start += len(a)
-    if not count:
+    if not count or picture is None:
         return Differing(0, 0, 0, None)
     places = np.concatenate(found) if count <= PLACES else None
-    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places)
+    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.spots())
+
+
+class _Picture:
+    """Counts where elements differ, in a grid of at most DOWN × ACROSS cells, and in which bits."""
+
+    def __init__(self, x: Payload, y: Payload) -> None:
+        import numpy as np
+
+        self.columns = next((length for length in reversed(y.shape) if length > 1), 1)
+        self.rows = max(1, math.prod(y.shape) // self.columns)
+        self.down, self.across = min(DOWN, self.rows), min(ACROSS, self.columns)
+        self.counts = np.zeros(self.down * self.across, np.int64)
+        row = lookup(y.dtype)
+        self.dtype = y.dtype
+        self.size = row.itemsize if row and x.dtype == y.dtype and not row.memory and row.kind != "c" else 0
+        self.bytes = np.zeros((self.size, 256), np.int64)  # of the bits that differ, by byte from the lowest
+
+    def add(self, places: "Places", a: "npt.NDArray[Any]", b: "npt.NDArray[Any]") -> None:
+        """Elements that differ: their places, and their values."""
+        import numpy as np
+
+        row = places // self.columns  # several times as fast as divmod
+        column = places - row * self.columns
+        cells = row * self.down // self.rows * self.across + column * self.across // self.columns
+        self.counts += np.bincount(cells, minlength=len(self.counts))
+        if self.size and self.counts.sum() <= PLACES:
+            unsigned = f"u{self.size}"
+            changed = (a.view(unsigned) ^ b.view(unsigned)).astype(f"<{unsigned}", copy=False)
+            for number, byte in enumerate(changed.view(np.uint8).reshape(-1, self.size).T):
+                self.bytes[number] += np.bincount(byte, minlength=256)
+
+    def spots(self) -> Spots:
+        import numpy as np
+
+        set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte, from its highest
+        bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
+        return Spots(self.dtype, self.rows, self.columns, self.across, tuple(self.counts.tolist()), tuple(bits))

@@ -9,7 +9,7 @@ from typing import Optional, Sequence
 from npucmp import metrics
 from npucmp.explain import GROWTH, WHOLE_SCALE
 from npucmp.model import Finding, Pair
-from npucmp.nodes import differing_arguments
+from npucmp.nodes import differing_arguments, is_parameter
 
 RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|uniform_$|exponential_$", re.IGNORECASE)
 
@@ -26,17 +26,22 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     return "; ".join(words)
 
 
-def gap_words(gap: Finding, before: Optional[Finding], parameter: bool, between: Sequence[Pair]) -> str:
-    """Of an input that differs although everything dumped upstream agrees."""
+def gap_words(gap: Finding, before: Optional[Finding], writer: str, between: Sequence[Pair]) -> str:
+    """Of an input that differs although everything dumped upstream agrees; `writer` is the output that it comes from,
+    where that is known and could not be compared."""
+    parameter = is_parameter(gap.pair)
     words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
-    if gap.pair.golden is not None and gap.pair.golden.shape == () and gap.measurement.moments is not None:
-        target, golden = gap.measurement.moments.target.minimum, gap.measurement.moments.golden.minimum
+    numbers = _numbers(gap)
+    if numbers:
+        target, golden = numbers
         return f"a number that it was given already differs: {gap.pair.slot} is {target:g}, in the golden {golden:g}"
     if parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
         return "; ".join([f"{what} already differs: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
     words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
-    if between:
+    if writer:
+        words.append(f"it is {writer}, which was not dumped or cannot be compared: look there first")
+    elif between:
         sides = [f"{pair.operator.name} (only in the {'target' if pair.target_op else 'golden'})" for pair in between]
         words.append(f"between the two: {', '.join(sides[:3])}{' …' if len(sides) > 3 else ''}")
     else:
@@ -44,9 +49,25 @@ def gap_words(gap: Finding, before: Optional[Finding], parameter: bool, between:
     return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
 
 
-def unknown_words(own: Finding) -> str:
-    """Of an operator whose inputs nobody knows."""
-    return "; ".join([f"{own.pair.slot}: {own.because}", "its inputs were not dumped or cannot be compared"])
+def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
+    """The two values of a tensor that is a number, from its values or from what was recorded of them."""
+    moments, recorded = finding.measurement.moments, finding.measurement.statistics
+    if finding.pair.golden is None or finding.pair.golden.shape != ():
+        return None
+    if moments is not None:
+        return moments.target.minimum, moments.golden.minimum
+    values = [one.max if one else None for one in recorded]
+    return None if None in values else (float(values[0] or 0), float(values[1] or 0))
+
+
+def unknown_words(own: Finding, unseen: Sequence[Finding]) -> str:
+    """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells."""
+    named = []
+    for finding in unseen:
+        source = next((tensor.source for tensor in (finding.pair.target, finding.pair.golden) if tensor), "")
+        named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
+    which = f" ({', '.join(named[:3])}{' …' if len(named) > 3 else ''})" if named else ""
+    return f"{own.pair.slot}: {own.because}; its inputs were not dumped or cannot be compared{which}"
 
 
 def passed_words(input_error: Optional[float], worst: Finding) -> str:
@@ -94,6 +115,17 @@ def fused_words(pair: Pair) -> str:
     names = ", ".join(operator.originals[:6]) + (" …" if len(operator.originals) > 6 else "")
     made = f"fused of {names}" if len(operator.originals) > 1 else "made"
     return f"; {made}" + (f" by {', '.join(operator.passes[:4])}" if operator.passes else "")
+
+
+def follower_words(pair: Pair, after: Optional[Pair]) -> str:
+    """Of an operator of a graph that is known by its name alone: what the other run has right after it, of the same
+    shape, may be fused into it here."""
+    target, golden = pair.target_op, after.golden_op if after is not None and after.target_op is None else None
+    if target is None or target.phase or target.originals or golden is None:
+        return ""
+    if [t.shape for t in target.tensors if t.is_output] != [t.shape for t in golden.tensors if t.is_output]:
+        return ""
+    return f"; the golden run goes on with {golden.name}, which the target lacks: fused in here? --graph would tell"
 
 
 def _show(value: object) -> str:

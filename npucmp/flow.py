@@ -291,7 +291,8 @@ def amount(kind: str, one: Scanned) -> str:
     if not one.counted:
         return f"{tensor.slot}: {word}, by its statistics"
     count, first = x.of(kind)
-    return f"{tensor.slot}: {count:,} of {x.elements:,} {word}, the first at {_unravelled(first, tensor.shape)}"
+    where = f", the first at {_unravelled(first, tensor.shape)}" if tensor.shape else ""
+    return f"{tensor.slot}: {count:,} of {x.elements:,} {word}{where}"
 
 
 def _unravelled(index: int, shape: "tuple[int, ...]") -> str:

@@ -19,7 +19,7 @@ from npucmp import metrics
 from npucmp.dtypes import DTYPES, canonical, lookup
 from npucmp.errors import UsageError
 from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
-from npucmp.precision import accumulation, narrower_dtype, round_off_of, subnormal, working_round_offs
+from npucmp.precision import accumulation, narrower_dtype, quantised, round_off_of, subnormal, working_round_offs
 from npucmp.readers.text import read_text
 from npucmp.readers.toml import load_toml
 
@@ -97,6 +97,9 @@ def _by_values(measurement: Measurement, moments: Moments, rules: Rules, round_o
     if dead and rules.by_round_off:
         side = "target" if not moments.xx else "golden"
         return Finding(measurement, Verdict.DIVERGED, f"the {side} is all zero; {words}", error, rule.limit, "rel_l2")
+    if rules.by_round_off and quantised(measurement):
+        both = " against ".join(tensor.dtype for tensor in (pair.target, pair.golden) if tensor)
+        return Finding(measurement, Verdict.DTYPE, f"{both}: quantised, in steps whose size the dump does not tell")
     over = value < rule.limit if rule.metric in AT_LEAST else value > rule.limit
     wanders = max(rules.noise.get((op.name, pair.slot), 0.0) for op in (pair.target_op, pair.golden_op) if op)
     if over and wanders:

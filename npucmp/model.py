@@ -427,7 +427,8 @@ class Spots(NamedTuple):
     rows, columns  of the tensor so cut
     across         cells in a line of the picture
     counts         of elements that differ, cell by cell, line by line
-    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits
+    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits.
+                   Of several millions only the first count here
     """
 
     dtype: str

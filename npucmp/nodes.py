@@ -19,7 +19,7 @@ PARAMETERS = {  # positional inputs that are parameters, of functional operators
 }  # fmt: skip
 
 IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
-UNINITIALISED = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_with_format"}
+UNINITIALISED = {"empty", "emptylike", "newempty", "emptystrided", "newemptystrided", "emptywithformat"}
 WORKSPACES = {  # outputs that only the operator's own gradient reads; their content is the device's business
     "FusedBatchNormV3": ("output:3", "output:4", "output:5"),  # reserve_space_1 to 3 in TensorFlow's API
     "FusedBatchNormV2": ("output:3", "output:4"),
@@ -39,6 +39,11 @@ class Node:
     @property
     def operator(self) -> Operator:
         return self.pair.operator
+
+    @property
+    def reads_recorded(self) -> bool:
+        """Whether either run says what the operator reads: what one read, the other did."""
+        return any(op.reads_recorded for op in (self.pair.target_op, self.pair.golden_op) if op is not None)
 
 
 def nodes_of(findings: Sequence[Finding]) -> list[Node]:
@@ -94,7 +99,7 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
 def is_meaningless(pair: Pair) -> bool:
     """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
     op_type = pair.operator.op_type
-    if op_type in UNINITIALISED:
+    if op_type.replace("_", "").lower() in UNINITIALISED:  # empty_like of PyTorch, EmptyLike of MindSpore and GE
         return pair.slot.startswith("output")
     return pair.slot in WORKSPACES.get(op_type, ())
 

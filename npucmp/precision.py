@@ -17,20 +17,22 @@ MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that l
 REDUCED = 2.0**-11  # round-off of the 11 significant bits that HF32 and TF32 matrix units keep of a float32
 REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of so rounded numbers have
 SINGLE = 2.0**-24
+QUANTISED = 2.0**-8  # half a step of 8 bits, relative to the largest value
 
 
 def working_round_offs(measurements: Sequence[Measurement]) -> list[float]:
     """For each measurement, in graph order, the coarsest unit round-off that either run used up to its operator.
 
     In a bfloat16 autocast run many operators are float32 on paper and carry bfloat16 error. Where the float32
-    matrix products of these runs have the error of HF32 or TF32 units, that is their precision from there on.
+    matrix products of these runs have the error of HF32 or TF32 units, that is their precision from there on; so is
+    that of 8 bits where one of them is quantised.
     """
     reduced = reduced_products(measurements)
     result: list[float] = []
     round_off = 0.0
     for order, group in groupby(measurements, key=lambda one: one.pair.order):
         rows = list(group)
-        round_off = max(round_off, *(round_off_of(one.pair) for one in rows))
+        round_off = max(round_off, *(max(round_off_of(one.pair), QUANTISED * quantised(one)) for one in rows))
         if reduced is not None and order >= reduced:
             round_off = max(round_off, REDUCED)
         result += [round_off] * len(rows)
@@ -41,6 +43,15 @@ def round_off_of(pair: Pair) -> float:
     """The coarser unit round-off of a pair's float types; 0 without floats."""
     rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
     return max((row.round_off for row in rows if row), default=0.0)
+
+
+def quantised(measurement: Measurement) -> bool:
+    """Whether one run holds whole numbers where the other has floats that they are no roundings of: they count steps."""
+    tensors = [tensor for tensor in (measurement.pair.target, measurement.pair.golden) if tensor is not None]
+    rows = [row for tensor in tensors if (row := lookup(tensor.dtype))]
+    counts = any(row.kind in "iu" and row.itemsize <= 4 for row in rows)  # sums of products have 32 bits
+    moments = measurement.moments
+    return counts and any(row.kind == "f" for row in rows) and moments is not None and moments.max_abs > 1
 
 
 def reduced_products(measurements: Sequence[Measurement]) -> Optional[int]:

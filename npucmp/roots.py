@@ -122,11 +122,13 @@ class _Search:
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self._remember(node)
 
-    def _writer(self, gap: Finding) -> Optional[Pair]:
-        """The output that an input comes from, where that could not be compared itself."""
+    def _writer(self, gap: Finding) -> str:
+        """The output that an input comes from, where that was not dumped or could not be compared; "" elsewhere."""
         source = self._trail.source(gap)
-        unseen = source is not None and source.finding.error is None and is_output(source.finding.pair)
-        return source.finding.pair if source is not None and unseen else None
+        if source is None:
+            return next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
+        pair = source.finding.pair
+        return f"{pair.operator.name} {pair.slot}" if source.finding.error is None and is_output(pair) else ""
 
     def _between(self, node: Node) -> list[Pair]:
         """Operators of one side only, between the last operator that agrees and this one."""
@@ -242,7 +244,7 @@ class _Search:
         return found
 
     def _cause(self, node: Node, own: Finding) -> Cause:
-        if not self._is_known(node):
+        if not self._is_known(node, self._read(node)):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
@@ -259,7 +261,7 @@ class _Search:
         return [finding for finding in read if self._differs(finding) and not self._overwritten(node, finding)]
 
     def _words(self, node: Node, own: Finding) -> str:
-        if not self._is_known(node) or (not self._disagreeing(node) and self._is_half_known(node)):
+        if not self._is_known(node, self._read(node)) or (not self._disagreeing(node) and self._is_half_known(node)):
             return evidence.unknown_words(own, [finding for finding, error in self._read(node) if error is None])
         read = [*node.inputs, *node.context]
         largest = max((self._size(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
@@ -268,14 +270,14 @@ class _Search:
 
     def _input_error(self, node: Node) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
-        if not self._is_known(node) and not any(map(self._is_reached, node.inputs)):
+        read = self._read(node)
+        if not self._is_known(node, read) and not any(map(self._is_reached, node.inputs)):
             return None
-        errors = [error for _, error in self._read(node)] + [self._error(finding) for finding in node.context]
+        errors = [error for _, error in read] + [self._error(finding) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
 
-    def _is_known(self, node: Node) -> bool:
+    def _is_known(self, node: Node, read: "Sequence[tuple[Finding, Optional[float]]]") -> bool:
         """Whether all that the operator reads was compared, here or where it was written."""
-        read = self._read(node)
         data = [error for finding, error in read if not is_parameter(finding.pair)]
         if not node.reads_recorded or (data and all(error is None for error in data)):
             return False
@@ -286,23 +288,21 @@ class _Search:
 
     def _read(self, node: Node) -> "list[tuple[Finding, Optional[float]]]":
         """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
-        sources = [(finding, self._trail.source(finding)) for finding in node.inputs]
-        return [
-            (one, self._error_read(node, one)) for one, source in sources if source is None or not source.meaningless
-        ]
+        found = []
+        for finding in node.inputs:
+            source = self._trail.source(finding)
+            if source is not None and source.meaningless:
+                continue
+            error = self._stand_in(finding) if self._overwritten(node, finding) else self._error(finding)
+            if error is None and source:
+                error = self._behind.get(id(source.finding), self._error(source.finding))
+            found.append((finding, error))
+        return found
 
     def _is_reached(self, finding: Finding) -> bool:
         """Whether an error is known to come in here."""
         source = self._trail.source(finding)
         return self._differs(finding) or (finding.error is None and source is not None and source.tainted)
-
-    def _error_read(self, node: Node, finding: Finding) -> Optional[float]:
-        if self._overwritten(node, finding):
-            return self._stand_in(finding)
-        error, source = self._error(finding), self._trail.source(finding)
-        if error is None and source:
-            return self._behind.get(id(source.finding), self._error(source.finding))
-        return error
 
     def _is_unseen(self, node: Node, finding: Finding) -> bool:
         """Whether one of the runs did not record what its operators read, this input among it."""

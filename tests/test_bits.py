@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npucmp.bits import judge_bits, measure_bits, same_bytes
 from npucmp.layouts import to_logical
 from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict
-from npucmp.recipes.rerun_pattern import pattern
+from npucmp.recipes.rerun_pattern import look, pattern
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
 X = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
@@ -147,7 +147,11 @@ def of_pattern(folder, shape, where, by=1.0):
     x = np.random.default_rng(5).standard_normal(shape).astype(np.float32) + 3
     y = x.copy()
     y.reshape(-1)[where] += by
-    return pattern(measured(folder, y, x))
+    return told(measured(folder, y, x))
+
+
+def told(measurement):
+    return pattern(measurement, look(measurement))
 
 
 rows = np.arange(64 * 96).reshape(64, 96)
@@ -225,12 +229,12 @@ LANES = np.arange(2 * 4 * 8 * 10 * 16).reshape(2, 4, 8, 10, 16)
 
 
 def test_blocks_of_c0_channels_are_recognised(tmp_path):
-    got = pattern(on_device(tmp_path, LANES[:, 2, ::2].ravel()))
+    got = told(on_device(tmp_path, LANES[:, 2, ::2].ravel()))
     assert got.startswith("in 1 of 4 blocks of C0=16 channels only (2), 50% of their elements; hint: a tile")
 
 
 def test_blocks_are_looked_for_where_the_device_stored_them(tmp_path):
-    got = pattern(on_device(tmp_path, np.arange(4096, 6144)))
+    got = told(on_device(tmp_path, np.arange(4096, 6144)))
     assert got.startswith("one block of 2,048 elements from 4,096 on in memory (NC1HWC0), a multiple of 2,048; hint:")
 
 

@@ -151,7 +151,7 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
         (["compare"], "Missing argument"),
         (["compare", *CLEAN, "--metrics", "cosin"], "nearest: cosine"),
         (["compare", *CLEAN, "--format", "nope"], "npucmp reads msprobe, cann, mindspore, tfdbg, hdf5, npy"),
-        (["compare", *CLEAN, "--step", "7"], "has no step 7"),
+        (["compare", *CLEAN, "--step", "7"], "has no step 7; it holds step 0"),
         (["compare", *CLEAN, "--include", "nothing*"], "no operator passes"),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
         (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
@@ -173,6 +173,7 @@ def test_an_unreadable_tensor_is_a_row_and_status_2(tmp_path):
     got = run("compare", target, golden, "-o", tmp_path / "out")
     bad = [row for row in rows(tmp_path / "out" / "tensors.csv") if row["verdict"] != "match"]
     assert got.returncode == 2
+    assert str(file) in got.stdout  # a user wants to look at it
     assert [(row["op"], row["slot"], row["verdict"]) for row in bad] == [
         ("Functional.linear.2.forward", "output:0", "unreadable")
     ]
@@ -218,6 +219,28 @@ def test_steps_and_ranks_are_paired_by_number(tmp_path):
     assert {(row["step"], row["rank"]) for row in rows(tmp_path / "out" / "tensors.csv")} == {("0", "0"), ("0", "1")}
     assert {row["rank"] for row in rows(tmp_path / "out" / "roots.csv")} == {"1"}
     assert "only in target: step 1 rank 0" in got.stdout
+
+
+def headings(shown):
+    return sum(line.startswith("target  ") for line in shown.splitlines())
+
+
+def test_of_several_runs_those_that_agree_take_one_line(tmp_path):
+    for step in range(4):
+        write_run(tmp_path / "target", chain(), step=step)
+        write_run(tmp_path / "golden", chain({2: 1.05} if step == 3 else {}), step=step)
+    shown = run("compare", tmp_path / "target", tmp_path / "golden").stdout
+    assert headings(shown) == 1 and "First diverging operator" in shown.split("No operator diverged")[0]
+    assert "No operator diverged in step 0, step 1, step 2: 54 tensors agree" in shown
+    assert headings(run("compare", tmp_path / "target", tmp_path / "golden", "-v").stdout) == 4
+
+
+def test_top_counts_over_all_runs(tmp_path):
+    for step in range(4):
+        write_run(tmp_path / "target", chain(), step=step)
+        write_run(tmp_path / "golden", chain({2: 1.05}), step=step)
+    shown = run("compare", tmp_path / "target", tmp_path / "golden", "--top", "2").stdout
+    assert shown.count("BORN") == 2 and "step 2: 4 rows more in roots.csv" in shown
 
 
 def test_strict_minds_operators_without_partner(tmp_path):

@@ -149,6 +149,19 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
     assert damaged > 30 and nth > 35
 
 
+def test_each_read_of_a_repeated_run_fails_once(dumps, tmp_path, capsys):
+    """Places and patterns are looked for after measuring, in a second reading: that may fail too, and costs a hint."""
+    for nth in range(1, 400):
+        with pytest.MonkeyPatch.context() as patch:
+            fault = Nth(patch, dumps[0], READING, nth, errno.EIO)
+            status, _, errors = called(patch, capsys, "rerun-diff", *dumps[::-1], "--jobs", 1)
+        if not fault.told:
+            break
+        assert "Traceback" not in errors and errors.count("\n") <= 1
+        assert status == 1 or (status == 2 and not fault.path.endswith(".npy")), (nth, fault.told, fault.path, errors)
+    assert nth > 35
+
+
 def test_a_bad_sector_costs_one_row(dumps, tmp_path, monkeypatch, capsys):
     bad = next(dumps[0].rglob("*linear.1*output.0.npy"))
     real_open, real_pread, fds = os.open, os.pread, set()

@@ -153,6 +153,19 @@ def test_a_clean_pair_is_silent(tmp_path, off):
     assert "fused operators: 5 (5 without suspicion)" in screen(report) and "next:" not in screen(report)
 
 
+def test_a_wrong_fusion_that_was_not_dumped_is_named(tmp_path, off):
+    on = write(tmp_path / "on", device(ADD))
+    next(on.glob("*/*/*/*/*/Eltwise.*")).unlink()
+    root = fusion_diff(on, off).roots[0]
+    assert root.cause.value == "GAP" and f"it is {ADD}:0, which was not dumped" in root.evidence
+
+
+def test_dumps_in_the_wrong_order_are_noticed(tmp_path, off):
+    report = fusion_diff(off, write(tmp_path / "on", device()))
+    assert any("were the two given in the wrong order?" in note for note in report.notes)
+    assert not any("wrong order" in note for note in fusion_diff(tmp_path / "on", off).notes)
+
+
 def test_two_wrong_fusions_are_both_switched_off(tmp_path, off):
     ops = {op.name: op for op in device(CONV_B)}
     bad = make_cann.Device.wrong(ops[DENSE].output.array)
@@ -287,7 +300,7 @@ def an_operator(name, shape=(2, 3), inserted=False) -> Operator:
 
 def a_run(*operators) -> Run:
     made = [one if isinstance(one, Operator) else an_operator(one) for one in operators]
-    return Run("dump", "cann", tuple(Operator(**{**vars(one), "order": i}) for i, one in enumerate(made)))
+    return Run("dump", "cann", tuple(one._replace(order=i) for i, one in enumerate(made)))
 
 
 CHAINS = [  # (operators with fusion, without, guessed)

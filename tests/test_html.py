@@ -63,6 +63,12 @@ def overflowed(folder):
     return overflow(write_run(folder, operators))
 
 
+def growing():
+    """Operators whose outputs come nearer to the largest float16 and leave it."""
+    values = [np.array([0.5, largest], np.float16) for largest in (16, 256, 4096, 65472, np.inf)]
+    return {f"Torch.mul.{i}.forward": {"in": [values[max(0, i - 1)]], "out": [values[i]]} for i in range(len(values))}
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """A report of every command."""
@@ -74,6 +80,8 @@ def reports(tmp_path_factory):
         "overflow": overflowed(tmp_path_factory.mktemp("hot")),
         "fusion-diff": fusion_diff(fused / "target", fused / "golden"),
         "rerun-diff": rerun_diff(runs),
+        "growing": overflow(write_run(tmp_path_factory.mktemp("growing"), growing()), headroom=9),
+        "cool": overflow(SAMPLES / "msprobe_clean" / "golden"),
     }
 
 
@@ -111,11 +119,11 @@ class Elements(HTMLParser):
 
 
 def island_of(text: str):
-    (data,) = (one[2] for one in Elements(text).texts if one[1].get("id") == "data")
-    found = json.loads(data)
-    if "deflate" not in found:
-        return found
-    first, others = (json.loads(zlib.decompress(base64.b64decode(piece))) for piece in found["deflate"])
+    islands = {one[1].get("id"): json.loads(one[2]) for one in Elements(text).texts if "type" in one[1]}
+    if "others" not in islands:
+        return islands["data"]
+    pieces = islands["data"]["deflate"], islands["others"]
+    first, others = (json.loads(zlib.decompress(base64.b64decode(piece))) for piece in pieces)
     for part in ("operators", "rows"):
         first[part]["columns"].update(others[part])
     return first
@@ -230,7 +238,7 @@ def test_the_answer_is_told_without_scripts(reports):
 def test_first_is_not_said_where_something_was_not_compared(reports):
     report = reports["compare"]
     (one,) = report.comparisons
-    unseen = tuple(replace(f, verdict=npucmp.model.Verdict.MISSING) if f.pair.order == 3 else f for f in one.findings)
+    unseen = tuple(f._replace(verdict=npucmp.model.Verdict.MISSING) if f.pair.order == 3 else f for f in one.findings)
     text = page_of(replace(report, comparisons=(replace(one, findings=unseen),)))
     assert "First diverging operator" not in text and "Earliest diverging operator found" in text
 
@@ -442,11 +450,42 @@ def test_an_overflow_is_drawn_from_birth_on(show):
 
 
 @in_chromium
+def test_the_way_to_the_limit_of_a_type_is_drawn(show):
+    page = show("growing")
+    shares, lanes = page.evaluate(
+        "chart.panels.map((one) => one.marks.map((mark) => [mark.at, one.lanes ? mark.events[0] : mark.wrote]))"
+    )
+    assert [at for at, _ in shares] == [at for at, _ in lanes] == [1, 2, 3, 4]
+    assert [value for _, value in shares[:3]] == pytest.approx([256 / 65504, 4096 / 65504, 65504 / 65504], rel=1e-3)
+    assert shares[3][1] == float("inf") and lanes[3] == [4, ["inf", "born"]]
+    heights = page.evaluate("chart.panels[0].marks.map((mark) => heightOf(chart.panels[0], mark.wrote))")
+    assert heights == sorted(heights, reverse=True) and len({*heights}) == 4
+    top = page.locator("canvas.over").first
+    top.hover(position=page.evaluate("({ x: across(chart.panels[0], 2), y: 60 })"))
+    assert "largest |x|: outputs 6.3 % of the type's largest" in page.locator("#hint").text_content()
+
+
+@in_chromium
+@pytest.mark.parametrize("name", ["clean", "cool"])
+def test_where_nothing_is_wrong_it_says_so(show, name):
+    page = show(name)
+    words = {"clean": "No operator diverged: 151 tensors agree", "cool": "Nothing happened at the limits of any type."}
+    assert words[name] in page.locator(".answer").text_content()
+    assert page.locator("#table").is_visible() == (name == "clean")
+
+
+@in_chromium
 def test_a_fused_operator_stands_beside_its_originals(show):
     page = show("fusion-diff")
     first = page.locator(".fused").first
     assert "BORN" in first.text_content() and "AddReluFusionPass" in first.text_content()
-    assert first.locator(".without .box").all_text_contents() == ["net/block_0/add", "net/block_0/Relu compared here"]
+    chain, fused = (one.locator(".box") for one in first.locator(".originals").all())
+    assert chain.all_text_contents() == ["net/block_0/add", "net/block_0/Relufloat16 0 to 3.7"]
+    assert fused.all_text_contents() == ["Eltwise by AddReluFusionPassfloat16 0 to 3.7"]
+    assert first.locator(".outcome").text_content() == "✗ divergedrel_l2 8.0e-03"
+    assert page.locator(".compared-here").count() == 2 * page.locator(".fused").count()
+    edges = [one.bounding_box() for one in first.locator(".originals").all()]
+    assert edges[0]["width"] == edges[1]["width"] and edges[0]["x"] == edges[1]["x"], "not one below the other"
     assert '"AddReluFusionPass": "off"' in page.locator("pre").first.text_content()
 
 
@@ -456,7 +495,24 @@ def test_runs_that_stand_apart_are_marked(show):
     first = page.locator(".answer .rerun").first
     assert "Mint.index_add.0.forward" in first.text_content() and "no two agree" in first.text_content()
     assert "elements differ" in first.text_content()
+    where, bits = first.locator(".spots svg").all()
+    assert where.get_attribute("aria-label").startswith("70 of 24 × 8 elements differ, in ")
+    assert bits.get_attribute("aria-label") == "differing bits of float32: mantissa 0 to 8"
+    box = where.bounding_box()
+    assert box["width"] > 250 and box["height"] > 80
     assert page.locator('select[aria-label="filter by run"] option').count() == 3
+
+
+@in_chromium
+def test_prints_dark_pages_in_light_colours_and_all_columns(show):
+    page = show("compare", color_scheme="dark")
+    page.set_viewport_size({"width": 760, "height": 900})
+    page.emulate_media(media="print")
+    page.evaluate("forPrint(true)")
+    colour = "getComputedStyle(document.documentElement).getPropertyValue('--bad-paper').trim()"
+    assert page.evaluate(colour) == "#fdecea"
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "columns are cut off"
+    assert page.locator("#filters").is_hidden() and page.locator("#zoom-in").is_hidden()
 
 
 @in_chromium

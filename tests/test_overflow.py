@@ -248,6 +248,13 @@ def test_the_golden_run_has_its_say(tmp_path, golden, told, words):
     assert (event.golden, words in event.because) == (told, True)
 
 
+def test_the_golden_run_may_have_other_names(tmp_path):
+    target = write_run(tmp_path / "t", {"Torch.exp.0.forward": {"in": [X], "out": [HOT]}})
+    other = write_run(tmp_path / "g", {"Mint.power.0.forward": {"in": [X], "out": [HOT]}})
+    (event,) = overflow(target, golden=other, mapping={"Torch.exp.0.forward": "Mint.power.0.forward"}).events
+    assert event.golden == "inf"
+
+
 def test_a_step_that_the_golden_run_lacks_is_a_note(tmp_path):
     for step in (0, 1):
         write_run(tmp_path / "t", CHAIN, step=step)

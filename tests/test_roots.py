@@ -1,11 +1,13 @@
 """Which operator is blamed, and which is not: must-fire and must-not-fire tables over small synthetic runs."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 
 import npucmp
+from npucmp.report.terminal import render
 from tests.synthetic import chain, write_run
 
 random = np.random.default_rng(1)
@@ -317,3 +319,132 @@ def test_an_argument_tips_the_balance(tmp_path):
     other = one_operator("Functional.layer_norm.0.forward", tensors, extra=[[1e-3], [1e-5]])
     assert report(tmp_path / "same", *same).roots == ()
     assert found(report(tmp_path / "other", *other)) == [("Functional.layer_norm.0.forward", "BORN", "output:0")]
+
+
+# Dumps that hold half of it
+
+
+def without(run, role, names=None):
+    """A run whose operators (all, or those of these names) kept no inputs or no outputs."""
+    return {name: {**record, role: []} if name in (names or run) else record for name, record in run.items()}
+
+
+def test_a_fault_whose_output_is_missing_is_sought_where_that_was_written(tmp_path):
+    target, golden = chain({3: 1.05}), chain()
+    (root,) = [
+        root
+        for root in report(tmp_path, without(target, "out", ["Functional.linear.3.forward"]), golden).roots
+        if root.cause.value != "PROPAGATED"
+    ]
+    assert (root.pair.operator.name, root.cause.value, root.slot) == ("Functional.linear.4.forward", "GAP", "input:0")
+    assert "last agreeing: Functional.linear.3.forward input:1" in root.evidence
+    assert "it is Functional.linear.3.forward output:0, which was not dumped or cannot be compared" in root.evidence
+
+
+def test_inputs_alone_blame_one_operator(tmp_path):
+    got = report(tmp_path, without(chain({2: 1.05}), "out"), chain())
+    assert found(got) == [("Functional.linear.3.forward", "GAP", "input:0")]
+
+
+def test_outputs_alone_pass_on_what_the_golden_run_read(tmp_path):
+    target, golden = without(chain({2: 1.05}), "in"), chain()
+    for record in golden.values():
+        del record["in"][1:]  # of weights the target tells nothing
+    got = report(tmp_path, target, golden)
+    assert [root.cause.value for root in got.roots][1:] == ["PROPAGATED"] * 3
+    assert got.roots[0].pair.operator.name == "Functional.linear.2.forward"
+
+
+def test_inputs_of_one_side_only_are_no_inputs_that_agree(tmp_path):
+    x, other, y = (random.standard_normal((4, 8)).astype(np.float32) for _ in range(3))
+    target = {"Torch.mystery.0.forward": {"in": [x], "out": [y * 2]}, "Torch.tanh.0.forward": {"in": [x], "out": [x]}}
+    golden = {**target, "Torch.mystery.0.forward": {"in": [other[:2]], "out": [y]}}
+    target["Torch.mystery.0.forward"]["in"] = []
+    assert found(report(tmp_path, target, golden)) == [("Torch.mystery.0.forward", "UNKNOWN", "output:0")]
+
+
+def test_what_could_not_be_compared_is_named(tmp_path):
+    """Of the factors of a product, one was written by an operator that is known, the other by none."""
+    for side, run in (("target", chain({2: 1.05})), ("golden", chain())):
+        (tmp_path / side).mkdir()
+        for i, record in enumerate(run.values()):
+            np.save(tmp_path / side / f"product_{i}.output.0.npy", record["out"][0])
+            for slot, tensor in enumerate(record["in"][:2] if side == "golden" else []):
+                np.save(tmp_path / side / f"product_{i}.input.{slot}.npy", tensor)
+    first, *others = npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
+    assert (first.pair.operator.name, first.cause.value) == ("product_2", "UNKNOWN")
+    assert "its inputs were not dumped or cannot be compared (input:1)" in first.evidence
+    assert [root.cause.value for root in others] == ["PROPAGATED"] * 3
+
+
+# Quantised runs
+
+
+def quantised_pair(factor=1.0):
+    """Products in 8 bits against those in float32: what the device reads and sums counts steps, what it hands on does
+    not. The scale of the second layer's result may be wrong."""
+    target, golden = {}, {}
+    x = np.random.default_rng(3).standard_normal((16, 64)).astype(np.float32)
+    seen = x
+    for i in range(3):
+        weight = np.random.default_rng(i).standard_normal((64, 64)).astype(np.float32) / 8
+        steps = [np.abs(one).max() / 127 for one in (seen, weight)]
+        small = [np.round(one / step).astype(np.int8) for one, step in zip((seen, weight), steps)]
+        total = small[0].astype(np.int32) @ small[1].astype(np.int32)
+        seen = (total * steps[0] * steps[1] * (factor if i == 1 else 1.0)).astype(np.float16)
+        target[f"Torch.product.{i}.forward"] = {"in": small, "out": [total]}
+        target[f"Torch.scale.{i}.forward"] = {"in": [total], "out": [seen]}
+        golden[f"Torch.product.{i}.forward"] = {"in": [x, weight], "out": [x @ weight]}
+        x = x @ weight
+        golden[f"Torch.scale.{i}.forward"] = {"in": [x], "out": [x]}
+    return target, golden
+
+
+def test_a_clean_quantised_run_is_silent(tmp_path):
+    got = report(tmp_path, *quantised_pair())
+    assert got.roots == ()
+    assert {finding.verdict.value for finding in got.findings} == {"match", "dtype"}
+
+
+def test_a_fault_in_a_quantised_run_is_seen_where_numbers_are_numbers_again(tmp_path):
+    got = report(tmp_path, *quantised_pair(1.2))
+    assert got.roots[0].pair.operator.name == "Torch.scale.1.forward"
+
+
+def test_whole_numbers_stored_as_floats_are_compared(tmp_path):
+    x = np.arange(12).reshape(3, 4)
+    runs = [{"Torch.mystery.0.forward": {"in": [x], "out": [y]}} for y in (x.astype(np.int32), x.astype(np.float32))]
+    assert {finding.verdict.value for finding in report(tmp_path, *runs).findings} == {"match"}
+
+
+# Statistics alone
+
+
+def recorded(folder, number):
+    """A dump of one operator that was given a number, as statistics."""
+    place = folder / "step0" / "rank0"
+    place.mkdir(parents=True)
+    given, made = (
+        {
+            "type": "torch.Tensor",
+            "dtype": "torch.float32",
+            "shape": shape,
+            **dict.fromkeys(("Max", "Min", "Mean"), value),
+        }
+        for shape, value in (([], number), ([4, 4], 0.5))
+    )
+    record = {"input_args": [{**given, "Norm": number}], "input_kwargs": {}, "output": [{**made, "Norm": 2.0}]}
+    dump = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None}
+    place.joinpath("dump.json").write_text(json.dumps({**dump, "data": {"Torch.mystery.0.forward": record}}))
+    return folder
+
+
+def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
+    got = npucmp.compare(recorded(tmp_path / "target", 0.1), recorded(tmp_path / "golden", 1e-7))
+    assert found(got) == [("Torch.mystery.0.forward", "GAP", "input:0")]
+    assert got.roots[0].evidence == ("a number that it was given already differs: input:0 is 0.1, in the golden 1e-07")
+
+
+def test_trusted_statistics_are_not_called_bits(tmp_path):
+    same = recorded(tmp_path, 0.1)
+    assert "2 tensors agree, as far as statistics tell" in render(npucmp.compare(same, same, trust_statistics=True))

@@ -1,5 +1,6 @@
 """The product's acceptance test: every sample's planted operator comes first, and every run agrees with itself."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,32 @@ def test_clean_pair_is_silent(sample):
     assert report.roots == ()
     assert {finding.verdict.value for finding in report.findings} == {"match"}
     assert exit_status(report) == 0
+
+
+def test_a_graph_is_found_from_any_folder_of_a_dump():
+    """Without its graph a fused convolution would be held against the convolution alone."""
+    sample = SAMPLES / "cann_clean"
+    (leaf,) = (sample / "target").glob("*/0/*/1/0")
+    for folder in (leaf, leaf.parent.parent, sample / "target" / "20261121093000"):
+        report = npucmp.compare(folder, sample / "golden")
+        assert report.roots == () and exit_status(report) == 0
+        assert sum(run.matched["fused"] for run in report.comparisons) == 17
+
+
+def test_without_its_graph_the_evidence_asks_for_it(tmp_path):
+    shutil.copytree(SAMPLES / "cann_clean" / "target" / "20261121093000", tmp_path / "20261121093000")
+    report = npucmp.compare(tmp_path, SAMPLES / "cann_clean" / "golden")
+    assert (
+        "goes on with net_block_0_b_bn_FusedBatchNormV3, which the target lacks: fused in" in report.roots[0].evidence
+    )
+
+
+def test_a_graph_is_found_below_a_folder_of_several_things(tmp_path):
+    sample = SAMPLES / "cann_clean"
+    shutil.copytree(sample / "target" / "20261121093000", tmp_path / "npu" / "debug_0" / "dump" / "20261121093000")
+    (tmp_path / "npu" / "debug_0" / "graph").mkdir()
+    shutil.copy(next((sample / "target").glob("*.txt")), tmp_path / "npu" / "debug_0" / "graph")
+    assert npucmp.compare(tmp_path, sample / "golden").comparisons[0].matched["fused"] == 17
 
 
 @pytest.mark.parametrize(

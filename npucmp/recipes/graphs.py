@@ -25,8 +25,9 @@ def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequen
     notes: list[str] = []
     known = list(given)
     if not known:
-        for place in (path, other):
-            known += _beside(Path(place), runs, notes)
+        roots = (run.path for run in runs if run.format == "cann")  # of the whole dump, be a folder deep in it given
+        for places in ([path, *roots], [other]):
+            known += _beside([Path(place) for place in places], runs, notes)
             if any(serves(graph, run) for graph in known for run in runs):
                 break
     annotated = [
@@ -49,11 +50,11 @@ def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]") -> "list[Graph]":
     return found
 
 
-def _beside(path: Path, runs: "Sequence[Run]", notes: "list[str]") -> "list[Graph]":
-    found, left = own_graphs(path, notes), SEARCHED
+def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]") -> "list[Graph]":
+    found, left = own_graphs(places[0], notes), SEARCHED
     if found:
         return found
-    for file in beside(path):
+    for file in dict.fromkeys(file for place in dict.fromkeys(places) for file in beside(place)):
         try:
             left -= file.stat().st_size
             if left < 0:

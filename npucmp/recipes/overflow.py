@@ -103,7 +103,7 @@ def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options
     blame = _blame(run)
     events = events_of(rows, blame.flagged, run.ordered)
     if golden is not None:
-        events = _against(run, golden, events)
+        events = _against(run, golden, events, options.names())
     seen = {row.operator.order for row in rows}
     empty = [
         Event(one.order, one, None, "device", "unknown", f"the device noted: {blame.flagged[one.order][1]}; "
@@ -197,9 +197,9 @@ def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Ite
     ]  # fmt: skip
 
 
-def _against(run: Run, golden: Run, events: "Sequence[Event]") -> "list[Event]":
+def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]") -> "list[Event]":
     """The events with what the golden run holds at the same places."""
-    alignment = align(run, golden)
+    alignment = align(run, golden, names)
     partners = {
         (pair.target_op.order, pair.target.slot): pair
         for pair in pairs(run, golden, alignment)

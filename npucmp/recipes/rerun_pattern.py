@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple
+from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.bits import PLACES, Differing, differences
 from npucmp.errors import NpucmpError
@@ -24,17 +24,26 @@ PER_LINE = 8  # elements that differ in each of them, on average: by chance they
 ROUNDINGS = 16.0  # round-offs between two sums of the same terms, in units of the tensor's root mean square
 
 
-def pattern(measurement: Measurement) -> str:
-    """Where two tensors differ, and what such a pattern often comes from, as a hint; "" if that cannot be told."""
-    pair, moments = measurement.pair, measurement.moments
-    if pair.target is None or pair.golden is None or moments is None:
-        return ""
+def look(measurement: Measurement) -> Optional[Differing]:
+    """Where two tensors differ; None if that cannot be told, or they do not."""
+    pair = measurement.pair
+    if pair.target is None or pair.golden is None or measurement.moments is None:
+        return None
     try:
-        payload = payload_of(pair.golden)
         found = differences(pair.target, pair.golden)
     except NpucmpError:
+        return None
+    return found if found.number else None
+
+
+def pattern(measurement: Measurement, found: Differing) -> str:
+    """What lies in what `look` found: words for the places, and what such a pattern often comes from, as a hint."""
+    pair, moments = measurement.pair, measurement.moments
+    try:
+        payload = payload_of(pair.golden) if pair.golden is not None else None
+    except NpucmpError:  # it could be read a moment ago
         return ""
-    if payload is None or not found.number:
+    if payload is None or moments is None:
         return ""
     places, total = found.places, math.prod(payload.shape)
     if found.number == total:

@@ -7,14 +7,14 @@ import re
 from collections import defaultdict
 from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.bits import same
+from npucmp.bits import PLACES, Differing, same
 from npucmp.evidence import RANDOM
 from npucmp.explain import size_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
 from npucmp.nodes import is_output
 from npucmp.ranks import RANK
 from npucmp.recipes.rerun_causes import differs
-from npucmp.recipes.rerun_pattern import pattern
+from npucmp.recipes.rerun_pattern import look, pattern
 
 ASYNCHRONOUS = re.compile(
     r"^_*(i?send|i?recv|receive|broadcast)$|batch_isend_irecv|all_?(reduce|gather|to_?all)|reduce_?scatter|^Hcom",
@@ -92,7 +92,7 @@ def _is_harmless(finding: Finding) -> bool:
     moments = finding.measurement.moments
     if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
         return False
-    return moments.equal < moments.count
+    return moments.equal < moments.elements
 
 
 def place_of(comparison: Comparison, pair: Pair) -> Place:
@@ -134,7 +134,7 @@ def excuse(root: Root) -> str:
     return ""
 
 
-def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", look: bool) -> Rerun:
+def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
@@ -148,8 +148,9 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
         words.append(
             f"{', '.join(worst.harmless)}: the same values in other bits; a zero's sign or a NaN may matter here"
         )
-    if look and root.cause is not Cause.PROPAGATED and finding is not None:
-        words.append(pattern(finding.measurement))
+    seen = _looked_at(root, finding) if near else None
+    if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
+        words.append(pattern(finding.measurement, seen))
     if "a random operator" not in root.evidence:
         words.append(excuse(root))
     return Rerun(
@@ -159,14 +160,25 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
         pair=root.pair,
         slot=root.slot,
         cause=root.cause,
-        differing=max((m.count - m.equal for m in known), default=None),
+        differing=max((m.elements - m.equal for m in known), default=None),
         max_abs=max((m.max_abs for m in known), default=None),
         rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
         odd=_odd(some, present),
         because="; ".join(filter(None, words)),
         excused=bool(excuse(root)),
+        spots=seen.spots if seen is not None else None,
+        shown=worst.number,
     )
+
+
+def _looked_at(root: Root, finding: Optional[Finding]) -> Optional[Differing]:
+    """Where an operator differs; of those that only pass it on, small ones alone are read once more for the picture."""
+    if finding is None or finding.pair.golden is None:
+        return None
+    if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
+        return None
+    return look(finding.measurement)
 
 
 def _told(evidence: str, number: int) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
-from typing import Callable, Optional, Sequence, Union
+from pathlib import Path
+from typing import Callable, Mapping, Optional, Sequence, Union
 
+from npucmp.align import mapping
 from npucmp.errors import DumpError
 from npucmp.formats import open_runs
 from npucmp.model import Run
@@ -24,6 +26,7 @@ class Choice:
     rank: Optional[int] = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
+    mapping: Union[StrPath, Mapping[str, str], None] = None
     graph: Sequence[StrPath] = ()
     jobs: Optional[int] = None
     progress: Optional[Progress] = None
@@ -34,8 +37,15 @@ class Choice:
         chosen = [run for run in runs if self.step in (None, run.step) or run.step is None]
         chosen = [run for run in chosen if self.rank in (None, run.rank) or run.rank is None]
         if not chosen:
-            raise DumpError(path, f"has no step {self.step} rank {self.rank}; it holds {keys(runs)}")
+            asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
+            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}")
         return chosen
+
+    def names(self) -> Mapping[str, str]:
+        """The mapping of target names to golden names, read if it is a file."""
+        if isinstance(self.mapping, (str, PathLike)):
+            return mapping.load(Path(self.mapping))
+        return self.mapping or {}
 
     def wants(self, *names: str) -> bool:
         """Whether an operator is meant, by any of the names that it has."""

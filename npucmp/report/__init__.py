@@ -34,7 +34,9 @@ def write_reports(
 
     folder = Path(directory)
     with _uncollected():
-        texts = {name: text for presenter in presenters(report) for name, text in presenter.render(report, metrics).items()}
+        texts = {
+            name: text for presenter in presenters(report) for name, text in presenter.render(report, metrics).items()
+        }
     try:
         files.write(folder, texts)
     except OSError as error:

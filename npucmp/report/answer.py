@@ -14,8 +14,8 @@ from typing import Any, Iterator, Optional, Sequence, Union
 
 from npucmp import __version__
 from npucmp.evidence import brief
-from npucmp.model import DIFFERS, Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
-from npucmp.report import coverage, fusion, island, overflow_terminal, rerun_terminal, terminal
+from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
+from npucmp.report import coverage, fused, fusion, island, overflow_terminal, rerun_terminal, spots, terminal
 from npucmp.report.rerun import odd_words
 from npucmp.report.sanitise import visible
 from npucmp.stack import source_line
@@ -40,11 +40,12 @@ def of_report(report: Report) -> Words:
     suspects = [row for row in roots if row[0].cause is not Cause.PROPAGATED] or roots
     told = [] if report.command == "rerun-diff" else [_root(root, one, report) for root, one in suspects[:FIRST]]
     return {
-        **_verdict(presenter.render(report, top=0)),
+        **_verdict(presenter.last(report, _plain)),
         "command": report.command,
         "sides": _sides(report),
         "aligned": _aligned(report),
         "title": _title(*suspects[0]) if suspects and told else "",
+        "nothing": [] if roots else [*_without_roots(report)],
         "roots": told,
         "more": max(0, len(suspects) - FIRST) if told else 0,
         "passed": _passed([root for root, _ in roots if root.cause is Cause.PROPAGATED]) if told else "",
@@ -52,7 +53,7 @@ def of_report(report: Report) -> Words:
         "left_out": [*_left_out(report)],
         "notes": [visible(note) for note in coverage.notes(report)],
         "rules": [_rule(row.__dict__) for row in report.rules],
-        "fused": [*_fused(report)][:MOST] if report.command == "fusion-diff" else [],
+        "fused": [*fused.shown(report, _flow)][:MOST] if report.command == "fusion-diff" else [],
         "fusion_words": [visible(line) for line in fusion.words(report, ".")]
         if report.command == "fusion-diff"
         else [],
@@ -78,11 +79,12 @@ def of_overflow(report: Overflow) -> Words:
     unread = [words for scan in report.scans for words in scan.unreadable]
     unread += [f"{run.path}: {run.problem}" for run in report.broken]
     return {
-        **_verdict(overflow_terminal.render(report, top=0)),
+        **_verdict(overflow_terminal.last(report, _plain)),
         "command": report.command,
         "sides": [_side(*side) for side in sides[:MOST]],
         "aligned": f"{terminal.count_of(scanned, 'tensor')} scanned",
         "title": "Where it is born" if births else "",
+        "nothing": [] if births else ["Nothing happened at the limits of any type."],
         "roots": [_birth(root, run) for root, run in births[:FIRST]],
         "more": max(0, len(births) - FIRST),
         "passed": "",
@@ -102,9 +104,14 @@ def of_overflow(report: Overflow) -> Words:
     }
 
 
-def _verdict(screen: str) -> Words:
-    """The last line of the screen: "WORD: sentence.   seconds, bytes"."""
-    word, _, rest = screen.rstrip("\n").rpartition("\n")[2].partition(": ")
+def _plain(text: str, what: str) -> str:
+    """Text without the colours of a screen."""
+    return text
+
+
+def _verdict(line: str) -> Words:
+    """Of the last line of the screen: "WORD: sentence.   seconds, bytes"."""
+    word, _, rest = line.partition(": ")
     sentence, _, rate = rest.rpartition(".   ")
     tone = {"AGREES": "good", "CLEAN": "good", "SAME": "good", "UNDECIDED": "open", "PARTIAL": "open"}.get(word, "bad")
     return {"word": word, "sentence": sentence, "rate": rate, "tone": tone}
@@ -139,9 +146,10 @@ def _aligned(report: Report) -> str:
     by = ", ".join(f"{count:,} by {via}" for via, count in by_matcher.items())
     share = found["elements_compared"]
     percent = "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
+    sides = ("a later run", "run 1") if report.command == "rerun-diff" else ("the target", "the golden")
     return (
         f"{terminal.count_of(found['operators'], 'operator')} aligned ({by or 'none'}), {found['only_target']:,} only "
-        f"in the target, {found['only_golden']:,} only in the golden; {percent} of all elements were compared"
+        f"in {sides[0]}, {found['only_golden']:,} only in {sides[1]}; {percent} of all elements were compared"
     )
 
 
@@ -154,6 +162,12 @@ def _title(root: Root, comparison: Comparison) -> str:
         count = terminal.count_of(unseen, "tensor")
         return f"Earliest diverging operator found ({count} before it could not be compared)"
     return "First diverging operator"
+
+
+def _without_roots(report: Report) -> "Iterator[str]":
+    """What the screen says of comparisons in which no operator is to be looked at."""
+    for comparison in report.comparisons[:MOST] if report.command != "rerun-diff" else ():
+        yield from (line.strip() for line in terminal.without_roots(comparison, _plain))
 
 
 def _root(root: Root, comparison: Comparison, report: Report) -> Words:
@@ -278,37 +292,6 @@ def _rule(row: Words) -> Words:
     return {**row, "limit": f"{row['limit']:.3g}", "why": visible(row["why"])}
 
 
-def _fused(report: Report) -> Iterator[Words]:
-    """The fused operators beside what they stand for; those that bear error first."""
-    roots = {(run, root.pair.order): root for run, one in enumerate(report.comparisons) for root in one.roots}
-    rows = [
-        (row, roots.get((run, row["order"])))
-        for run, one in enumerate(report.comparisons)
-        for row in fusion.fusion_rows(_only(report, one))
-    ]
-    rows.sort(key=lambda row: (row[1] is None, row[1].place if row[1] else 0, row[0]["order"]))
-    for row, root in rows:
-        originals = [visible(name) for name in row["original_ops"].split(",") if name]
-        compared = visible(row["golden_op"])
-        yield {
-            "op": visible(row["fused_op"]),
-            "op_type": visible(row["op_type"]),
-            "passes": [visible(name) for name in row["pass_name"].split(",") if name],
-            "originals": [{"name": name, "compared": name == compared} for name in originals],
-            "apart": compared if compared not in originals else "",
-            "verdict": row["verdict"],
-            "differs": row["verdict"] in {verdict.value for verdict in DIFFERS},
-            "cause": row["cause"],
-            "slot": visible(row["compared_slot"]),
-            "flow": _flow(root) if root else None,
-            "sentences": [visible(sentence) for sentence in row["because"].split("; ")],
-        }
-
-
-def _only(report: Report, comparison: Comparison) -> Report:
-    return Report(report.command, report.target_path, report.golden_path, (comparison,))
-
-
 def _switch(report: Report) -> str:
     if report.command != "fusion-diff" or not any(fusion.switch(report).values()):
         return ""
@@ -338,6 +321,8 @@ def _rerun(one: Rerun, report: Report) -> Words:
         ],
         "sentences": [visible(sentence) for sentence in one.because.split("; ")],
         "line": visible(source_line(operator)),
+        "spots": spots.drawn(one.spots) if one.spots is not None else None,
+        "shown": one.shown,
     }
 
 
@@ -349,7 +334,7 @@ def _first(report: Report) -> int:
 
 def _made(report: "Union[Report, Overflow]") -> Words:
     return {
-        "argv": visible(shlex.join(report.argv)) if report.argv else "",
+        "argv": visible(shlex.join(("npucmp", *report.argv[1:]))) if report.argv else "",
         "npucmp": __version__,
         "python": platform.python_version(),
         "numpy": _version("numpy"),

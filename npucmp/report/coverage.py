@@ -8,7 +8,7 @@ from typing import Any, Iterable, Optional
 
 from npucmp import metrics
 from npucmp.dtypes import lookup, size_of
-from npucmp.model import Comparison, Finding, Report, Run, Verdict
+from npucmp.model import Comparison, Finding, Pair, Report, Run, Verdict
 from npucmp.nodes import differing_arguments, is_meaningless
 from npucmp.precision import REDUCED, reduced_products, round_off_of
 from npucmp.report.status import DECIDED
@@ -21,9 +21,17 @@ def aligned(report: Report) -> "dict[str, Any]":
         by_matcher.update(comparison.matched)
     matched = sum(by_matcher.values())
     only_target, only_golden = (sum(one.alone[side] for one in report.comparisons) for side in (0, 1))
-    decided = {id(f.pair.operator) for f in report.findings if f.verdict in DECIDED}
-    everything = sum(_elements(finding) for finding in report.findings if not _is_inserted_alone(finding))
-    compared = sum(_elements(finding) for finding in report.findings if finding.verdict in DECIDED)
+    decided: set[int] = set()
+    everything = compared = 0
+    for finding in report.findings:
+        pair = finding.measurement.pair
+        tensor = pair.target or pair.golden
+        elements = max(1, math.prod(tensor.shape)) if tensor is not None else 0
+        if finding.verdict in DECIDED:
+            decided.add(id(pair.operator))
+            compared += elements
+        if not _is_inserted_alone(pair):
+            everything += elements
     return {
         **by_matcher,
         "operators": matched,
@@ -34,14 +42,9 @@ def aligned(report: Report) -> "dict[str, Any]":
     }
 
 
-def _is_inserted_alone(finding: Finding) -> bool:
+def _is_inserted_alone(pair: Pair) -> bool:
     """A tensor that one compiler has put in and the other has not: nothing is missing where it is."""
-    return finding.pair.is_inside and None in (finding.pair.target, finding.pair.golden)
-
-
-def _elements(finding: Finding) -> int:
-    tensor = finding.pair.target or finding.pair.golden
-    return max(1, math.prod(tensor.shape)) if tensor is not None else 0
+    return (pair.target is None or pair.golden is None) and pair.is_inside
 
 
 def bytes_of(runs: "Iterable[Run]") -> int:
@@ -52,7 +55,7 @@ def bytes_of(runs: "Iterable[Run]") -> int:
 def upstream_unseen(comparison: Comparison, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
     return sum(
-        f.pair.order < order and f.verdict not in DECIDED and not (is_meaningless(f.pair) or _is_inserted_alone(f))
+        f.pair.order < order and f.verdict not in DECIDED and not (is_meaningless(f.pair) or _is_inserted_alone(f.pair))
         for f in comparison.findings
     )
 
@@ -66,10 +69,11 @@ def notes(report: Report) -> "list[str]":
 
 
 def _dtype_note(comparison: Comparison) -> Optional[str]:
-    floats = [f for f in comparison.findings if f.measurement.moments is not None and _float_pair(f)]
-    apart = [f for f in floats if f.pair.target and f.pair.golden and f.pair.target.dtype != f.pair.golden.dtype]
+    measured = [f for f in comparison.findings if f.measurement.moments is not None]
+    apart = [f for f in measured if _differ_in_dtype(f.pair) and _are_floats(f.pair)]
     if not apart:
         return None
+    floats = [f for f in measured if _are_floats(f.pair)]
     kinds = Counter(
         f"{f.pair.target.dtype} against {f.pair.golden.dtype}" for f in apart if f.pair.target and f.pair.golden
     )
@@ -94,8 +98,12 @@ def _reduced_note(comparison: Comparison) -> Optional[str]:
     )
 
 
-def _float_pair(finding: Finding) -> bool:
-    rows = [lookup(tensor.dtype) for tensor in (finding.pair.target, finding.pair.golden) if tensor]
+def _differ_in_dtype(pair: Pair) -> bool:
+    return pair.target is not None and pair.golden is not None and pair.target.dtype != pair.golden.dtype
+
+
+def _are_floats(pair: Pair) -> bool:
+    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor]
     return len(rows) == 2 and all(row is not None and row.kind == "f" for row in rows)
 
 

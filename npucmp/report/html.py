@@ -20,9 +20,9 @@ from npucmp.report import answer, island
 
 NAME = "html"
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("data.js", "chart.js", "table.js", "operator.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "page.js")
 PLAIN = 300_000  # characters of JSON up to which it stands in the page as it is, where one can search it
-LEVEL = 7  # of zlib; 9 takes three times as long to save 1 %
+LEVEL = 5  # of zlib; 7 takes three times as long to save 3 %
 EARLY = {"rows", "place"}  # columns that the first rows need besides those they show
 IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}  # of JSON, whose strings may hold them
 
@@ -40,8 +40,9 @@ def page(words: "dict[str, Any]", data: "dict[str, Any]") -> str:
 
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     shell = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    first, others = packed(data)
     text: str = shell.from_string(_text("template.html")).render(
-        policy=policy(scripts, style), style=style, scripts=scripts, island=packed(data), **words
+        policy=policy(scripts, style), style=style, scripts=scripts, island=first, others=others, **words
     )
     return text
 
@@ -69,16 +70,16 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def packed(data: "dict[str, Any]") -> str:
-    """JSON that cannot end the element it stands in.
+def packed(data: "dict[str, Any]") -> "tuple[str, str]":
+    """JSON that cannot end the elements it stands in: (what the first rows need, the other columns).
 
-    What is large is deflated (browsers have DecompressionStream), in two pieces: what the first rows need, and the
-    other columns.
+    What is large is deflated (browsers have DecompressionStream). The second element is the last of the page, so that
+    the first rows are shown while it is still being read; what is small stands in the first as a whole.
     """
-    text = _json(data)
-    if len(text) > PLAIN:
-        text = _json({"deflate": [*map(_deflated, _pieces(data))]})
-    return text.translate(IN_AN_ELEMENT)
+    first, others = map(_json, _pieces(data))
+    if len(first) + len(others) <= PLAIN:
+        return _json(data).translate(IN_AN_ELEMENT), ""
+    return _json({"deflate": _deflated(first)}), _json(_deflated(others))  # base64 has no such characters
 
 
 def _pieces(data: "dict[str, Any]") -> "tuple[dict[str, Any], dict[str, Any]]":
@@ -94,5 +95,5 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
-def _deflated(value: Any) -> str:
-    return base64.b64encode(zlib.compress(_json(value).encode(), LEVEL)).decode()
+def _deflated(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode(), LEVEL)).decode()

@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.graphs.graph import escaped
 from npucmp.links import Producers, fingerprint
-from npucmp.model import Comparison, Event, Finding, Operator, Overflow, Report, Root, Scan
+from npucmp.model import Comparison, Event, Finding, Moments, Operator, Overflow, Pair, Report, Root, Scan
 from npucmp.nodes import differing_arguments, is_output
 from npucmp.report import overflow, tables
 from npucmp.report.sanitise import visible
 
-SHORT = "%.4g"
 EXACT = 1 << 53  # up to which a browser holds integers exactly
 OF_OPERATORS = {"step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack"}
 FEW = 0.5  # share of different values up to which they are numbered
+OPERATOR = ("order", "op", "op_type", "phase", "golden_op", "stack")
 Row = dict[str, Any]
+Columns = tables.Columns
 
 
 class Place(NamedTuple):
@@ -41,65 +42,66 @@ class Place(NamedTuple):
 def of_report(report: Report, extra: "Sequence[str]" = ()) -> "dict[str, Any]":
     """The island of compare, fusion-diff and rerun-diff. `extra` are metrics to show besides those of tensors.csv."""
     operators: list[Row] = []
-    rows: list[Row] = []
+    rows: list[Columns] = []
     for run, comparison in enumerate(report.comparisons):
-        _add(run, comparison, _rows(report, comparison, extra), operators, rows)
+        rows.append(_add(run, comparison, tables.columns_of(comparison, extra), operators))
     columns = [name for name in (*tables.TENSOR_COLUMNS, *extra) if name not in OF_OPERATORS]
     return {
         "command": report.command,
         "kind": "pairs",
         "runs": [_label(report, one) for one in report.comparisons],
         "rules": [{"dtype": row.dtype, "limit": _plain(row.limit)} for row in report.rules],
-        "operators": packed(operators),
-        "rows": packed(rows),
+        "operators": packed(by_column(operators)),
+        "rows": packed({name: [*chain.from_iterable(one[name] for one in rows)] for name in rows[0]}),
         "columns": ["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
-        "shown": ["order", "op", "op_type", "slot", "verdict", "cause", "rel_l2", "cosine", "max_abs_err", "max_ulp",
+        "shown": ["order", "op", "op_type", "slot", "verdict", "cause",
+                  *(("exact_ratio", "max_ulp", "max_abs_err", "rel_l2") if report.command == "rerun-diff" else
+                    ("rel_l2", "cosine", "max_abs_err", "max_ulp")),
                   "target_dtype", "golden_dtype", "target_shape"],
         "facets": ["run", "verdict", "cause", "op_type", "phase"],
     }  # fmt: skip
 
 
-def _rows(report: Report, comparison: Comparison, extra: "Sequence[str]") -> list[Row]:
-    """A row per finding: its cells of tensors.csv, and what the page shows besides."""
-    cells = tables.tensor_rows(replace(report, comparisons=(comparison,)), extra)
-    rows = []
-    for finding, row in zip(comparison.findings, cells):
-        moments = finding.measurement.moments
-        row.update(
-            error=None if finding.error == row.get("rel_l2") else finding.error,
-            limit=finding.limit or None,
-            metric=finding.metric,
-            output=is_output(finding.pair),
-            histogram=_histogram(moments.histogram) if moments is not None and moments.max_abs else "",
-        )
-        rows.append(row)
+def _add(run: int, comparison: Comparison, cells: Columns, operators: list[Row]) -> Columns:
+    """The rows of one comparison, operator by operator, with who reads whom; its operators go to those before."""
+    findings = comparison.findings
+    sequence = sorted(range(len(findings)), key=lambda row: findings[row].pair.order)
+    roots = {root.pair.order: root for root in comparison.roots}
+    links = _Links()
+    linked: list[tuple[Optional[int], Optional[str]]] = []
+    for order, group in groupby(sequence, key=lambda row: findings[row].pair.order):
+        some = [*group]
+        own = [findings[row] for row in some]
+        linked += map(links.of, own)
+        links.remember(own, len(operators))
+        first = {name: cells[name][some[0]] for name in OPERATOR}
+        operators.append({"run": run, "rows": len(some), **_operator(own, first, roots.get(order))})
+    ordered = [findings[row] for row in sequence]
+    errors = [finding.error for finding in ordered]
+    rows = {name: [column[row] for row in sequence] for name, column in cells.items() if name not in OF_OPERATORS}
+    rows["error"] = [None if error == told else error for error, told in zip(errors, rows["rel_l2"])]
+    rows["limit"] = [finding.limit or None for finding in ordered]
+    rows["metric"] = [finding.metric for finding in ordered]
+    rows["output"] = [is_output(finding.pair) for finding in ordered]
+    rows["argument"] = [_is_argument(finding.pair) or None for finding in ordered]
+    rows["histogram"] = [_histogram(finding.measurement.moments) for finding in ordered]
+    rows["producer"], rows["linked"] = map(list, zip(*linked)) if linked else ([], [])
     return rows
 
 
-def _histogram(counts: "Sequence[int]") -> str:
+def _is_argument(pair: Pair) -> bool:
+    """Whether a tensor holds an argument, which roots.py takes for none that an error comes in by."""
+    sides = pair.target_op, pair.golden_op
+    return all(operator is not None and pair.slot in operator.arguments for operator in sides)
+
+
+def _histogram(moments: "Optional[Moments]") -> str:
     """ "first:count,count,…" from the first bin that holds something to the last, counts to three digits."""
-    held = [number for number, count in enumerate(counts) if count]
-    if not held:
+    if moments is None or not moments.max_abs or not any(moments.histogram):
         return ""
-    some = counts[held[0] : held[-1] + 1]
-    return f"{held[0]}:" + ",".join(str(int(float(f"{count:.3g}"))) if count else "" for count in some)
-
-
-def _add(run: int, comparison: Comparison, cells: list[Row], operators: list[Row], rows: list[Row]) -> None:
-    """The operators and rows of one comparison, with who reads whom."""
-    roots = {root.pair.order: root for root in comparison.roots}
-    together = list(zip(comparison.findings, cells))
-    together.sort(key=lambda one: one[0].pair.order)
-    links = _Links()
-    for order, group in groupby(together, key=lambda one: one[0].pair.order):
-        some = list(group)
-        findings = [finding for finding, _ in some]
-        here = len(operators)
-        for finding, row in some:
-            row.update(links.of(finding))
-        links.remember(findings, here)
-        operators.append({"run": run, "rows": len(some), **_operator(findings, some[0][1], roots.get(order))})
-        rows += [_own(row) for _, row in some]
+    counts = moments.histogram
+    text = ",".join(["" if not one else str(one if one < 1000 else int(float(f"{one:.3g}"))) for one in counts])
+    return f"{len(text) - len(text.lstrip(','))}:{text.strip(',')}"
 
 
 def _own(row: Row) -> Row:
@@ -111,7 +113,7 @@ def _operator(findings: "Sequence[Finding]", first: Row, root: "Optional[Root]")
     pair = findings[0].pair
     operator = pair.operator
     frames = operator.stack or (pair.golden_op.stack if pair.golden_op else ())
-    row = {name: first.get(name) for name in ("order", "op", "op_type", "phase", "golden_op", "stack")}
+    row = dict(first)
     row.update(
         alone="" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
         frames="\n".join(frames),
@@ -148,17 +150,17 @@ class _Links:
     def __init__(self) -> None:
         self._content: Producers[int] = Producers()
 
-    def of(self, finding: Finding) -> Row:
-        """The columns `producer` and `linked`; nothing for an output, and where nothing is known."""
+    def of(self, finding: Finding) -> "tuple[Optional[int], Optional[str]]":
+        """(the operator, how it is known); nothing for an output, and where nothing is known."""
         if is_output(finding.pair):
-            return {}
+            return None, None
         for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
             if tensor is not None and tensor.source:
                 found = self._content.named((side, escaped(tensor.source)))
                 if found is not None:
-                    return {"producer": found, "linked": "by the graph"}
+                    return found, "by the graph"
         found = self._content.find(fingerprint(finding, of_target=finding.pair.golden is None))
-        return {} if found is None else {"producer": found, "linked": "by equal content"}
+        return found, None if found is None else "by equal content"
 
     def remember(self, findings: "Iterable[Finding]", here: int) -> None:
         """What an operator wrote."""
@@ -197,8 +199,8 @@ def of_overflow(report: Overflow) -> "dict[str, Any]":
         "kind": "events",
         "runs": [visible(" · ".join(run_words(one.run.step, one.run.rank))) for one in report.scans],
         "lengths": [len(one.run.operators) for one in report.scans],
-        "operators": packed(operators),
-        "rows": packed(rows),
+        "operators": packed(by_column(operators)),
+        "rows": packed(by_column(rows)),
         "columns": ["run", "order", "op", "op_type", "phase", *columns, "stack"],
         "shown": ["order", "op", "op_type", "slot", "event", "origin", "count", "ratio", "dtype", "min", "max",
                   "headroom_bits", "device_status"],
@@ -235,33 +237,57 @@ def _scanned(some: "Sequence[tuple[Event, Row]]", root: "Optional[Root]", known:
     return row
 
 
-def packed(rows: "Sequence[Row]") -> "dict[str, Any]":
-    """Rows as columns, and how many there are."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _column([row.get(name) for row in rows]) for name in names}
-    return {"length": len(rows), "columns": {name: column for name, column in columns.items() if column is not None}}
+def by_column(rows: "Sequence[Row]") -> Columns:
+    """Rows as columns."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
+
+
+def packed(columns: Columns) -> "dict[str, Any]":
+    """Columns in the form that is smallest, and how many rows there are; those without any value are left out."""
+    found = {name: _column(cells) for name, cells in columns.items()}
+    length = max(map(len, columns.values()), default=0)
+    return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
 
 
 def _column(cells: "Sequence[Any]") -> "Optional[dict[str, Any]]":
     """One column in the form that is smallest; None where no row has a value."""
     kinds = {*map(type, cells)}
-    plain = [None if cell is None else _plain(cell) for cell in cells]
-    different = {cell: place for place, cell in enumerate(dict.fromkeys(plain))}
+    plain = _plains(cells, kinds)
+    different = dict.fromkeys(plain)
     number = {"number": True} if kinds & {int, float} else {}
     if len(different) <= 1:
         return {"all": plain[0], **number} if plain and plain[0] is not None else None
     if len(different) <= FEW * len(plain):
-        return {"words": [*different], "codes": [different[cell] for cell in plain], **number}
+        places = {cell: place for place, cell in enumerate(different)}
+        return {"words": [*different], "codes": [*map(places.__getitem__, plain)], **number}
     return {"values": plain, **number}
+
+
+def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
+    """The cells as JSON can hold them: figures all at once, text, of which much repeats, once for each."""
+    if kinds == {float} and math.isfinite(sum(cells)):
+        return _figures(cells)
+    if float in kinds:
+        figures = iter(_figures([cell for cell in cells if type(cell) is float and math.isfinite(cell)]))
+        return [next(figures) if type(cell) is float and math.isfinite(cell) else _plain(cell) for cell in cells]
+    words = {cell: _plain(cell) for cell in {*cells}}
+    return [words[cell] for cell in cells]
+
+
+def _figures(cells: "Sequence[float]") -> "list[float]":
+    """Finite numbers in four digits, small integers as such."""
+    short = [float(f"{cell:.4g}") for cell in cells]
+    return [int(cell) if cell.is_integer() and -1e6 < cell < 1e6 else cell for cell in short]
 
 
 def _plain(cell: Any) -> Any:
     """A cell as JSON can hold it: text that cannot deceive, floats of four digits; an empty text is no value."""
+    if cell is None:
+        return None
     if isinstance(cell, str):
         return visible(cell) or None
     if isinstance(cell, int):  # truth values too
         return cell if abs(cell) < EXACT else float(cell)
     if math.isfinite(cell):
-        short = float(SHORT % cell)
-        return int(short) if short.is_integer() and abs(short) < 1e6 else short
+        return _figures([cell])[0]
     return "NaN" if math.isnan(cell) else "Infinity" if cell > 0 else "-Infinity"

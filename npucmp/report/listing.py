@@ -47,7 +47,7 @@ def _figures(one: Measurement) -> str:
         return f"unreadable: {one.problem.partition(': ')[2]}"
     if one.moments is not None:
         side = one.moments.target
-        finite = one.moments.count - side.nan - side.inf
+        finite = one.moments.elements - side.nan - side.inf
         words = (
             f"min {side.minimum:.6g}  max {side.maximum:.6g}  l2 {math.sqrt(side.squares):.6g}" if finite else "empty"
         )

@@ -31,7 +31,7 @@ def render(
         lines.append("")
         lines += _answer(scan, top, colour, verbose)
     lines += _notes(report, None if verbose else NOTES)
-    lines.append(_last(report, colour))
+    lines.append(last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
     return "\n".join(lines) + "\n"
@@ -117,7 +117,7 @@ def _notes(report: Overflow, most: Optional[int]) -> "Iterator[str]":
             yield f"{kind}: and {len(words) - most} more in summary.json"
 
 
-def _last(report: Overflow, paint: Paint) -> str:
+def last(report: Overflow, paint: Paint) -> str:
     status = overflow_status(report)
     tensors = sum(scan.tensors for scan in report.scans)
     if status == 130:

@@ -38,7 +38,7 @@ def render(
         lines.append("")
     others = replace(report, notes=tuple(note for note in report.notes if note not in warnings))
     lines += notes_of(others, len(report.findings) if verbose else NOTES)
-    lines.append(_last(report, colour))
+    lines.append(last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
     return "\n".join(lines) + "\n"
@@ -75,7 +75,7 @@ def _row(one: Rerun, runs: int, paint: Paint) -> "Iterator[str]":
         yield f"                 {visible(line)}"
 
 
-def _last(report: Report, paint: Paint) -> str:
+def last(report: Report, paint: Paint) -> str:
     status = exit_status(report)
     verdicts = Counter(finding.verdict for finding in report.findings)
     if status == 130:

@@ -17,6 +17,8 @@ _FORMULA = re.compile(r"^[\s\u00a0]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 def visible(text: str) -> str:
     r"""For terminals: what would move the cursor, vanish or reorder the line is shown as \xNN or \uNNNN."""
+    if text.isascii() and text.isprintable():  # nearly all: ten times as fast
+        return text
     return _INVISIBLE.sub(lambda found: _code(found.group()), text)
 
 

@@ -5,17 +5,18 @@ A cell is empty where nothing applies or nothing is known; floats carry their fu
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from typing import Any, Iterator, Optional, Sequence
+from itertools import chain
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp import metrics
-from npucmp.model import Comparison, Finding, Operator, Report, Root, Side, Statistics, TensorRef
+from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef
 from npucmp.report.sanitise import inert
 from npucmp.stack import source_line
 
 NAME = "csv"
+Columns = dict[str, list[Any]]
+_NONE = type(None)
 
 TENSOR_COLUMNS = tuple(
     (
@@ -38,23 +39,16 @@ ROOT_COLUMNS = tuple(
 def render(report: Report, extra: Sequence[str] = ()) -> "dict[str, str]":
     """Both files. `extra` are names of metrics to append as columns of tensors.csv."""
     return {
-        "tensors.csv": csv_text([*TENSOR_COLUMNS, *extra], tensor_rows(report, extra)),
+        "tensors.csv": csv_of([*TENSOR_COLUMNS, *extra], tensor_columns(report, extra)),
         "roots.csv": csv_text(ROOT_COLUMNS, root_rows(report)),
     }
 
 
 def tensors_frame(report: Report) -> Any:
-    """tensor_rows as a pandas DataFrame."""
+    """The rows of tensors.csv as a pandas DataFrame."""
     import pandas
 
-    return pandas.DataFrame(list(tensor_rows(report)), columns=list(TENSOR_COLUMNS))
-
-
-def tensor_rows(report: Report, extra: Sequence[str] = ()) -> "Iterator[dict[str, Any]]":
-    """One row per tensor pair, in graph order."""
-    for comparison in report.comparisons:
-        for finding in comparison.findings:
-            yield _tensor_row(comparison, finding, extra)
+    return pandas.DataFrame(tensor_columns(report), columns=list(TENSOR_COLUMNS))
 
 
 def root_rows(report: Report) -> "Iterator[dict[str, Any]]":
@@ -72,9 +66,8 @@ def _where(comparison: Comparison) -> "dict[str, Any]":
     }
 
 
-def _operator(finding_or_root: Any) -> "dict[str, Any]":
-    pair = finding_or_root.pair
-    operator: Operator = pair.operator
+def _operator(root: Root) -> "dict[str, Any]":
+    pair, operator = root.pair, root.pair.operator
     return {
         "order": pair.order,
         "op": operator.name,
@@ -87,68 +80,97 @@ def _operator(finding_or_root: Any) -> "dict[str, Any]":
     }
 
 
-def _tensor_row(comparison: Comparison, finding: Finding, extra: Sequence[str]) -> "dict[str, Any]":
-    pair, moments = finding.pair, finding.measurement.moments
-    row = {
-        **_where(comparison),
-        **_operator(finding),
-        "verdict": finding.verdict.value,
-        "because": finding.because,
-        "matched_by": pair.via,
-        "match_confidence": pair.confidence if pair.via else None,
-        **_tensor("target", pair.target),
-        **_tensor("golden", pair.golden),
-        "elements": _elements(pair.target or pair.golden),
-    }
-    for side, statistics in zip(("target", "golden"), finding.measurement.statistics):
-        row.update(_statistics(side, statistics))
-    if moments is None:
-        return row
-    if pair.target is not None:
-        row.update(_side("target", moments.target, moments.count))
-    if pair.golden is not None:
-        row.update(_side("golden", moments.golden, moments.count))
-    if pair.target is not None and pair.golden is not None:
-        for metric in metrics.METRICS:
-            if metric.always or metric.name in extra:
-                row[metric.name] = metric.function(moments)
-        row["max_abs_index"] = moments.max_abs_index if moments.max_abs_index >= 0 else None
-        row["max_rel_index"] = moments.max_rel_index if moments.max_rel_index >= 0 else None
-    return row
+def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
+    """The cells of tensors.csv, a list per column, in graph order."""
+    parts = [columns_of(one, extra) for one in report.comparisons]
+    if len(parts) == 1:
+        return parts[0]
+    return {name: [cell for part in parts for cell in part[name]] for name in (*TENSOR_COLUMNS, *extra)}
+
+
+def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
+    """Those of one comparison, made column by column, which takes a third of the time of rows. None where nothing
+    applies or nothing is known."""
+    findings = comparison.findings
+    measured = [finding.measurement for finding in findings]
+    pairs = [one.pair for one in measured]
+    columns: Columns = {name: [cell] * len(pairs) for name, cell in _where(comparison).items()}
+    columns.update(_of_operators(pairs))
+    columns["order"] = [pair.order for pair in pairs]
+    columns["slot"] = [pair.slot for pair in pairs]
+    columns["verdict"] = [finding.verdict.value for finding in findings]
+    columns["because"] = [finding.because for finding in findings]
+    columns["matched_by"] = [pair.via for pair in pairs]
+    columns["match_confidence"] = [pair.confidence if pair.via else None for pair in pairs]
+    columns["elements"] = [_elements(pair.target or pair.golden) for pair in pairs]
+    for number, side in enumerate(("target", "golden")):
+        tensors: list[Optional[TensorRef]] = [getattr(pair, side) for pair in pairs]
+        columns.update(_of_tensors(side, tensors))
+        own = [
+            _figures(getattr(one.moments, side), one.moments.elements)
+            if one.moments is not None and tensor is not None
+            else _recorded(one.statistics[number])
+            for one, tensor in zip(measured, tensors)
+        ]
+        columns.update(_named([f"{side}_{name}" for name in FIGURES], own))
+    both = [one.moments if one.pair.target is not None and one.pair.golden is not None else None for one in measured]
+    for metric in metrics.METRICS:
+        if metric.always or metric.name in extra:
+            columns[metric.name] = [None if one is None else metric.function(one) for one in both]
+    for name in ("max_abs_index", "max_rel_index"):
+        places = [-1 if one is None else getattr(one, name) for one in both]
+        columns[name] = [place if place >= 0 else None for place in places]
+    return columns
+
+
+def _named(names: "Sequence[str]", rows: "Sequence[tuple[Any, ...]]") -> Columns:
+    """Rows of as many cells as names, by column."""
+    return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
+
+
+def _of_operators(pairs: "Sequence[Pair]") -> Columns:
+    """What is the same for all pairs of an operator, made once for each."""
+    known: dict[tuple[int, int], tuple[Any, ...]] = {}
+    rows = []
+    for pair in pairs:
+        key = id(pair.target_op), id(pair.golden_op)
+        row = known.get(key)
+        if row is None:
+            target, golden, operator = pair.target_op, pair.golden_op, pair.operator
+            stack = source_line(operator) or (source_line(golden) if golden else "")
+            names = target.name if target else None, golden.name if golden else None
+            row = known[key] = operator.name, operator.op_type, operator.phase, *names, stack
+        rows.append(row)
+    return _named(("op", "op_type", "phase", "target_op", "golden_op", "stack"), rows)
 
 
 def _elements(tensor: Optional[TensorRef]) -> Optional[int]:
     return math.prod(tensor.shape) if tensor is not None and tensor.slot else None
 
 
-def _tensor(side: str, tensor: Optional[TensorRef]) -> "dict[str, Any]":
-    if tensor is None:
-        return {}
-    return {
-        f"{side}_tensor": tensor.label,
-        f"{side}_dtype": tensor.dtype,
-        f"{side}_shape": str(list(tensor.shape)) if tensor.slot else None,
-        f"{side}_layout": tensor.layout,
-    }
+def _of_tensors(side: str, tensors: "Sequence[Optional[TensorRef]]") -> Columns:
+    rows = [
+        (None, None, None, None)
+        if one is None
+        else (one.label, one.dtype, str(list(one.shape)) if one.slot else None, one.layout)
+        for one in tensors
+    ]
+    return _named([f"{side}_{name}" for name in ("tensor", "dtype", "shape", "layout")], rows)
 
 
-def _side(side: str, values: Side, count: int) -> "dict[str, Any]":
-    finite = count - values.nan - values.inf
-    return {
-        f"{side}_nan": values.nan,
-        f"{side}_inf": values.inf,
-        f"{side}_min": values.minimum if finite else None,
-        f"{side}_max": values.maximum if finite else None,
-        f"{side}_mean": values.total / finite if finite else None,
-        f"{side}_l2": math.sqrt(values.squares),
-    }
+FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
 
 
-def _statistics(side: str, recorded: Optional[Statistics]) -> "dict[str, Any]":
-    if recorded is None:
-        return {}
-    names = ("max", "min", "mean", "l2")
-    return {f"{side}_{name}": value for name, value in zip(names, recorded)}
+def _figures(side: Side, elements: int) -> "tuple[Any, ...]":
+    inf = side.inf
+    finite = elements - side.nan - inf
+    if not finite:
+        return side.nan, inf, None, None, None, math.sqrt(side.squares)
+    return side.nan, inf, side.minimum, side.maximum, side.total / finite, math.sqrt(side.squares)
+
+
+def _recorded(one: Optional[Statistics]) -> "tuple[Any, ...]":
+    return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)
 
 
 def root_row(root: Root) -> "dict[str, Any]":
@@ -167,14 +189,27 @@ def root_row(root: Root) -> "dict[str, Any]":
     }
 
 
-def csv_text(columns: Sequence[str], rows: "Iterator[dict[str, Any]]") -> str:
-    """Rows as CSV with a header; cells that a spreadsheet would run are made inert."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(row.get(column)) for column in columns])
-    return stream.getvalue()
+def csv_text(names: Sequence[str], rows: "Iterable[Mapping[str, Any]]") -> str:
+    """Rows as CSV with a header."""
+    found = [*rows]
+    return csv_of(names, {name: [row.get(name) for row in found] for name in names})
+
+
+def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
+    """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
+    cells = zip(*(_cells(columns[name]) for name in names))
+    return "\n".join(map(",".join, chain([names], cells))) + "\n"
+
+
+def _cells(column: "Sequence[Any]") -> "Iterable[str]":
+    """The cells of a column in words; those of text, which repeat, once for each."""
+    kinds = {*map(type, column)}
+    if kinds <= {float, _NONE}:
+        return map(repr, column) if _NONE not in kinds else ["" if cell is None else repr(cell) for cell in column]
+    if kinds <= {str, _NONE}:
+        words = {text: _cell(text) for text in dict.fromkeys(column)}
+        return map(words.__getitem__, column)
+    return map(str, column) if kinds <= {int, bool} else map(_cell, column)
 
 
 def _cell(value: Any) -> str:
@@ -182,4 +217,9 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return repr(float(value))
-    return inert(value) if isinstance(value, str) else str(value)
+    return _quoted(inert(value)) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """By RFC 4180; inert text has no line breaks."""
+    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
@@ -27,18 +28,51 @@ def render(
     """
     colour = paint or (lambda text, _: text)
     lines: list[str] = []
-    for comparison in report.comparisons:
+    left = top  # suspects that may still be shown
+    told = sorted((one for one in report.comparisons if verbose or _is_told(one)), key=_first_place)
+    agreeing = [] if verbose else [one for one in report.comparisons if not _is_told(one)]
+    told, agreeing = told or agreeing[:1], agreeing if told else agreeing[1:]
+    for comparison in told:
+        if comparison is not told[0] and left <= 0:
+            lines.append(f"{_where(comparison)}: {count_of(len(comparison.roots), 'row')} more in roots.csv")
+            continue
         lines += _heading(report, comparison)
-        lines += _answer(comparison, top, colour, verbose)
+        lines += _answer(comparison, max(1, left), colour, verbose)
         lines.append("")
+        left -= sum(root.cause is not Cause.PROPAGATED for root in comparison.roots)
+    lines += _agreeing(agreeing, colour)
     lines += _unpaired(report)
     if report.command == "fusion-diff":
         lines += [visible(line) for line in fusion.words(report, str(files[0].parent) if files else "")]
     lines += notes_of(report, len(report.findings) if verbose else NOTES)
-    lines.append(_last(report, colour))
+    lines.append(last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
     return "\n".join(lines) + "\n"
+
+
+def _is_told(comparison: Comparison) -> bool:
+    """Whether there is more to say of a comparison than that all of it agrees."""
+    verdicts = {finding.verdict for finding in comparison.findings}
+    return bool(comparison.roots or verdicts & DIFFERS or Verdict.MATCH not in verdicts)
+
+
+def _first_place(comparison: Comparison) -> int:
+    return min((root.place for root in comparison.roots), default=sys.maxsize)
+
+
+def _where(comparison: Comparison) -> str:
+    run = comparison.target
+    return " ".join(f"{name} {at}" for name, at in (("step", run.step), ("rank", run.rank)) if at is not None)
+
+
+def _agreeing(comparisons: "Sequence[Comparison]", paint: Paint) -> Iterator[str]:
+    """Of several runs, those of which nothing else is to be said."""
+    if comparisons:
+        places = ", ".join(map(_where, comparisons[:NOTES])) + (" …" if len(comparisons) > NOTES else "")
+        matching = sum(coverage.count(one.findings, Verdict.MATCH) for one in comparisons)
+        yield paint("No operator diverged", "MATCH") + f" in {places}: {count_of(matching, 'tensor')} agree"
+        yield ""
 
 
 def _heading(report: Report, comparison: Comparison) -> Iterator[str]:
@@ -78,7 +112,7 @@ def _answer(comparison: Comparison, top: int, paint: Paint, verbose: bool) -> It
     suspects = [root for root in comparison.roots if root.cause is not Cause.PROPAGATED]
     passed = [root for root in comparison.roots if root.cause is Cause.PROPAGATED]
     if not comparison.roots:
-        yield from _without_roots(comparison, paint)
+        yield from without_roots(comparison, paint)
         return
     yield paint(_title(comparison, (suspects or passed)[0]), "title")
     for root in (suspects or passed)[:top]:
@@ -120,7 +154,7 @@ def _name(pair: Pair) -> str:
     return visible(pair.operator.name)
 
 
-def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
+def without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
     verdicts = Counter(finding.verdict for finding in comparison.findings)
     differing = [f for f in comparison.findings if f.verdict in DIFFERS]
     if differing:
@@ -129,11 +163,10 @@ def _without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
             yield f"     {_name(finding.pair)}  {visible(finding.pair.slot)}  {visible(finding.because)}"
     elif verdicts[Verdict.MATCH]:
         largest = max((f.error or 0.0 for f in comparison.findings), default=0.0)
-        how = (
-            "every tensor that was compared is bit for bit the same"
-            if not largest
-            else f"largest rel_l2 {brief(largest)}"
-        )
+        trusted = any(f.verdict is Verdict.MATCH and f.measurement.bound is not None for f in comparison.findings)
+        how = "every tensor that was compared is bit for bit the same"
+        if largest or trusted:
+            how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
         yield paint("No operator diverged", "MATCH") + f": {count_of(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
     else:
         yield paint("Nothing could be decided", "UNKNOWN")
@@ -154,12 +187,16 @@ def notes_of(report: Report, most: int) -> Iterator[str]:
         yield f"note: and {len(words) - most} more in summary.json"
     broken = [finding for finding in report.findings if finding.verdict is Verdict.UNREADABLE]
     for finding in broken[:most]:
-        yield f"unreadable: {_name(finding.pair)} {visible(finding.pair.slot)}: {visible(finding.because)}"
+        sides = {"target": finding.pair.target, "golden": finding.pair.golden}
+        tensor = sides.get(finding.because.partition(":")[0])
+        where = f" ({visible(tensor.file)})" if tensor is not None and tensor.file else ""
+        slot = f" {visible(finding.pair.slot)}" if finding.pair.slot else ""
+        yield f"unreadable: {_name(finding.pair)}{slot}: {visible(finding.because)}{where}"
     if len(broken) > most:
         yield f"unreadable: and {len(broken) - most} more in tensors.csv"
 
 
-def _last(report: Report, paint: Paint) -> str:
+def last(report: Report, paint: Paint) -> str:
     causes = Counter(root.cause for root in report.roots)
     status = exit_status(report)
     verdicts = Counter(finding.verdict for finding in report.findings)
@@ -179,7 +216,9 @@ def _last(report: Report, paint: Paint) -> str:
         )
     else:
         word = "UNDECIDED"
-        text = "statistics alone prove no agreement; dump with task tensor or md5, or pass --trust-statistics"
+        text = "nothing could be compared: partners are missing, or of types that have nothing in common"
+        if verdicts[Verdict.UNKNOWN]:
+            text = "statistics alone prove no agreement; dump with task tensor or md5, or pass --trust-statistics"
     return f"{paint(word, word)}: {text}.   {rate}"
 
 

@@ -2,7 +2,6 @@
 // Errors along the order of the network, on canvas: 20,000 operators are drawn anew in a few milliseconds.
 
 const LEFT = 64, RIGHT = 96, TOP = 12, BOTTOM = 24;
-const LANES = ["nan", "inf", "saturated", "device", "close to the edge"];
 
 const chart = { run: 0, from: 0, to: 1, panels: [], ready: false }; // from and to: the share of the order that is shown
 
@@ -42,24 +41,38 @@ function showRun(run) {
   }
   const names = Object.keys(found).filter((name) => found[name].length);
   const titled = names.length > 1 || names[0] === "backward";
-  chart.panels = names.map((name) => panel(titled ? name : "", found[name]));
+  chart.panels = names.flatMap((name) => panelsOf(titled ? name : "", found[name]));
   document.getElementById("panels").replaceChildren(...chart.panels.map((one) => one.box));
   document.getElementById("chart").hidden = !names.length;
   fillKey();
   drawChart();
 }
 
+// Events are shown in lanes, and above them how near each operator comes to the largest value of its type.
+function panelsOf(title, marks) {
+  if (data.kind !== "events") return [panel(title, marks)];
+  const near = marks.some((mark) => [mark.read, mark.wrote].some(Number.isFinite)) ? marks.filter((mark) => mark.limit !== null) : [];
+  const of = title ? ` · ${title}` : "";
+  return [near.length ? panel(`largest |x| as a share of its type's largest value${of}`, near) : null, panel(`events${of}`, marks, true)].filter(Boolean);
+}
+
 function fillKey() {
-  const words = data.kind === "events"
-    ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin."
-    : "rel_l2 of each operator: ● its outputs, ○ its inputs. ◆ with a number: a suspect and its place. Green: within the limit. Hatched: no partner on the other side.";
-  document.getElementById("chart-key").textContent = `${words} Drag or + and − to zoom, double click for all; click an operator to open it; with the keyboard ← → and Enter.`;
+  const any = (test) => chart.panels.some((one) => one.marks.some(test));
+  const events = data.kind === "events";
+  const words = [
+    events ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin or close to the edge." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
+    !events && any((mark) => mark.limit !== null) ? "Green, below the dashed line: within the limit." : "",
+    any((mark) => mark.alone) ? "Hatched: no partner on the other side." : "",
+    "Drag or + and − to zoom, double click for all; click an operator to open it; with the keyboard ← → and Enter.",
+  ];
+  document.getElementById("chart-key").textContent = words.filter(Boolean).join(" ");
 }
 
 // The largest error of what an operator read and of what it wrote, and the limit that applied.
 function errorMark(operator) {
   const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, dtype: "", alone: Boolean(ofOperator("alone", operator)) };
   for (let row = firstRow[operator]; row < firstRow[operator + 1]; row++) {
+    if (rows.argument?.[row]) continue;
     const error = rows.error?.[row] ?? rows.rel_l2?.[row] ?? null;
     const output = rows.output?.[row];
     if (error !== null && output) mark.wrote = larger(mark.wrote, error);
@@ -72,22 +85,30 @@ function errorMark(operator) {
 
 const larger = (a, b) => (a === null ? b : Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b));
 
+// The events of an operator, and how near what it reads and writes comes to the limit of its type: NaN and Inf are beyond.
 function eventMark(operator) {
-  const events = rowsOf(operator).map((row) => [cell("event", row) ?? LANES[4], cell("origin", row) ?? ""]);
-  return { operator, at: operators.order[operator], events };
+  const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, alone: false, events: [] };
+  for (const row of rowsOf(operator)) {
+    const event = cell("event", row), room = cell("headroom_bits", row);
+    mark.events.push([event ?? LANES[4], cell("origin", row) ?? ""]);
+    if (room !== null) mark.limit = 1;
+    const share = event === "nan" || event === "inf" ? Infinity : room === null ? null : 2 ** -room;
+    const side = cell("output", row) ? "wrote" : "read";
+    if (share !== null) mark[side] = larger(mark[side], share);
+  }
+  return mark;
 }
 
-function panel(title, marks) {
+function panel(title, marks, lanes = false) {
   marks.sort((a, b) => a.at - b.at);
-  const lanes = data.kind === "events";
   const [under, over] = [element("canvas", { "aria-hidden": "true" }), element("canvas", { class: "over", tabindex: 0, role: "img" })];
   over.setAttribute("aria-label", `${title || "network"}: ${marks.length} operators; arrow keys go along them, Enter opens one`);
   const box = element("div", { class: lanes ? "panel lanes" : "panel" }, title ? element("p", {}, title) : null, under, over);
   const made = { title, marks, box, under, over, cursor: -1, drag: null };
-  const length = lanes ? data.lengths[chart.run] : 0;
-  made.first = lanes ? 0 : marks[0].at;
-  made.last = Math.max(lanes ? length - 1 : marks[marks.length - 1].at, made.first + 1);
-  made.lanes = LANES.filter((lane) => marks.some((mark) => mark.events?.some(([kind]) => kind === lane)));
+  const length = data.lengths?.[chart.run]; // events stand in the order of the whole run
+  made.first = length ? 0 : marks[0].at;
+  made.last = Math.max(length ? length - 1 : marks[marks.length - 1].at, made.first + 1);
+  made.lanes = lanes ? LANES.filter((lane) => marks.some((mark) => mark.events.some(([kind]) => kind === lane))) : null;
   over.addEventListener("pointermove", (event) => hover(made, event));
   over.addEventListener("pointerleave", () => { made.cursor = -1; made.drag = null; hideHint(); drawOver(made); });
   over.addEventListener("pointerdown", (event) => { made.drag = [event.offsetX, event.offsetX]; });
@@ -144,271 +165,8 @@ function drawChart() {
     if (one.width < 200) continue;
     one.inks = inks;
     one.scale = scale;
-    (data.kind === "events" ? drawLanes : drawErrors)(one);
+    (one.lanes ? drawLanes : drawErrors)(one);
     drawOver(one);
-  }
-}
-
-// One scale for all panels: decades from the least to the largest error or limit; no error below, infinite above.
-function heightScale() {
-  let low = Infinity, high = -Infinity, infinite = false;
-  for (const one of chart.panels) for (const mark of one.marks) for (const value of [mark.read, mark.wrote, mark.limit]) {
-    if (value === null || value === undefined || value === 0) continue;
-    if (!Number.isFinite(value)) infinite = true;
-    else { low = Math.min(low, value); high = Math.max(high, value); }
-  }
-  if (low > high) [low, high] = [1e-8, 1];
-  const bottom = Math.max(-16, Math.floor(Math.log10(low))), top = Math.max(bottom + 2, Math.min(6, Math.ceil(Math.log10(high))));
-  return { bottom, top, infinite };
-}
-
-function heightOf(one, value) {
-  const { bottom, top, infinite } = one.scale;
-  const upper = TOP + (infinite ? 18 : 0), lower = one.height - BOTTOM - 20;
-  if (!Number.isFinite(value)) return TOP + 4;
-  if (value === 0) return one.height - BOTTOM - 6;
-  return lower - ((Math.min(top, Math.max(bottom, Math.log10(value))) - bottom) / (top - bottom)) * (lower - upper);
-}
-
-function drawErrors(one) {
-  const pen = one.under.getContext("2d");
-  const ink = one.inks;
-  const right = one.width - RIGHT;
-  pen.clearRect(0, 0, one.width, one.height);
-  pen.save();
-  pen.beginPath();
-  pen.rect(LEFT, 0, right - LEFT, one.height - BOTTOM + 4);
-  pen.clip();
-  const step = Math.max(1, across(one, one.first + 1) - across(one, one.first));
-  const seen = one.marks.filter((mark) => { const x = across(one, mark.at); return x > LEFT - 20 && x < right + 20; });
-  drawBand(one, pen, seen, step);
-  drawGaps(one, pen, seen, step);
-  pen.restore();
-  drawAxes(one, pen, right);
-  pen.save();
-  pen.beginPath();
-  pen.rect(LEFT - 6, 0, right - LEFT + 12, one.height - BOTTOM + 6);
-  pen.clip();
-  const size = step > 14 ? 4 : step > 6 ? 3.2 : step > 3 ? 2.4 : 1.4;
-  drawStems(one, pen, seen, step);
-  drawInputs(one, pen, seen, size);
-  drawOutputs(one, pen, seen, size);
-  drawSuspects(one, pen, seen);
-  pen.restore();
-}
-
-function drawBand(one, pen, seen, step) {
-  pen.fillStyle = one.inks.band;
-  pen.strokeStyle = one.inks.limit;
-  const floor = one.height - BOTTOM;
-  let last = null;
-  const lines = new Path2D();
-  for (const [from, to, limit] of limitsOf(seen)) {
-    const left = across(one, from) - step / 2, right = across(one, to) + step / 2, y = heightOf(one, limit);
-    pen.fillRect(left, y, right - left, floor - y);
-    if (last === null) lines.moveTo(left, y);
-    else lines.lineTo(left, y);
-    lines.lineTo(right, y);
-    last = y;
-  }
-  pen.lineWidth = 1;
-  pen.setLineDash([4, 3]);
-  pen.stroke(lines);
-  pen.setLineDash([]);
-}
-
-// [first order, last order, limit] of each stretch of operators that have the same limit.
-function limitsOf(seen) {
-  const found = [];
-  for (const { at, limit } of seen) {
-    if (limit === null) continue;
-    const last = found[found.length - 1];
-    if (last?.[2] === limit) last[1] = at;
-    else found.push([at, at, limit]);
-  }
-  return found;
-}
-
-function drawGaps(one, pen, seen, step) {
-  const floor = one.height - BOTTOM;
-  for (const mark of seen) {
-    if (!mark.alone) continue;
-    const x = across(one, mark.at), width = Math.max(1, step);
-    pen.fillStyle = one.inks.gap;
-    pen.fillRect(x - width / 2, TOP, width, floor - TOP);
-    if (width < 5) continue;
-    pen.strokeStyle = one.inks.in;
-    pen.beginPath();
-    for (let y = TOP; y < floor - width; y += 8) { pen.moveTo(x - width / 2, y + width); pen.lineTo(x + width / 2, y); }
-    pen.stroke();
-  }
-}
-
-function drawAxes(one, pen, right) {
-  const { bottom, top, infinite } = one.scale;
-  pen.font = "11px system-ui, sans-serif";
-  pen.fillStyle = one.inks.soft;
-  pen.strokeStyle = one.inks.edge;
-  pen.lineWidth = 1;
-  pen.textAlign = "right";
-  pen.textBaseline = "middle";
-  const label = (words, y) => {
-    pen.fillText(words, LEFT - 10, y);
-    pen.beginPath();
-    pen.moveTo(LEFT, Math.round(y) + 0.5);
-    pen.lineTo(right, Math.round(y) + 0.5);
-    pen.stroke();
-  };
-  const every = Math.ceil((top - bottom) / 7);
-  for (let decade = bottom; decade <= top; decade += every) label(`1e${decade}`, heightOf(one, 10 ** decade));
-  label("no error", heightOf(one, 0));
-  if (infinite) label("inf or ?", heightOf(one, Infinity));
-  drawOrders(one, pen, right);
-  drawLimits(one, pen, right);
-}
-
-function drawOrders(one, pen, right) {
-  pen.textAlign = "center";
-  pen.textBaseline = "alphabetic";
-  const span = (one.last - one.first) * (chart.to - chart.from);
-  const rough = span / Math.max(2, (right - LEFT) / 110), power = 10 ** Math.floor(Math.log10(rough));
-  const step = Math.max(1, [1, 2, 5, 10].find((times) => times * power >= rough) * power);
-  const start = one.first + chart.from * (one.last - one.first);
-  for (let at = Math.ceil(start / step) * step; at <= start + span + 1e-9; at += step) pen.fillText(at.toLocaleString("en-US"), across(one, at), one.height - 6);
-  pen.textAlign = "left";
-  pen.fillText("order", right + 10, one.height - 6);
-}
-
-// The limits by dtype, at the right-hand end.
-function drawLimits(one, pen, right) {
-  const counts = new Map();
-  for (const { limit, dtype } of one.marks) if (limit !== null) {
-    const key = `${limit}|${dtype}`;
-    counts.set(key, (counts.get(key) ?? 0) + 1);
-  }
-  pen.fillStyle = one.inks.limit;
-  pen.textBaseline = "middle";
-  const used = [];
-  for (const [key] of [...counts].sort((a, b) => b[1] - a[1]).slice(0, 4)) {
-    const [limit, dtype] = key.split("|");
-    const y = heightOf(one, Number(limit));
-    if (used.some((other) => Math.abs(other - y) < 24)) continue;
-    used.push(y);
-    pen.fillText(dtypeOf(Number(limit)) || dtype || "limit", right + 10, y - 6);
-    pen.fillText(`≤ ${Number(limit).toExponential(1)}`, right + 10, y + 6);
-  }
-}
-
-// Of a rule, as far as one has this limit; an operator of several dtypes has the limit of the coarsest.
-function dtypeOf(limit) {
-  const rule = (data.rules ?? []).find((one) => one.dtype && Math.abs(one.limit / limit - 1) < 1e-3);
-  return rule?.dtype ?? "";
-}
-
-function drawStems(one, pen, seen, step) {
-  if (step < 3) return;
-  pen.strokeStyle = one.inks.in;
-  pen.globalAlpha = 0.45;
-  pen.beginPath();
-  for (const mark of seen) {
-    if (mark.read === null || mark.wrote === null) continue;
-    const x = across(one, mark.at);
-    pen.moveTo(x, heightOf(one, mark.read));
-    pen.lineTo(x, heightOf(one, mark.wrote));
-  }
-  pen.stroke();
-  pen.globalAlpha = 1;
-}
-
-function drawInputs(one, pen, seen, size) {
-  pen.strokeStyle = one.inks.in;
-  pen.fillStyle = size < 2 ? one.inks.in : one.inks.paper;
-  pen.lineWidth = 1.2;
-  const dots = new Set();
-  for (const mark of seen) {
-    if (mark.read === null) continue;
-    const x = across(one, mark.at), y = heightOf(one, mark.read);
-    if (size < 2) { dot(pen, dots, x, y, 1); continue; }
-    pen.beginPath();
-    pen.arc(x, y, size, 0, 7);
-    pen.fill();
-    pen.stroke();
-  }
-}
-
-// A mark among very many; of those that fall on the same place one is drawn.
-function dot(pen, drawn, x, y, size) {
-  const place = Math.round(x) * 8192 + Math.round(y);
-  if (drawn.has(place)) return;
-  drawn.add(place);
-  pen.fillRect(Math.round(x) - size / 2, Math.round(y) - size / 2, size, size);
-}
-
-function drawOutputs(one, pen, seen, size) {
-  const tone = (mark) => { const cause = ofOperator("cause", mark.operator); return cause === "PROPAGATED" ? "passed" : cause ? "bad" : "out"; };
-  for (const wanted of ["out", "passed", "bad"]) drawDiscs(one, pen, seen.filter((mark) => mark.wrote !== null && tone(mark) === wanted), size, wanted);
-}
-
-function drawDiscs(one, pen, seen, size, tone) {
-  pen.fillStyle = one.inks[tone];
-  const dots = new Set();
-  for (const mark of seen) {
-    const x = across(one, mark.at), y = heightOf(one, mark.wrote);
-    if (size < 2) { dot(pen, dots, x, y, 2); continue; }
-    pen.beginPath();
-    pen.arc(x, y, size, 0, 7);
-    pen.fill();
-  }
-}
-
-function drawSuspects(one, pen, seen) {
-  pen.textAlign = "center";
-  pen.textBaseline = "alphabetic";
-  pen.font = "bold 11px system-ui, sans-serif";
-  const suspects = seen.filter((mark) => SUSPECTS.has(ofOperator("cause", mark.operator)));
-  for (const mark of suspects.sort((a, b) => ofOperator("place", b.operator) - ofOperator("place", a.operator))) {
-    const value = mark.wrote ?? mark.read;
-    if (value === null) continue;
-    const x = across(one, mark.at), y = heightOf(one, value), place = ofOperator("place", mark.operator);
-    pen.fillStyle = TONES[ofOperator("cause", mark.operator)] === "bad" ? one.inks.bad : one.inks.warn;
-    diamond(pen, x, y, 6);
-    if (place <= 9) pen.fillText(place, x, y > TOP + 22 ? y - 9 : y + 18);
-  }
-}
-
-function diamond(pen, x, y, size) {
-  pen.beginPath();
-  pen.moveTo(x, y - size); pen.lineTo(x + size, y); pen.lineTo(x, y + size); pen.lineTo(x - size, y);
-  pen.closePath();
-  pen.fill();
-}
-
-const laneHeight = (one, lane) => TOP + 14 + one.lanes.indexOf(lane) * ((one.height - TOP - BOTTOM - 20) / Math.max(1, one.lanes.length - 1 || 1));
-
-function drawLanes(one) {
-  const pen = one.under.getContext("2d"), right = one.width - RIGHT;
-  pen.clearRect(0, 0, one.width, one.height);
-  pen.font = "11px system-ui, sans-serif";
-  pen.strokeStyle = one.inks.edge;
-  pen.textBaseline = "middle";
-  for (const lane of one.lanes) {
-    const y = Math.round(laneHeight(one, lane)) + 0.5;
-    pen.fillStyle = one.inks.soft;
-    pen.textAlign = "left";
-    pen.fillText(lane === LANES[4] ? "near" : lane, 2, y);
-    pen.beginPath(); pen.moveTo(LEFT, y); pen.lineTo(right, y); pen.stroke();
-  }
-  drawOrders(one, pen, right);
-  for (const origin of ["", "propagated", "unknown", "killed", "born"]) for (const mark of one.marks) for (const [kind, how] of mark.events) {
-    if (how !== origin || !one.lanes.includes(kind)) continue;
-    const x = across(one, mark.at), y = laneHeight(one, kind);
-    if (x < LEFT || x > right) continue;
-    const colour = { born: one.inks.bad, propagated: one.inks.passed, killed: one.inks.good, unknown: one.inks.warn, "": one.inks.in }[how];
-    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [colour, colour, 2];
-    if (how === "born") { diamond(pen, x, y, 7); continue; }
-    pen.beginPath();
-    if (how === "killed") { pen.moveTo(x - 4, y - 4); pen.lineTo(x + 4, y + 4); pen.moveTo(x + 4, y - 4); pen.lineTo(x - 4, y + 4); pen.stroke(); }
-    else { pen.arc(x, y, 4, 0, 7); if (how === "propagated") pen.fill(); else pen.stroke(); }
   }
 }
 
@@ -447,8 +205,7 @@ function nearest(one, x, y) {
   for (const direction of [-1, 1]) for (let i = direction < 0 ? low - 1 : low; i >= 0 && i < one.marks.length; i += direction) {
     const away = Math.abs(across(one, one.marks[i].at) - x);
     if (away > 6 && best >= 0) break;
-    const heights = one.marks[i].events ? one.marks[i].events.map(([kind]) => laneHeight(one, kind)) : [one.marks[i].wrote, one.marks[i].read].filter((value) => value !== null).map((value) => heightOf(one, value));
-    const distance = away + 0.2 * Math.min(...heights.map((height) => Math.abs(height - y)), 300) + (away > 6 ? 1000 + away : 0);
+    const distance = away + 0.2 * Math.min(...heightsOf(one, one.marks[i]).map((height) => Math.abs(height - y)), 300) + (away > 6 ? 1000 + away : 0);
     if (distance < least) [best, least] = [i, distance];
     if (away > 6) break;
   }
@@ -468,7 +225,7 @@ function tell(one, x, y) {
   const get = (name) => ofOperator(name, operator);
   const lines = [[get("op_type"), `order ${get("order")}`].filter(Boolean).join(" · ")];
   if (get("cause")) lines.push(`${SHAPES[get("cause")]} ${get("cause")}${get("place") ? `, place ${get("place")}` : ""}`);
-  if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")));
+  if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")), ...(limit === null ? [] : [`largest |x|: ${[read, wrote].map((share, i) => (share === null ? "" : `${["inputs", "outputs"][i]} ${percent(share)}`)).filter(Boolean).join(", ")} of the type's largest`]));
   else if (get("alone")) lines.push(`only the ${get("alone")} has it`);
   else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}`);
   showHint(lines.join("\n"), x, y, get("op"));

@@ -23,7 +23,7 @@ let firstRow; // operator → its first row; one more at the end
 
 async function loadData() {
   const island = JSON.parse(document.getElementById("data").textContent);
-  data = island.deflate ? JSON.parse(await inflated(island.deflate[0])) : island;
+  data = island.deflate ? JSON.parse(await inflated(island.deflate)) : island;
   operators = unpacked(data.operators);
   rows = unpacked(data.rows);
   ofRow = new Int32Array(data.rows.length);
@@ -33,13 +33,14 @@ async function loadData() {
     for (let left = operators.rows[operator]; left > 0; left--) ofRow[row++] = operator;
     firstRow[operator + 1] = row;
   }
-  return island.deflate?.[1];
 }
 
-// The columns that the first rows do without.
-async function loadOthers(packed) {
+// The columns that the first rows do without stand at the end of the page.
+async function loadOthers() {
+  if (document.readyState === "loading") await new Promise((read) => addEventListener("DOMContentLoaded", read));
+  const packed = document.getElementById("others");
   if (!packed) return;
-  const others = JSON.parse(await inflated(packed));
+  const others = JSON.parse(await inflated(JSON.parse(packed.textContent)));
   for (const part of ["operators", "rows"]) Object.assign(data[part].columns, others[part]);
   operators = unpacked(data.operators);
   rows = unpacked(data.rows);

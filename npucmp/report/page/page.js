@@ -136,11 +136,12 @@ function forPrint(on) {
 }
 
 async function startPage() {
-  const others = await loadData();
+  await loadData();
   startTable();
   document.documentElement.dataset.rows = String(Math.round(performance.now()));
   await new Promise((painted) => setTimeout(painted)); // the first rows are seen before the rest is made
-  await loadOthers(others);
+  data.facets.forEach(addFacet);
+  await loadOthers();
   table.texts = [];
   fillChooser();
   startChart();

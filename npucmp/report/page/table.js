@@ -19,12 +19,11 @@ const table = {
 function startTable() {
   table.shown = data.shown.filter(hasColumn);
   const body = document.getElementById("rows");
-  document.getElementById("table").hidden = false;
+  document.getElementById("table").hidden = !data.rows.length;
   const text = document.getElementById("text-filter");
   text.addEventListener("input", filterRows);
   document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
   document.getElementById("reset").addEventListener("click", () => showOnly({}));
-  for (const name of data.facets) addFacet(name);
   body.addEventListener("scroll", drawRows, { passive: true });
   body.addEventListener("keydown", onTableKey);
   new ResizeObserver(drawRows).observe(body);
@@ -90,7 +89,7 @@ function filterRows() {
     if (tests.every((test) => test(row)) && (!words.length || words.every((word) => textOf(row).includes(word)))) found.push(row);
   }
   table.visible = found;
-  sortRows();
+  if (table.sorted.name) sortRows();
   table.chosen = -1;
   document.getElementById("rows").scrollTop = 0;
   const all = data.rows.length.toLocaleString("en-US");
@@ -169,8 +168,8 @@ function line(place) {
     const value = cell(name, row);
     const words = written(value);
     const signed = ["verdict", "cause", "event", "origin"].includes(name) && value;
-    const mono = ["op", "golden_op", "target_op"].includes(name) ? "mono" : null;
-    return element("td", { class: isNumber(name) ? "number" : mono, title: words.length > 12 ? words : null }, signed ? sign(value) : words);
+    const text = ["op", "golden_op", "target_op"].includes(name) ? "mono text" : ["op_type", "because", "stack"].includes(name) ? "text" : null;
+    return element("td", { class: isNumber(name) ? "number" : text, title: words.length > 12 ? words : null }, signed ? sign(value) : words);
   });
   const made = element("tr", { "aria-rowindex": place + 1, class: place === table.chosen ? "chosen" : null }, cells);
   made.addEventListener("click", () => {
