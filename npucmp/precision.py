@@ -46,7 +46,7 @@ def round_off_of(pair: Pair) -> float:
 
 
 def quantised(measurement: Measurement) -> bool:
-    """Whether one run holds whole numbers where the other has floats that they are no roundings of: they count steps."""
+    """Whether one run holds whole numbers where the other has floats that they are no roundings of: they are steps."""
     tensors = [tensor for tensor in (measurement.pair.target, measurement.pair.golden) if tensor is not None]
     rows = [row for tensor in tensors if (row := lookup(tensor.dtype))]
     counts = any(row.kind in "iu" and row.itemsize <= 4 for row in rows)  # sums of products have 32 bits
