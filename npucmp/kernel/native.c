@@ -13,8 +13,7 @@
 #define TILE 512 /* four arrays of so many doubles stay in 32 KB */
 #define LANES 4
 #define BINS 24
-#define SLOTS 96             /* binary exponents from 2^-70 on: the bins go from 1e-19 to 1e3 */
-#define FIRST_EXPONENT (1023 - 70)
+#define EDGES 4 /* of bins that are looked at in one go */
 
 #ifdef VERSIONS /* given on the command line */
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -59,8 +58,7 @@ typedef struct {
     double floor, rtol, atol, x_largest, y_largest, highest_mask, mask_rounding;
     const double *masks;      /* values that stand for minus infinity, as positive numbers */
     int64_t mask_count;
-    const double *edges;      /* for each exponent slot the edge between two bins in it, +Inf for none */
-    const int8_t *bins;       /* for each exponent slot the bin below and the bin above that edge */
+    const double *edges;      /* the lower edge of each bin; of the first two the least number above zero */
     const float *x_table, *y_table; /* values of 8-bit types, 256 of them */
 } bars_t;
 
@@ -402,41 +400,40 @@ INLINE int is_mask(double value, double largest, const bars_t *bars) {
     return 0;
 }
 
-/* Relative errors are counted by binary exponent, and above or below the one decimal edge that lies in it; the slots
- * become the bins of Moments at the end. Zeros fall into slot 0 and are taken out again. */
-INLINE int slot_of(double relative, const bars_t *bars) {
-    int64_t bits;
-    memcpy(&bits, &relative, sizeof bits);
-    int64_t slot = (bits >> 52) - FIRST_EXPONENT;
-    slot = slot < 0 ? 0 : slot;
-    slot = slot > SLOTS - 1 ? SLOTS - 1 : slot;
-    return (int)(2 * slot + (relative >= bars->edges[slot]));
-}
-
-typedef struct {
-    int32_t counts[4][2 * SLOTS]; /* four, so that one addition need not wait for the one before */
-    int64_t zeros;
-} slots_t;
-
-static void to_bins(moments_t *m, const slots_t *slots, const bars_t *bars) {
-    for (int k = 0; k < 2 * SLOTS; k++)
-        m->histogram[(int)bars->bins[k]] +=
-            (int64_t)slots->counts[0][k] + slots->counts[1][k] + slots->counts[2][k] + slots->counts[3][k];
-    m->histogram[(int)bars->bins[0]] -= slots->zeros;
-    m->histogram[0] += slots->zeros;
-}
-
 /* Room for one tile. */
 typedef struct {
     _Alignas(64) double x[TILE + 8], y[TILE + 8], relative[TILE + 8], size[TILE + 8];
     int16_t places[TILE];
-    slots_t slots;
 } scratch_t;
 
 INLINE int64_t place_of(const double *values, int64_t n, double wanted, const int16_t *places) {
     int64_t i = 0;
     while (i < n - 1 && values[i] != wanted) i++;
     return places ? places[i] : i;
+}
+
+/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest that any reaches
+ * downwards, until all that are not zero have been seen. They lie in a few decades, and comparing with all edges of
+ * those in vectors takes a third of the time of looking up a bin for each. */
+INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
+                          const double *edges) {
+    int bin = BINS - 1;
+    while (bin > 1 && !(most >= edges[bin])) bin--;
+    for (int64_t above = 0; above < nonzero; bin -= EDGES) {
+        f64x4 edge[EDGES];
+        i64x4 reached[EDGES] = {{0}};
+        for (int k = 0; k < EDGES; k++) edge[k] = splat(edges[bin > k ? bin - k : 0]);
+        for (int64_t i = 0; i < whole; i += LANES) {
+            f64x4 v;
+            memcpy(&v, relatives + i, sizeof v);
+            for (int k = 0; k < EDGES; k++) reached[k] -= v >= edge[k];
+        }
+        for (int k = 0; k < EDGES && bin > k; k++) {
+            int64_t count = counted(reached[k]);
+            m->histogram[bin - k] += count - above;
+            above = count;
+        }
+    }
 }
 
 typedef struct {
@@ -476,7 +473,6 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
                            const int16_t *places, const bars_t *bars) {
     const double *wide_x = room->x, *wide_y = room->y;
     double *relatives = room->relative, *sizes = room->size;
-    slots_t *slots = &room->slots;
     int64_t whole = (n + LANES - 1) & ~(int64_t)(LANES - 1);
     pair_lanes_t lanes = {0};
     bar_lanes_t bar = {splat(bars->floor), splat(bars->rtol), splat(bars->atol)};
@@ -504,11 +500,9 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + place_of(sizes, n, size, places);
     if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + place_of(relatives, n, relative, places);
     if (!bars->same_type) m->equal += counted(lanes.equal) - beyond;
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int k = 0; k < 4; k++) slots->counts[k][slot_of(relatives[i + k], bars)]++;
-    for (; i < n; i++) slots->counts[0][slot_of(relatives[i], bars)]++;
-    slots->zeros += counted(lanes.zero) - beyond;
+    int64_t zeros = counted(lanes.zero);
+    m->histogram[0] += zeros - beyond;
+    count_decades(m, relatives, whole, whole - zeros, relative, bars->edges);
 }
 
 /* What a tile with NaN or Inf adds to one side. */
@@ -604,7 +598,6 @@ INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_u
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars_t *bars, moments_t *out) {
     scratch_t room;
     size_t width = width_of(bars->x_type);
-    memset(&room.slots, 0, sizeof room.slots);
     begin(out);
     out->count = n;
     for (int64_t at = 0; at < n; at += TILE) {
@@ -637,7 +630,6 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars
             measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
         }
     }
-    to_bins(out, &room.slots, bars);
 }
 
 VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *table, side_t *out) {

@@ -30,7 +30,6 @@ BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as man
 SWITCH = "NPUCMP_KERNEL"
 _TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
 _NO_ULP, _SAME = 0, 1
-_SLOTS, _FIRST_EXPONENT = 96, 1023 - 70  # as in native.c
 _ROUNDED = {  # narrower type → how it is rounded to, and what can be
     "float32": (2, ("float32", "float64")),
     "float16": (3, ("float16", "float32")),
@@ -48,7 +47,7 @@ class _Bars(ctypes.Structure):
         *((n, ctypes.c_double) for n in ("floor", "rtol", "atol", "x_largest", "y_largest", "highest", "rounding")),
         ("masks", ctypes.c_void_p),
         ("mask_count", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("edges", "bins", "x_table", "y_table")),
+        *((name, ctypes.c_void_p) for name in ("edges", "x_table", "y_table")),
     ]
 
 
@@ -164,7 +163,7 @@ def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_P
         if one not in rounded or other not in rounded:
             return None  # two roundings in a row are not one
     tables = _table(one), _table(other)
-    held = (np.array(MASKS), *_slots(), *tables)
+    held = (np.array(MASKS), _lower_edges(), *tables)
     made = _Bars(
         _TYPES[one], _TYPES[other], ulp, int(one == other),
         bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
@@ -174,14 +173,10 @@ def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_P
 
 
 @cache
-def _slots() -> "tuple[Array, Array]":
-    """For each binary exponent the decimal edge in it, and the bins of the histogram below and above that edge."""
-    low, edges = decades()
-    first = low[_FIRST_EXPONENT : _FIRST_EXPONENT + _SLOTS]
-    upper = np.ldexp(1.0, np.arange(_FIRST_EXPONENT, _FIRST_EXPONENT + _SLOTS) - 1022)
-    inside = (first < HISTOGRAM_BINS - 1) & (edges[first] < upper)
-    above = np.minimum(first + inside, HISTOGRAM_BINS - 1)
-    return np.where(inside, edges[first], np.inf), np.column_stack([first, above]).astype(np.int8)
+def _lower_edges() -> Array:
+    """Of each bin of the histogram; whatever is not zero reaches the first."""
+    least = np.nextafter(0.0, 1.0)
+    return np.concatenate(([least, least], decades()[1][1:-1]))
 
 
 @cache

@@ -45,23 +45,18 @@ int main(void) {
     static const double tiny[] = {0x1p-1022, 0x1p-126, 0x1p-14, 0x1p-126, 0x1p-6};
     static const double largest[] = {1.7976931348623157e308, 3.4028234663852886e38, 65504, 3.3895313892515355e38, 448};
     static const int lengths[] = {1, 7, 511, 512, 513, MOST};
-    double edges[SLOTS];
-    int8_t bins[2 * SLOTS];
+    double edges[BINS] = {0x1p-1074, 0x1p-1074};
     float table[256];
     uint8_t *x = malloc(8 * MOST), *y = malloc(8 * MOST);
     if (!x || !y) return 1;
-    for (int i = 0; i < SLOTS; i++) {
-        edges[i] = i % 3 ? INFINITY : 1.3 * ldexp(1, i - 70);
-        bins[2 * i] = (int8_t)(1 + i / 5);
-        bins[2 * i + 1] = (int8_t)(2 + i / 5);
-    }
+    for (int i = 2; i < BINS; i++) edges[i] = pow(10, i - 20);
     for (int i = 0; i < 256; i++) table[i] = i % 128 == 127 ? NAN : ldexpf((float)(8 + i % 8), i / 8 % 16 - 10);
     for (int type = FLOAT64; type <= TABLE8; type++)
         for (int style = 0; style < 3; style++) {
             fill(x, y, width_of(type), style);
             for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
                 bars_t bars = {type, type, SAME, 1, tiny[type], 1e-3, 1e-5, largest[type], largest[type],
-                               -9921.875, 0x1p-7, masks, 3, edges, bins, table, table};
+                               -9921.875, 0x1p-7, masks, 3, edges, table, table};
                 moments_t m;
                 npucmp_measure(x, y, lengths[k], &bars, &m);
                 print("pair", type, style, lengths[k], &m, sizeof m);
