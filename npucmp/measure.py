@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from npucmp.readers.files import RegularFile
     from npucmp.readers.values import Room
 
-READ = 1 << 18  # elements read at once
+READ = 1 << 16  # elements read at once: blocks of both sides stay in the cache of a core
 WHOLE = 1 << 17  # bytes of a file that is read at once, header and values
 
 # rtol, atol by the narrower type: torch.testing.assert_close; float8 after the CANN operator standard
@@ -254,21 +254,17 @@ def _bars(target: str, golden: str, closeness: Closeness) -> Bars:
 def _moments(
     x: Payload, y: Payload, left: "Optional[RegularFile]", right: "Optional[RegularFile]", bars: "Bars"
 ) -> Moments:
-    from npucmp.kernel.merge import merge
-    from npucmp.kernel.native import measure_block
+    from npucmp.kernel.native import Total, measure_block
     from npucmp.readers.values import held
 
     if left is not None and right is not None:
         a, b = held(x, left), held(y, right)
         if a is not None and b is not None and len(a):
             return measure_block(a, b, bars)
-    total: Optional[Moments] = None
-    start = 0
+    total = Total(bars)
     for a, b in zip_longest(_blocks("target", x, left), _blocks("golden", y, right)):
-        block = measure_block(a, b, bars, start)
-        total = block if total is None else merge(total, block)
-        start += len(a)
-    return total or Moments()
+        total.add(a, b)
+    return total.moments()
 
 
 def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float, float]:
@@ -341,7 +337,7 @@ def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elem
     """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
 
     |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
-    minima too. NaN or Inf on one side only gives inf.
+    minima too. Where ‖y‖ was not recorded, what it is at most stands for it. NaN or Inf on one side only gives inf.
     """
     if target is None or golden is None:
         return None
@@ -351,12 +347,22 @@ def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elem
         return math.inf  # a norm alone may have overflowed in its own type
     weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
     apart = [abs(a - b) * w for a, b, w in zip(target, golden, weights) if a is not None and b is not None and a != b]
-    if not together or any(not math.isfinite(a) for a, _ in together):
+    if not together or not all(math.isfinite(value) for pair in together for value in pair):
         return 0.0 if together and not apart else None
-    if golden.norm is None:
-        return 0.0 if not apart else None
-    largest = max(apart, default=0.0)
-    return largest / golden.norm if golden.norm else (math.inf if largest else 0.0)
+    norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
+    if norm is None:
+        return None if largest else 0.0
+    return largest / norm if norm else (math.inf if largest else 0.0)
+
+
+def _most_norm(one: Statistics, elements: int) -> Optional[float]:
+    """What the L2 norm is at most: recorded, or √n times the largest magnitude; None where nothing tells."""
+    if one.norm is not None and math.isfinite(one.norm):
+        return one.norm
+    if one.max is None or one.min is None or not 0 < elements <= 2**62:
+        return None
+    norm = math.sqrt(elements) * max(abs(one.max), abs(one.min))
+    return norm if math.isfinite(norm) else None
 
 
 def _summary(payload: Payload) -> Statistics:

@@ -1,7 +1,7 @@
 /* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that stay in the first-level cache.
  *
  * Called with pointers and lengths that Python has checked; allocates nothing, keeps no state, never writes but to its
- * result. All sums are kept in twice four double lanes and added up in a fixed order, and products are never fused with
+ * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and added up in a fixed order, and products are never fused with
  * sums, so that the result is the same on every machine and for every instruction set. A tile in which everything is
  * finite and nothing can be a mask is measured with vectors; any other one element by element.
  */
@@ -14,6 +14,7 @@
 #define LANES 4
 #define BINS 24
 #define EDGES 4 /* of bins that are looked at in one go */
+#define BELOW_1E3 17 /* bins */
 
 #ifdef VERSIONS /* given on the command line */
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -386,7 +387,6 @@ INLINE void add_equal(moments_t *m, double squares, int64_t n) {
     m->xx += squares;
     m->yy += squares;
     m->xy += squares;
-    m->below_1e3 += n;
     m->below_5e3 += n;
     m->histogram[0] += n;
 }
@@ -418,27 +418,42 @@ INLINE int64_t place_of(const double *values, int64_t n, double wanted, const in
 INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
                           const double *edges) {
     int bin = BINS - 1;
+    double total = 0.0;
     while (bin > 1 && !(most >= edges[bin])) bin--;
     for (int64_t above = 0; above < nonzero; bin -= EDGES) {
-        f64x4 edge[EDGES];
+        f64x4 edge[EDGES], sum = splat(0.0);
         i64x4 reached[EDGES] = {{0}};
         for (int k = 0; k < EDGES; k++) edge[k] = splat(edges[bin > k ? bin - k : 0]);
         for (int64_t i = 0; i < whole; i += LANES) {
             f64x4 v;
             memcpy(&v, relatives + i, sizeof v);
+            sum += v; /* here, because pair_step has no register left for it */
             for (int k = 0; k < EDGES; k++) reached[k] -= v >= edge[k];
         }
+        total = added(sum);
         for (int k = 0; k < EDGES && bin > k; k++) {
             int64_t count = counted(reached[k]);
             m->histogram[bin - k] += count - above;
             above = count;
         }
     }
+    m->sum_rel += total;
+}
+
+/* How many are 0.005 and more. */
+INLINE int64_t count_5e3(const double *relatives, int64_t whole) {
+    i64x4 found = {0};
+    for (int64_t i = 0; i < whole; i += LANES) {
+        f64x4 v;
+        memcpy(&v, relatives + i, sizeof v);
+        found -= v >= 0.005;
+    }
+    return counted(found);
 }
 
 typedef struct {
-    f64x4 xy, d, size, dd, relative, most, farthest;
-    i64x4 one, five, outside, equal, zero;
+    f64x4 xy, d, size, dd, most, farthest;
+    i64x4 outside, equal, zero;
 } pair_lanes_t;
 
 typedef struct {
@@ -456,9 +471,6 @@ INLINE void pair_step(pair_lanes_t *lanes, const bar_lanes_t *bar, const double 
     lanes->d += d;
     lanes->size += size;
     lanes->dd += size * size;
-    lanes->relative += relative;
-    lanes->one -= relative < 0.001;
-    lanes->five -= relative < 0.005;
     lanes->outside -= size > bar->atol + bar->rtol * magnitude;
     lanes->equal -= size == 0.0;
     if (tiny) lanes->zero -= relative == 0.0;
@@ -492,14 +504,12 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     m->sum_d += added(lanes.d);
     m->sum_abs += added(lanes.size);
     m->sum_dd += added(lanes.dd);
-    m->sum_rel += added(lanes.relative);
-    m->below_1e3 += counted(lanes.one) - beyond;
-    m->below_5e3 += counted(lanes.five) - beyond;
     m->outside += counted(lanes.outside);
     double size = largest_of(lanes.most), relative = largest_of(lanes.farthest);
     if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + place_of(sizes, n, size, places);
     if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + place_of(relatives, n, relative, places);
     if (!bars->same_type) m->equal += counted(lanes.equal) - beyond;
+    m->below_5e3 += n - (relative >= 0.005 ? count_5e3(relatives, whole) : 0);
     int64_t zeros = counted(lanes.zero);
     m->histogram[0] += zeros - beyond;
     count_decades(m, relatives, whole, whole - zeros, relative, bars->edges);
@@ -593,10 +603,50 @@ static void begin(moments_t *m) {
     m->target.minimum = m->target.maximum = m->golden.minimum = m->golden.maximum = NAN;
 }
 
+static void join_sides(side_t *total, const side_t *block) {
+    total->nan += block->nan;
+    total->posinf += block->posinf;
+    total->neginf += block->neginf;
+    if (!isnan(block->minimum)) add_side(total, block); /* NaN: nothing in it is finite */
+}
+
+/* As merge.py does: what was measured before, and the block from element `start` on. Of equal maxima the first stays. */
+static void join(moments_t *total, const moments_t *block, int64_t start) {
+    total->count += block->count;
+    total->compared += block->compared;
+    total->masked += block->masked;
+    total->mismatched += block->mismatched;
+    total->equal += block->equal;
+    total->xx += block->xx;
+    total->yy += block->yy;
+    total->xy += block->xy;
+    total->sum_d += block->sum_d;
+    total->sum_abs += block->sum_abs;
+    total->sum_dd += block->sum_dd;
+    total->sum_rel += block->sum_rel;
+    if (block->max_abs > total->max_abs) {
+        total->max_abs = block->max_abs;
+        total->max_abs_index = start + block->max_abs_index;
+    }
+    if (block->max_rel > total->max_rel) {
+        total->max_rel = block->max_rel;
+        total->max_rel_index = start + block->max_rel_index;
+    }
+    total->below_1e3 += block->below_1e3;
+    total->below_5e3 += block->below_5e3;
+    total->outside += block->outside;
+    if (block->max_ulp > total->max_ulp) total->max_ulp = block->max_ulp;
+    for (int k = 0; k < BINS; k++) total->histogram[k] += block->histogram[k];
+    join_sides(&total->target, &block->target);
+    join_sides(&total->golden, &block->golden);
+}
+
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
 
-VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars_t *bars, moments_t *out) {
+VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t start, const bars_t *bars,
+                             moments_t *total) {
     scratch_t room;
+    moments_t block, *out = &block;
     size_t width = width_of(bars->x_type);
     begin(out);
     out->count = n;
@@ -630,6 +680,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, const bars
             measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
         }
     }
+    for (int k = 0; k < BELOW_1E3; k++) block.below_1e3 += block.histogram[k];
+    join(total, &block, start);
 }
 
 VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *table, side_t *out) {

@@ -8,6 +8,7 @@ while it works, other threads do.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from functools import cache, lru_cache
@@ -41,6 +42,11 @@ _SIDE = Struct("=3q4d")  # side_t: nan, posinf, neginf, minimum, maximum, total,
 _MOMENTS = Struct(f"=5q9d5qQ{HISTOGRAM_BINS}q" + 2 * "3q4d")  # moments_t
 
 
+_NOTHING = _MOMENTS.pack(
+    *[0] * 5, *[0.0] * 9, -1, -1, 0, 0, 0, 0, *[0] * HISTOGRAM_BINS, *(0, 0, 0, math.nan, math.nan, 0.0, 0.0) * 2
+)
+
+
 class _Bars(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("x_type", "y_type", "ulp", "same_type")),
@@ -62,7 +68,7 @@ def library() -> Optional[ctypes.CDLL]:
         try:
             found = ctypes.CDLL(str(file))
             found.npucmp_measure.restype = found.npucmp_side.restype = None
-            found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, _POINTER, _POINTER
+            found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
             found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
         except (OSError, AttributeError):  # built for another machine, or another file of that name
             continue
@@ -81,10 +87,43 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
     prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
     if native is None or prepared is None:
         return _by_numpy(x, y, bars, start)
-    x, y = _plain(x), _plain(y)
     room = _rooms.moments
-    native.npucmp_measure(_place(x), _place(y), len(x), prepared.address, room.address)
-    return _moments(room.bytes, prepared.ulp, start)
+    room.bytes[:] = _NOTHING
+    _measure(native, x, y, start, prepared, room)
+    return _moments(room.bytes, prepared.ulp)
+
+
+class Total:
+    """Moments of a tensor whose blocks are measured one after the other; those of C are joined in C."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars, self._at = bars, 0
+        self._by_numpy: Optional[Moments] = None
+        self._by_c: Optional[tuple[_Room, int]] = None
+
+    def add(self, x: Array, y: Array) -> None:
+        """The next block of both sides, of one length, and of the types that the earlier ones had."""
+        native = library()
+        prepared = None if native is None else _prepared(x.dtype, y.dtype, self._bars)
+        if native is None or prepared is None:
+            block = _by_numpy(x, y, self._bars, self._at)
+            self._by_numpy = block if self._by_numpy is None else merge(self._by_numpy, block)
+        else:
+            if self._by_c is None:
+                self._by_c = _Room(_MOMENTS.size), prepared.ulp
+                self._by_c[0].bytes[:] = _NOTHING
+            _measure(native, x, y, self._at, prepared, self._by_c[0])
+        self._at += len(x)
+
+    def moments(self) -> Moments:
+        if self._by_c is not None:
+            return _moments(self._by_c[0].bytes, self._by_c[1])
+        return self._by_numpy or Moments()
+
+
+def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: "_Prepared", room: "_Room") -> None:
+    x, y = _plain(x), _plain(y)
+    native.npucmp_measure(_place(x), _place(y), len(x), start, prepared.address, room.address)
 
 
 def measure_side(x: Array) -> Side:
@@ -192,7 +231,7 @@ def _plain(x: Array) -> Array:
     return x if flags.c_contiguous and flags.aligned else np.ascontiguousarray(x).copy()
 
 
-def _moments(result: bytearray, ulp: int, start: int) -> Moments:
+def _moments(result: bytearray, ulp: int) -> Moments:
     (
         count, compared, masked, mismatched, equal, xx, yy, xy, sum_d, sum_abs, sum_dd, max_abs, max_rel, sum_rel,
         max_abs_index, max_rel_index, below_1e3, below_5e3, outside, max_ulp, *rest,
@@ -212,10 +251,10 @@ def _moments(result: bytearray, ulp: int, start: int) -> Moments:
         sum_abs,
         sum_dd,
         max_abs,
-        max_abs_index + start if max_abs_index >= 0 else -1,
+        max_abs_index,
         None,
         max_rel,
-        max_rel_index + start if max_rel_index >= 0 else -1,
+        max_rel_index,
         sum_rel,
         below_1e3,
         below_5e3,

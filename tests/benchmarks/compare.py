@@ -35,6 +35,7 @@ class Cost(NamedTuple):
 
 def cost(command: "list[str]", kernel: str = "") -> Cost:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "NPUCMP_KERNEL": kernel}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled once
     with tempfile.TemporaryFile("w+") as output:
         start = time.perf_counter()
         child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)

@@ -58,7 +58,10 @@ int main(void) {
                 bars_t bars = {type, type, SAME, 1, tiny[type], 1e-3, 1e-5, largest[type], largest[type],
                                -9921.875, 0x1p-7, masks, 3, edges, table, table};
                 moments_t m;
-                npucmp_measure(x, y, lengths[k], &bars, &m);
+                begin(&m);
+                npucmp_measure(x, y, lengths[k] / 2, 0, &bars, &m);
+                npucmp_measure(x + lengths[k] / 2 * width_of(type), y + lengths[k] / 2 * width_of(type),
+                               lengths[k] - lengths[k] / 2, lengths[k] / 2, &bars, &m);
                 print("pair", type, style, lengths[k], &m, sizeof m);
                 side_t side;
                 npucmp_side(x, lengths[k], type, table, &side);
