@@ -8,9 +8,10 @@ from typing import Optional, Sequence
 
 from npucmp import metrics
 from npucmp.explain import GROWTH, WHOLE_SCALE
-from npucmp.model import Finding, Pair
+from npucmp.model import Cause, Finding, Pair
 from npucmp.nodes import differing_arguments, is_parameter
 
+FED = "already differs"  # of what comes in from outside
 RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|uniform_$|exponential_$", re.IGNORECASE)
 
 
@@ -34,10 +35,10 @@ def gap_words(gap: Finding, before: Optional[Finding], writer: str, between: Seq
     numbers = _numbers(gap)
     if numbers:
         target, golden = numbers
-        return f"a number that it was given already differs: {gap.pair.slot} is {target:g}, in the golden {golden:g}"
+        return f"a number that it was given {FED}: {gap.pair.slot} is {target:g}, in the golden {golden:g}"
     if parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
-        return "; ".join([f"{what} already differs: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
+        return "; ".join([f"{what} {FED}: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
     words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
     if writer:
         words.append(f"it is {writer}, which was not dumped or cannot be compared: look there first")
@@ -47,6 +48,11 @@ def gap_words(gap: Finding, before: Optional[Finding], writer: str, between: Seq
     else:
         words.append("the error is born between the two, in code that was not dumped")
     return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
+
+
+def is_fed(cause: Cause, words: str) -> bool:
+    """Whether it is an input of the network or a parameter that differs, by the words of `gap_words`."""
+    return cause is Cause.GAP and FED in words
 
 
 def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
@@ -103,7 +109,8 @@ def pattern_words(finding: Finding) -> list[str]:
     scale = metrics.gain(moments)
     error = math.sqrt(moments.sum_dd / moments.yy)
     if abs(scale) > WHOLE_SCALE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
-        return [f"the target is {1 + scale:.6g} times the golden as a whole"]
+        factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
+        return [f"the target is {factor} times the golden as a whole"]
     return []
 
 

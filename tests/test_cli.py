@@ -119,6 +119,10 @@ def broken(tmp_path):
     (tmp_path / "list" / "dump.json").write_text("[1, 2]")
     write_run(tmp_path / "network", {"Torch.conv.0.forward": {"in": [np.ones((3, 5, 7))], "out": [np.zeros((3, 2))]}})
     write_run(tmp_path / "nothing", {})
+    (tmp_path / "above" / "_").mkdir(parents=True)
+    for name in "dcba":
+        (tmp_path / "above" / name).mkdir()
+        np.save(tmp_path / "above" / name / "neg.npy", np.ones(2))
     return tmp_path
 
 
@@ -127,7 +131,7 @@ def broken(tmp_path):
     [
         ("absent", "no such file or folder"),
         ("empty", "the folder is empty"),
-        ("other", "no dump is recognised"),
+        ("other", "no dump is recognised here; see `npucmp formats`"),
         ("half", "dump.json: is not complete JSON"),
         ("list", "no msprobe dump"),
         ("network", "look like different networks"),
@@ -143,6 +147,12 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
     assert got.stderr.count("\n") == 1
     assert words in got.stderr
     assert str(broken / name) in got.stderr
+
+
+def test_dumps_below_a_path_are_named(broken):
+    got = run("compare", broken / "above", broken / "above")
+    a, b, c = (broken / "above" / name for name in "abc")
+    assert got.stderr.endswith(f"no dump is recognised here, but below it: give {a} or {b} or {c}\n")
 
 
 @pytest.mark.parametrize(

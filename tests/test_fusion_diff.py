@@ -144,6 +144,7 @@ def test_other_data_is_blamed_on_no_fusion(tmp_path, off, monkeypatch, what):
     report = compared(tmp_path, off, device())
     assert first(report)[0] == "GAP" and first(report)[1].startswith("trans_Cast")
     assert fusion.switch(report) == {} and "switch off" not in screen(report)
+    assert "no fusion is to blame" in screen(report)
 
 
 def test_a_clean_pair_is_silent(tmp_path, off):
@@ -153,11 +154,14 @@ def test_a_clean_pair_is_silent(tmp_path, off):
     assert "fused operators: 5 (5 without suspicion)" in screen(report) and "next:" not in screen(report)
 
 
-def test_a_wrong_fusion_that_was_not_dumped_is_named(tmp_path, off):
-    on = write(tmp_path / "on", device(ADD))
-    next(on.glob("*/*/*/*/*/Eltwise.*")).unlink()
-    root = fusion_diff(on, off).roots[0]
-    assert root.cause.value == "GAP" and f"it is {ADD}:0, which was not dumped" in root.evidence
+@pytest.mark.parametrize("fault", [ADD, CONV_B])
+def test_a_wrong_fusion_that_was_not_dumped_is_named(tmp_path, off, fault):
+    on = write(tmp_path / "on", device(fault))
+    next(on.glob(f"*/*/*/*/*/*.{fault.replace('/', '_')}.*")).unlink()
+    report = fusion_diff(on, off)
+    root = report.roots[0]
+    assert root.cause.value == "GAP" and f"it is {fault}:0, which was not dumped" in root.evidence
+    assert "next: dump all that operators read and write" in screen(report) and "to blame" not in screen(report)
 
 
 def test_dumps_in_the_wrong_order_are_noticed(tmp_path, off):

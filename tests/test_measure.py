@@ -195,6 +195,7 @@ def test_absurd_recorded_shapes_do_not_raise(shape):
 
 
 NONE = Statistics()
+WITHOUT_NORM = STATISTICS._replace(norm=None)
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,15 @@ NONE = Statistics()
         (None, None, None),
         (NONE, STATISTICS, None),
         (NONE, NONE, None),
+        (WITHOUT_NORM, WITHOUT_NORM, 0.0),
+        (WITHOUT_NORM._replace(max=5.0), WITHOUT_NORM, 2.0 / 9.0),
+        (WITHOUT_NORM._replace(mean=0.0), STATISTICS, 0.75),
+        (STATISTICS._replace(mean=0.0), WITHOUT_NORM, 3.0 / 9.0),
+        (WITHOUT_NORM, WITHOUT_NORM._replace(max=0.0, min=0.0), math.inf),
+        (WITHOUT_NORM._replace(mean=0.0), WITHOUT_NORM._replace(max=None), None),
+        (WITHOUT_NORM._replace(max=5.0), WITHOUT_NORM._replace(norm=math.inf), 2.0 / 9.0),
+        (STATISTICS, STATISTICS._replace(norm=math.inf), None),
+        (STATISTICS._replace(max=1.5e308), WITHOUT_NORM._replace(max=1.7e308), None),
     ],
 )
 def test_lower_bound(target, golden, bound):
@@ -244,9 +254,14 @@ def test_lower_bound_is_below_the_truth(values):
     golden = math.sqrt(math.fsum(b * b for b in y))
     distance = math.sqrt(math.fsum((a - b) ** 2 for a, b in values))
     truth = distance / golden if golden else (math.inf if distance else 0.0)
-    bound = lower_bound(statistics(x), statistics(y), len(x))
     rounding = 1e-15 * len(x) * max(map(abs, x + y)) / golden if golden else 0.0  # of the statistics themselves
-    assert bound <= truth * (1 + 1e-12) + rounding
+    for recorded_of_golden in (statistics(y), statistics(y)._replace(norm=None)):
+        bound = lower_bound(statistics(x), recorded_of_golden, len(x))
+        assert bound <= truth * (1 + 1e-12) + rounding
+
+
+def test_no_elements_prove_nothing():
+    assert lower_bound(WITHOUT_NORM._replace(max=5.0), WITHOUT_NORM, 0) is None
 
 
 def test_lower_bound_is_sharp_for_a_scaled_tensor():

@@ -18,6 +18,7 @@ from npucmp.errors import UsageError
 from npucmp.model import Cause, Operator, Pair, Root
 from npucmp.recipes.rerun_diff import rerun_diff
 from npucmp.recipes.rerun_rows import excuse
+from npucmp.report import rerun_terminal
 from npucmp.report.status import exit_status
 from tests.readers import craft_cann as craft
 from tests.synthetic import chain, write_run
@@ -84,11 +85,12 @@ ODD = [  # runs, who stands apart, words of the note
     ([chained(), chained(2), chained()], (2,), "run 2 is the odd one out in 4 of 4"),
     ([chained(2), chained(), chained()], (1,), "run 1 is the odd one out in 4 of 4"),
     ([chained(), chained(2, (0,)), chained(2, (5,))], (1, 2, 3), ""),
-    ([chained(), chained(2), chained(2), chained(2, (5,)), chained(2)], (1, 4), "is the odd one out in 4 of 4"),
+    ([chained(), chained(), chained(2), chained(2, (5,))], (3, 4), "runs 3 and 4 each stand apart in 4 of 4 operators"),
+    ([chained(), chained(2), chained(2), chained(2, (5,)), chained(2)], (1, 4), "runs 1 and 4 each stand apart"),
 ]
 
 
-@pytest.mark.parametrize("runs, odd, words", ODD, ids=["two", "last", "middle", "first", "none agree", "most agree"])
+@pytest.mark.parametrize("runs, odd, words", ODD, ids=["two", "last", "middle", "first", "none", "half", "most"])
 def test_the_run_that_stands_apart_is_named(tmp_path, runs, odd, words):
     report = rerun(tmp_path, *runs)
     expected = odd if len(runs) > 2 else (1, 2)  # of two runs neither is the odd one
@@ -134,6 +136,8 @@ def test_harmless_bits_are_no_difference(tmp_path):
     )
     assert (report.reruns, exit_status(report)) == ((), 0)
     assert all("2 differ in the sign of a zero or the payload of a NaN" in f.because for f in report.findings)
+    words = "SAME: 2 tensors compared, the same values in all runs, 2 with other signs of zeros or payloads of NaNs."
+    assert words in rerun_terminal.render(report)
 
 
 def test_a_sign_of_zero_that_matters_is_told(tmp_path):
@@ -539,7 +543,8 @@ def test_an_operator_within_its_own_noise_is_not_blamed(tmp_path, noise):
     report = npucmp.compare(*paths, noise=noise)
     assert (report.roots, exit_status(report)) == ((), 0)
     out = tmp_path / "out"
-    CliRunner().invoke(command, ["compare", *map(str, paths), "--noise", str(noise), "-o", str(out), "-q"])
+    got = CliRunner().invoke(command, ["compare", *map(str, paths), "--noise", str(noise), "-o", str(out)])
+    assert "noise: 7 tensors above the limit, within measured noise; largest rel_l2 " in got.stdout
     because = {row["op"] + row["slot"]: row["because"] for row in csv.DictReader((out / "tensors.csv").open())}
     assert "within 4 times its own run-to-run noise of" in because[f"{LINEAR(2)}output:0"]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Optional
@@ -19,6 +20,8 @@ from typing import Optional
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.readers.files import confine
+
+NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
 FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "npy")
 
@@ -71,11 +74,28 @@ def _require_one_dump(path: Path, runs: "list[Run]") -> None:
 
 
 def _recognise(path: Path) -> ModuleType:
-    for module in map(module_of, FORMATS):
-        if module.sniff(path):
-            return module
+    module = _sniffed(path)
+    if module is not None:
+        return module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
+    below = _below(path)
+    if below:
+        raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
     raise DumpError(
         path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
     )
+
+
+def _sniffed(path: Path) -> Optional[ModuleType]:
+    return next((module for module in map(module_of, FORMATS) if module.sniff(path)), None)
+
+
+def _below(path: Path) -> "list[str]":
+    """Up to NAMED direct sub-folders in which a dump is recognised; no more than LOOKED_AT are looked at."""
+    try:
+        with os.scandir(path) as entries:
+            folders = list(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT))
+    except OSError:
+        return []
+    return list(islice((folder for folder in sorted(folders) if _sniffed(Path(folder))), NAMED))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from npucmp.dtypes import numpy_dtype
 from npucmp.kernel import numpy_kernel
 from npucmp.kernel.merge import merge, merge_sides
-from npucmp.kernel.numpy_kernel import HIGHEST_MASK, MASK_ROUNDING, MASKS, Bars, decades
+from npucmp.kernel.numpy_kernel import HIGHEST_MASK, MASK_ROUNDING, MASKS, Bars, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 
 Array = npt.NDArray[Any]
@@ -202,20 +202,13 @@ def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_P
         if one not in rounded or other not in rounded:
             return None  # two roundings in a row are not one
     tables = _table(one), _table(other)
-    held = (np.array(MASKS), _lower_edges(), *tables)
+    held = (np.array(MASKS), lower_edges(), *tables)
     made = _Bars(
         _TYPES[one], _TYPES[other], ulp, int(one == other),
         bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
         _place(held[0]), len(MASKS), *(None if table is None else _place(table) for table in held[1:]),
     )  # fmt: skip
     return _Prepared(ctypes.addressof(made), ulp, (made, *held))
-
-
-@cache
-def _lower_edges() -> Array:
-    """Of each bin of the histogram; whatever is not zero reaches the first."""
-    least = np.nextafter(0.0, 1.0)
-    return np.concatenate(([least, least], decades()[1][1:-1]))
 
 
 @cache

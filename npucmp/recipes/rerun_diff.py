@@ -11,12 +11,13 @@ from typing import Iterable, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.bits import judge_bits, measure_bits
 from npucmp.errors import UsageError
+from npucmp.evidence import is_fed
 from npucmp.measure import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Pair, Report, Rerun, Run, Verdict
 from npucmp.recipes.compare import Options
 from npucmp.recipes.graphs import loaded, with_graphs
 from npucmp.recipes.rerun_causes import causes, settled
-from npucmp.recipes.rerun_rows import is_fed, place_of, reruns_of
+from npucmp.recipes.rerun_rows import place_of, reruns_of
 from npucmp.recipes.runs import StrPath, pair_runs
 from npucmp.runner import default_jobs
 
@@ -129,8 +130,12 @@ def _notes(
         yield from _only_in_one(comparison, number)
     odd = Counter(number for one in reruns if len(one.odd) < runs for number in one.odd)
     if runs > 2 and odd:
-        number, times = odd.most_common(1)[0]
-        yield f"run {number} is the odd one out in {times} of {len(reruns)} operators that differ"
+        times = max(odd.values())
+        most = sorted(number for number in odd if odd[number] == times)
+        who = f"run {most[0]} is the odd one out"
+        if len(most) > 1:
+            who = f"runs {', '.join(map(str, most[:-1]))} and {most[-1]} each stand apart"
+        yield f"{who} in {times} of {len(reruns)} operators that differ"
 
 
 def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.bits import PLACES, Differing, same
-from npucmp.evidence import RANDOM
+from npucmp.evidence import RANDOM, is_fed
 from npucmp.explain import size_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
 from npucmp.nodes import is_output
@@ -20,7 +20,6 @@ ASYNCHRONOUS = re.compile(
     r"^_*(i?send|i?recv|receive|broadcast)$|batch_isend_irecv|all_?(reduce|gather|to_?all)|reduce_?scatter|^Hcom",
     re.IGNORECASE,
 )
-FED = "already differs"  # in the evidence of what a run was given, as evidence.py writes it
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 
 
@@ -115,11 +114,6 @@ def _worst(some: "Sequence[_Seen]") -> _Seen:
         return RANK[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
 
     return min(some, key=weight)
-
-
-def is_fed(cause: Cause, words: str) -> bool:
-    """Whether it is an input of the network or a parameter that differs."""
-    return cause is Cause.GAP and FED in words
 
 
 def excuse(root: Root) -> str:

@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any, Iterator, Optional, Sequence
 
 from npucmp import metrics
-from npucmp.evidence import brief
-from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, Verdict
+from npucmp.evidence import brief, is_fed
+from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, TensorRef, Verdict
 from npucmp.report.tables import csv_text
 
 NAME = "fusion"
@@ -160,10 +160,27 @@ def _next_words(report: Report, folder: str, found: "list[tuple[Comparison, Root
             "next: no pass is known for these; dump the graphs as well (DUMP_GE_GRAPH=2), or switch off half of the "
             "passes that took effect, and so on"
         )
-    elif any(root.cause is Cause.UNKNOWN and is_fused(root.pair.target_op) for root in report.roots):
-        yield "next: dump what operators read as well, with the graphs (DUMP_GE_GRAPH=2), to see where error is born"
+    elif any(_is_open(one, root) for one in report.comparisons for root in one.roots):
+        yield "next: dump all that operators read and write, with the graphs (DUMP_GE_GRAPH=2), to see where it begins"
     elif report.roots and any(True for comparison in report.comparisons for _ in _fused(comparison)):
         yield "no fusion is to blame: error is not born in a fused operator"
+
+
+def _is_open(comparison: Comparison, root: Root) -> bool:
+    """Whether a fused operator may bear the error: one that reads who knows what, or one that was not compared and
+    wrote what the first suspect reads. A writer that the golden run only reads from is a constant or a feed."""
+    if root.cause is Cause.UNKNOWN:
+        return root.place == 1 or is_fused(root.pair.target_op)
+    if root.place > 1 or root.cause is not Cause.GAP or is_fed(root.cause, root.evidence):
+        return False
+    operators = comparison.golden.operators
+    read = {_writer(tensor) for operator in operators for tensor in operator.tensors} - {one.name for one in operators}
+    own = [f.pair for f in comparison.findings if f.pair.order == root.pair.order and f.pair.slot == root.slot]
+    return not any(_writer(pair.target) in read - {""} for pair in own)
+
+
+def _writer(tensor: Optional[TensorRef]) -> str:
+    return tensor.source.rpartition(":")[0] if tensor is not None else ""
 
 
 def _effect_words(report: Report) -> str:

@@ -75,6 +75,12 @@ def _row(one: Rerun, runs: int, paint: Paint) -> "Iterator[str]":
         yield f"                 {visible(line)}"
 
 
+def _other_bits(report: Report) -> int:
+    """Tensors that hold the same values in other bits."""
+    told = ((finding.verdict, finding.measurement.moments) for finding in report.findings)
+    return sum(verdict is Verdict.MATCH and m is not None and m.equal < m.elements for verdict, m in told)
+
+
 def last(report: Report, paint: Paint) -> str:
     status = exit_status(report)
     verdicts = Counter(finding.verdict for finding in report.findings)
@@ -91,7 +97,9 @@ def last(report: Report, paint: Paint) -> str:
         words += [f"{passed} pass it on"] if passed else []
         word, text = "DIFFERS", ", ".join(words) or "the runs are not the same"
     elif status == 0:
-        word, text = "SAME", f"{count_of(verdicts[Verdict.MATCH], 'tensor')} compared, bit for bit the same in all runs"
+        how = "the same values" if (other_bits := _other_bits(report)) else "bit for bit the same"
+        word, text = "SAME", f"{count_of(verdicts[Verdict.MATCH], 'tensor')} compared, {how} in all runs"
+        text += f", {other_bits} with other signs of zeros or payloads of NaNs" if other_bits else ""
         for verdict, what in ((Verdict.UNKNOWN, "undecided"), (Verdict.MISSING, "without a partner")):
             text += f", {verdicts[verdict]} {what}" if verdicts[verdict] else ""
     else:

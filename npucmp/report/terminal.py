@@ -45,6 +45,7 @@ def render(
     if report.command == "fusion-diff":
         lines += [visible(line) for line in fusion.words(report, str(files[0].parent) if files else "")]
     lines += notes_of(report, len(report.findings) if verbose else NOTES)
+    lines += _within_noise(report)
     lines.append(last(report, colour))
     if files:
         lines.append("  ".join(visible(str(file)) for file in files))
@@ -170,6 +171,15 @@ def without_roots(comparison: Comparison, paint: Paint) -> Iterator[str]:
         yield paint("No operator diverged", "MATCH") + f": {count_of(verdicts[Verdict.MATCH], 'tensor')} agree, {how}"
     else:
         yield paint("Nothing could be decided", "UNKNOWN")
+
+
+def _within_noise(report: Report) -> Iterator[str]:
+    """What --noise excused."""
+    excused = [finding for finding in report.findings if finding.metric == "noise"]
+    if excused:
+        worst = max(excused, key=lambda finding: finding.error or 0.0)
+        where = f"rel_l2 {brief(worst.error)} at {_name(worst.pair)} {visible(worst.pair.slot)}"
+        yield f"noise: {count_of(len(excused), 'tensor')} above the limit, within measured noise; largest {where}"
 
 
 def _unpaired(report: Report) -> Iterator[str]:
