@@ -323,7 +323,7 @@ def _recorded(
         same = True
     elif target.checksum and golden.checksum and _same_kind(target, golden):
         same = target.checksum == golden.checksum
-    bound = None if same is not None else lower_bound(*statistics, elements)
+    bound = None if same is not None else lower_bound(*_unmasked(statistics, target.dtype, golden.dtype), elements)
     read = sum(_size(payload) for payload in (x, y) if payload)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
 
@@ -331,6 +331,19 @@ def _recorded(
 def _same_kind(target: TensorRef, golden: TensorRef) -> bool:
     """Checksums of different algorithms, or over different types, say nothing of each other."""
     return len(target.checksum) == len(golden.checksum) and target.dtype == golden.dtype
+
+
+_Pair = tuple[Optional[Statistics], Optional[Statistics]]
+
+
+def _unmasked(statistics: _Pair, target: str, golden: str) -> _Pair:
+    """Without what masks decide, where the minimum of both is "minus infinity": they agree, as those of values do."""
+    from npucmp.kernel.numpy_kernel import is_mask
+
+    for one, dtype in zip(statistics, (lookup(target), lookup(golden))):
+        if one is None or one.min is None or dtype is None or not is_mask(one.min, dtype):
+            return statistics
+    return tuple(Statistics(max=one.max) if one else None for one in statistics)  # type: ignore[return-value]
 
 
 def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elements: int) -> Optional[float]:

@@ -364,7 +364,9 @@ class _Search:
         for finding in findings:
             if self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
                 because = f"{finding.because}; explained by the errors of its inputs"
-                self.revised[id(finding)] = finding._replace(verdict=Verdict.MATCH, because=because)
+                known = finding.measurement.moments is not None  # statistics bound an error from below only
+                verdict = Verdict.MATCH if known else Verdict.UNKNOWN
+                self.revised[id(finding)] = finding._replace(verdict=verdict, because=because)
 
     def _add(self, node: Node, cause: Cause, finding: Finding, words: str) -> None:
         known = self._input_error(node)

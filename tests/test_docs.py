@@ -162,7 +162,7 @@ def test_every_cause_is_told(name):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_is_told(name):
-    assert module_of(name).NAME == name and name in told("formats.md")
+    assert name == module_of(name).NAME and name in told("formats.md")
 
 
 def test_every_key_of_the_summary_is_told():

@@ -194,6 +194,15 @@ def test_absurd_recorded_shapes_do_not_raise(shape):
     assert measure(pair(one, one._replace(statistics=Statistics(3.0, -1.0, 1.0, 5.0)))).moments is None
 
 
+@pytest.mark.parametrize("lowest, is_known", [(-65504.0, False), (-1e4, False), (-12.0, True)])
+def test_masks_of_two_types_prove_no_difference(lowest, is_known):
+    """Attention scores in float16 and float32: "minus infinity" is another number, and decides mean and norm."""
+    target = Statistics(3.0, lowest, lowest / 2, -lowest * 4)
+    golden = Statistics(3.0, -3.4028234663852886e38, -1.7e38, 2.7e38)
+    x, y = recorded((8, 8), "float16", statistics=target), recorded((8, 8), statistics=golden)
+    assert (measure(pair(x, y)).bound or 0.0) == pytest.approx(5.04 if is_known else 0.0, rel=0.01)
+
+
 NONE = Statistics()
 WITHOUT_NORM = STATISTICS._replace(norm=None)
 

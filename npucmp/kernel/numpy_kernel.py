@@ -197,6 +197,11 @@ def _masked(x: Array, dtype: Dtype) -> npt.NDArray[np.bool_]:
     return found
 
 
+def is_mask(value: float, dtype: Dtype) -> bool:
+    """Whether one number stands for minus infinity in that type."""
+    return value <= HIGHEST_MASK and bool(_masked(np.array([value]), dtype)[0])
+
+
 def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:
     """(largest exact integer difference or None, x - y, |x - y|)."""
     if x.dtype.kind in "biu" and y.dtype.kind in "biu":
@@ -286,7 +291,7 @@ def lower_edges() -> Floats:
 
 
 def _histogram(relative: Floats, largest: float) -> tuple[int, ...]:
-    """Counts per decade: how many reach the lower edge of each bin, from the largest downwards until all have been seen.
+    """Counts per decade: how many reach the lower edge of each bin, from the largest downwards until all are counted.
     They lie in a few decades; a bin for each element, from its exponent, costs four times as much."""
     counts = [0] * HISTOGRAM_BINS
     above, nonzero = 0, int(np.count_nonzero(relative))
