@@ -91,7 +91,15 @@ def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
     store = craft.storage(f"torch {TORCH[values.dtype.name]}", count=values.size)
     body = craft.program(craft.tensor(craft.integers(*shape), craft.integers(*strides), store))
     data = memoryview(values).cast("B") if values.dtype.kind == "f" else memoryview(values.view(np.uint16)).cast("B")
-    members = (("t/data.pkl", memoryview(body)), ("t/byteorder", memoryview(b"little")), ("t/data/0", data))
+    members: list[tuple[str, bytes | memoryview]] = [  # all seven, as torch and msprobe want them
+        ("t/data.pkl", body),
+        ("t/.format_version", b"1"),
+        ("t/.storage_alignment", b"64"),
+        ("t/byteorder", b"little"),
+        ("t/data/0", data),
+        ("t/version", b"3\n"),
+        ("t/.data/serialization_id", b"0" * 40),
+    ]
     made: list[bytes | memoryview] = []
     directory, at = [], 0
     for name, content in members:
@@ -146,7 +154,8 @@ def write(folder: Path, side: str, operators: "list[Operator]", values: Values, 
             leaves.append({**leaf, "requires_grad": False, "data_name": file})
             written += tensor.nbytes
         data[name] = {"input_args": leaves[:-1], "input_kwargs": {}, "output": leaves[-1:]}
-    top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": "./dump_tensor_data", "data": data}
+    place = str((here / "dump_tensor_data").resolve())
+    top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": place, "data": data}
     (here / "dump.json").write_text(json.dumps(top, indent=1))
     (here / "stack.json").write_text(
         json.dumps({"0": [list(data), ["File model.py, line 1, in forward, \n x = f(x)"]]})
