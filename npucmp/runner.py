@@ -238,6 +238,7 @@ def _serve(work: Callable[[int], Any], orders: int, out: int, others: Iterable[i
             if descriptor >= 0:
                 os.close(descriptor)
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
+        gc.set_threshold(100_000)
         _keep_pages()
         with open(orders, "rb") as tasks, open(out, "wb") as answers:
             for task in iter(lambda: tasks.read(4), b""):

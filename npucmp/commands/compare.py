@@ -38,21 +38,14 @@ tensors, or statistics that prove nothing).
 @common
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
-    from npucmp import journal
-    from npucmp.errors import UsageError
     from npucmp.recipes.compare import Options
     from npucmp.recipes.compare import compare as run
 
     columns = metric_columns(given.pop("metrics"))
     shown = taken(given)
-    if given["resume"] and not shown.output:
-        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     with shown.bar() as progress:
         report = run(target, golden, Options(**given, journal=shown.output, progress=progress))
-    status = finish(report, shown, columns)
-    if shown.output and not report.partial:
-        journal.remove(shown.output)
-    context.exit(status)
+    context.exit(finish(report, shown, columns))
 
 
 def metric_columns(names: Optional[str]) -> "list[str]":

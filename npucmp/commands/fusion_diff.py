@@ -36,19 +36,12 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @common
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
-    from npucmp import journal
     from npucmp.commands.compare import metric_columns
-    from npucmp.errors import UsageError
     from npucmp.recipes.fusion_diff import FusionOptions
     from npucmp.recipes.fusion_diff import fusion_diff as run
 
     columns = metric_columns(given.pop("metrics"))
     shown = taken(given)
-    if given["resume"] and not shown.output:
-        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     with shown.bar() as progress:
         report = run(on, off, FusionOptions(**given, journal=shown.output, progress=progress))
-    status = finish(report, shown, columns)
-    if shown.output and not report.partial:
-        journal.remove(shown.output)
-    context.exit(status)
+    context.exit(finish(report, shown, columns))

@@ -10,6 +10,9 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import click
 
+from npucmp.errors import UsageError
+
+RESUMED = ("compare", "fusion-diff")  # commands that keep a journal
 PRESENTERS = {"overflow": "overflow_terminal", "rerun-diff": "rerun_terminal"}  # on the screen, where not terminal.py
 
 
@@ -31,6 +34,8 @@ class Shown(NamedTuple):
 def taken(given: "dict[str, Any]") -> Shown:
     """The options about showing, taken out of all that were given; what is left is for the recipe."""
     output, quiet, progress = (given.pop(name) for name in ("output", "quiet", "progress"))
+    if given.get("resume") and not output:
+        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     screen = {name: given.pop(name) for name in ("top", "verbose")}
     given["format"] = given.pop("format_")
     return Shown(output, quiet, not quiet and sys.stderr.isatty() if progress is None else progress, screen)
@@ -43,6 +48,10 @@ def finish(report: Any, shown: Shown, columns: Sequence[str] = ()) -> int:
 
     report = replace(report, argv=tuple(sys.argv))
     files = write_reports(report, shown.output, columns) if shown.output else []
+    if shown.output and report.command in RESUMED and not report.partial:
+        from npucmp import journal
+
+        journal.remove(shown.output)  # its measurements are in the report now
     if not shown.quiet:
         paint = terminal.colours(sys.stdout.isatty())
         presenter = import_module(f"npucmp.report.{PRESENTERS.get(report.command, 'terminal')}")
