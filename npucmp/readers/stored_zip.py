@@ -50,13 +50,16 @@ class Member(NamedTuple):
     end: int
 
 
+_Member = tuple[int, bytes, int, int, int]  # a Member that is not made yet: of seven in a file, three are asked for
+
+
 class _Directory(NamedTuple):
     at: int
     size: int
     entries: int
 
 
-def members(file: RegularFile, limits: Limits) -> dict[bytes, Member]:
+def members(file: RegularFile, limits: Limits) -> dict[bytes, _Member]:
     """All members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
     if directory.entries > limits.members:
@@ -98,10 +101,10 @@ def data_offset(file: RegularFile, member: Member) -> int:
     signature, said, method, stored, full, name_length, extra_length = _LOCAL_AT(start)
     if signature != b"PK\3\4" or method != 0 or said != flags or start[_LOCAL_SIZE:] != name:
         raise DumpError(file.path, "a local zip header differs from the directory", at)
-    central = size if size < _FULL else _FULL
-    deferred = flags & _DESCRIPTOR and stored == full == 0
-    if name_length != len(name) or not (deferred or stored == full == central):
-        raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
+    if name_length != len(name) or not stored == full == size:
+        deferred = flags & _DESCRIPTOR and stored == full == 0
+        if name_length != len(name) or not (deferred or stored == full == min(size, _FULL)):
+            raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
     offset: int = at + _LOCAL_SIZE + name_length + extra_length
     if offset + size > end:
         raise DumpError(file.path, "a zip member reaches into the next one", at)
@@ -161,18 +164,19 @@ def _zip64_words(extra: bytes) -> list[int]:
     return []
 
 
-def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, Member]:
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, _Member]:
     """Members by name, each with its end; DumpError when two share a name or a byte.
 
     Only the used members' local headers are read, so this takes the least that a header can be.
     """
-    named: dict[bytes, Member] = {}
+    named: dict[bytes, _Member] = {}
+    found.sort(reverse=True)
     end = directory_at
-    for at, name, size, flags in sorted(found, reverse=True):
+    for at, name, size, flags in found:
         if at + _LOCAL_SIZE + len(name) + size > end:
             raise DumpError(file.path, "zip members overlap", at)
-        if name in named:
-            raise DumpError(file.path, "two zip members have the same name", at)
-        named[name] = Member(at, name, size, flags, end)
+        named[name] = at, name, size, flags, end
         end = at
+    if len(named) < len(found):
+        raise DumpError(file.path, "two zip members have the same name", directory_at)
     return named

@@ -65,24 +65,26 @@ def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
 
 def _zip(file: RegularFile, limits: Limits) -> Payload:
     named = members(file, limits)
-    tops = [name[:-9] for name in named if name[-9:] == b"/data.pkl" and name.count(b"/") == 1]
+    tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
     if len(tops) != 1:
         raise Refused("a zip file without data.pkl: not written by torch.save")
     (top,) = tops
     code = top + b"/code/"
     if top + b"/constants.pkl" in named or any(name.startswith(code) for name in named):
         raise Refused("unsupported: a TorchScript archive, not a tensor")
-    member = named[top + b"/data.pkl"]
+    member = Member(*named[top + b"/data.pkl"])
     if member.size > limits.pickle_bytes:
         raise Refused(beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes", limits))
     pickle = _content(file, member)
     storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
-    data = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
-    if data is None:
+    place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
+    if place is None:
         raise Refused(f"the data of storage {storage.key} is missing")
+    data = Member(*place)
     if data.size != storage.whole:
         raise Refused(f"holds {data.size} bytes of data, its header promises {storage.whole}")
-    order = named.get(top + b"/byteorder")
+    place = named.get(top + b"/byteorder")
+    order = None if place is None else Member(*place)
     mark = b"little" if order is None else _content(file, order) if order.size < 7 else b""
     if mark not in (b"little", b"big"):
         raise Refused("a byte order that is neither little nor big")
