@@ -240,11 +240,11 @@ def _serve(work: Callable[[int], Any], orders: int, out: int, others: Iterable[i
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
         gc.set_threshold(100_000)
         _keep_pages()
-        with open(orders, "rb") as tasks, open(out, "wb") as answers:
-            for task in iter(lambda: tasks.read(4), b""):
-                answer = pickle.dumps(work(int.from_bytes(task, "little")), pickle.HIGHEST_PROTOCOL)
-                answers.write(len(answer).to_bytes(8, "little") + answer)
-                answers.flush()
+        tasks, answers = os.fdopen(orders, "rb"), os.fdopen(out, "wb")  # closed by the end: then its status is known
+        for task in iter(lambda: tasks.read(4), b""):
+            answer = pickle.dumps(work(int.from_bytes(task, "little")), pickle.HIGHEST_PROTOCOL)
+            answers.write(len(answer).to_bytes(8, "little") + answer)
+            answers.flush()
         status = 0
     finally:
         os._exit(status)
