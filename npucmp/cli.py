@@ -79,7 +79,7 @@ def npucmp() -> None:
 def main() -> None:
     """Runs the command line and exits: 0 agrees, 1 differs, 2 could not do it, 130 interrupted."""
     gc.set_threshold(100_000)  # a run is hundreds of thousands of records, and hardly a cycle among them
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would only fight with ours over blocks
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would only fight with the workers
     from npucmp.errors import NpucmpError
 
     try:

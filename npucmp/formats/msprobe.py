@@ -354,8 +354,8 @@ def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
 
 def _number_in(value: Any) -> Optional[float]:
     """A JSON number, a whole one beyond float64 being infinite; None for anything else."""
-    if type(value) is float or not isinstance(value, (int, float)):
-        return value if type(value) is float else None
+    if not isinstance(value, (int, float)):
+        return None
     try:
         return float(value)
     except OverflowError:

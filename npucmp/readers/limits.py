@@ -35,9 +35,7 @@ class Limits:
     table_bytes: int = 64 << 20  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results
     record_bytes: int = 1 << 20  # an overflow record
     graph_bytes: int = 1 << 30  # a graph file
-    graph_values: int = (
-        20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000, few after filtering
-    )
+    graph_values: int = 20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000
     graph_depth: int = 64
     links_out: int = 0  # 1: links out of a dump are followed
     hdf5_objects: int = 1_000_000

@@ -122,7 +122,7 @@ def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Me
             from npucmp.journal import Journal
             from npucmp.kernel import native
 
-            settings = closeness, limits.DEFAULT, native.library() is not None
+            settings = closeness, limits.DEFAULT, native.name()
             journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
         known = iter(journal.known if journal else ())
         try:
