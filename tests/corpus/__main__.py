@@ -1,0 +1,170 @@
+"""The score sheet: how often npucmp names the right operator, and how often it cries over a clean pair.
+
+python -m tests.corpus --seeds open                         some 3,000 pairs, for work
+python -m tests.corpus --seeds held --json held.json        for reporting: single cases are not shown
+python -m tests.corpus --seeds open --cases                 what went wrong, case by case
+python -m tests.corpus --seeds open --case open/17/3 --keep /tmp/case     one case on disk, to look into
+python -m tests.corpus --seeds open --without scaled        what a rule wins and loses
+python -m tests.corpus --sample                             the fixed sample, held to tests/corpus/sample.json
+python -m tests.corpus --markdown open.json held.json       sheets side by side, for docs/localisation.md
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Optional, Sequence
+
+import click
+
+from tests.corpus import score, sheet
+from tests.corpus.planter import family
+from tests.corpus.rules import RULES
+from tests.corpus.score import Result
+
+FAMILIES = 750
+SAMPLE = 100  # families of the sample
+KEPT = Path(__file__).parent / "sample.json"
+
+
+@click.command(help=__doc__)
+@click.option("--seeds", type=click.Choice(["open", "held"]), default="open")
+@click.option("--families", default=FAMILIES, show_default=True, help="Families of a golden and about five targets.")
+@click.option("--jobs", default=2, show_default=True)
+@click.option("--without", "rules", multiple=True, type=click.Choice(sorted(RULES)), help="Rule to switch off.")
+@click.option("--cases", is_flag=True, help="List what is not right. Not for held seeds.")
+@click.option("--case", default="", help="One case by its name.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Folder for the dumps of --case.")
+@click.option("--json", "data", type=click.Path(path_type=Path), help="Write the sheet here too.")
+@click.option("--sample", is_flag=True, help="The fixed sample; exit 1 if it fell behind the sheet that is kept.")
+@click.option("--update", is_flag=True, help="With --sample: keep the new sheet, which must not be worse.")
+@click.option(
+    "--real", type=click.Path(exists=True, path_type=Path), help="Real dumps, of tests/corpus/real/make_dumps.py."
+)
+@click.option("--markdown", is_flag=True, help="Print the sheets FILES side by side.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, path_type=Path))
+def main(
+    seeds: str,
+    families: int,
+    jobs: int,
+    rules: "tuple[str, ...]",
+    cases: bool,
+    case: str,
+    keep: Optional[Path],
+    data: Optional[Path],
+    sample: bool,
+    update: bool,
+    real: Optional[Path],
+    markdown: bool,
+    files: "tuple[Path, ...]",
+) -> None:
+    if markdown:
+        sheets = {file.stem: json.loads(file.read_text()) for file in files}
+        print(sheet.markdown(sheets))
+        return
+    if seeds == "held" and (cases or case):
+        raise click.UsageError("held cases are not looked at one by one: what has been seen can be tuned to")
+    if case:
+        _one(case, keep)
+        return
+    started = time.monotonic()
+    if real:
+        from tests.corpus import real_pairs
+
+        results = list(real_pairs.run(real, jobs))
+        print(
+            sheet.text(
+                [table for table in sheet.tables(results) if len(table.rows) > 1 or table.title.startswith("All")]
+            )
+        )
+        if cases:
+            _listed(results)
+        if data:
+            data.write_text(json.dumps(sheet.as_data(sheet.tables(results)), indent=1) + "\n")
+        return
+    domain, numbers = ("sample", range(SAMPLE)) if sample else (seeds, range(families))
+    results = _results(domain, numbers, jobs, ())
+    if rules:
+        _ablation(results, _results(domain, numbers, jobs, rules), rules)
+        return
+    found = sheet.tables(results)
+    print(f"seeds {domain}: {len(numbers)} families, {len(results)} pairs\n")
+    print(sheet.text(found))
+    if cases:
+        _listed(results)
+    if data:
+        data.write_text(json.dumps(sheet.as_data(found), indent=1) + "\n")
+    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+    if sample:
+        _held_to(sheet.as_data(found[:2]), update)
+
+
+def _results(domain: str, numbers: "Sequence[int]", jobs: int, rules: "tuple[str, ...]") -> "list[Result]":
+    from tqdm import tqdm
+
+    with tqdm(total=len(numbers), unit=" families", disable=None) as bar:
+        return list(score.run(domain, numbers, jobs, rules=rules, progress=bar.update))
+
+
+def _listed(results: "Sequence[Result]") -> None:
+    for one in results:
+        if one.grade not in ("right", "silent", "same"):
+            facts = " · ".join(value for key, value in one.facts.items() if not key.startswith("held"))
+            print(f"{one.name}  {one.kind}: {one.grade}; {one.beyond:.3g} times noise; {facts}")
+            print(
+                f"    said     {one.answer.status} {one.answer.operator} {one.answer.cause} {one.answer.because[:300]}"
+            )
+            print(f"    accepted {', '.join(one.accepted[:4])}")
+
+
+def _one(name: str, keep: Optional[Path]) -> None:
+    domain, number, _ = name.split("/")
+    if domain == "held":
+        raise click.UsageError("held cases are not looked at one by one: what has been seen can be tuned to")
+    some = family(domain, int(number))
+    chosen = next((one for one in some.cases if one.name == name), None)
+    if chosen is None:
+        raise click.UsageError(f"no {name}; there are {', '.join(one.name for one in some.cases)}")
+    if keep is None:
+        raise click.UsageError("--case needs --keep FOLDER")
+    score.write(keep / "golden", some.golden, some.style)
+    score.write(keep / "target", chosen.target, some.style)
+    print(f"{chosen.kind}: {dict(chosen.facts)}")
+    print(f"accepted: {score.accepted_names(chosen, some.golden, some.style)}")
+    print(f"{chosen.truth.beyond:.3g} times noise\nnpucmp compare {keep}/target {keep}/golden")
+
+
+def _ablation(before: "Sequence[Result]", after: "Sequence[Result]", rules: "Sequence[str]") -> None:
+    """What is right only with the rules, and what only without them."""
+    good = ("right", "silent", "same")
+    won: Counter[str] = Counter()
+    lost: Counter[str] = Counter()
+    for one, other in zip(before, after):
+        kind = f"{'clean: ' if one.clean else ''}{one.kind}"
+        if one.grade in good and other.grade not in good:
+            won[kind] += 1
+        elif other.grade in good and one.grade not in good:
+            lost[kind] += 1
+    print(f"{', '.join(rules)}: wins {sum(won.values())} pairs, loses {sum(lost.values())}, of {len(before)}")
+    for word, table in (("wins", won), ("loses", lost)):
+        for kind, count in table.most_common():
+            print(f"  {word} {count:4}  {kind}")
+
+
+def _held_to(now: "list[dict[str, Any]]", update: bool) -> None:
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    behind = sheet.worse(now, kept)
+    for line in behind:
+        print(line, file=sys.stderr)
+    if behind and not update:
+        print(f"the sample fell behind {KEPT}", file=sys.stderr)
+        sys.exit(1)
+    if update:
+        KEPT.write_text(json.dumps(now, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

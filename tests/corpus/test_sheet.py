@@ -1,0 +1,101 @@
+"""Grades, counts, and what the sheet is held to."""
+
+import importlib
+
+import pytest
+from click.testing import CliRunner
+
+from tests.corpus import sheet
+from tests.corpus.__main__ import main
+from tests.corpus.rules import RULES, without
+from tests.corpus.score import Result, grade
+from tests.corpus.subject import Answer
+from tests.corpus.tape import Address
+from tests.corpus.truth import Truth
+
+FAULT = Truth({Address(0, 0, "forward", "softmax", 1): frozenset({"BORN"})}, 100.0)
+NAMES = {(0, 0, "softmax.1"): frozenset({"BORN"})}
+
+
+@pytest.mark.parametrize(
+    ("truth", "answer", "expected"),
+    [
+        (FAULT, Answer(1, "softmax.1", "BORN"), "right"),
+        (FAULT, Answer(1, "softmax.1", "SUSPECT"), "right"),
+        (FAULT, Answer(1, "softmax.1", "GAP"), "other cause"),
+        (FAULT, Answer(1, "softmax.2", "BORN"), "other operator"),
+        (FAULT, Answer(1, "softmax.1", "BORN", step=1), "other operator"),
+        (FAULT, Answer(1, "softmax.1", "BORN", rank=1), "other operator"),
+        (FAULT, Answer(1), "other operator"),
+        (FAULT, Answer(2), "undecided"),
+        (FAULT, Answer(-1), "other operator"),
+        (FAULT, Answer(0), "missed"),
+        (Truth(), Answer(0), "silent"),
+        (Truth(), Answer(2), "undecided"),
+        (Truth(undecidable=True), Answer(2), "silent"),
+        (Truth(undecidable=True), Answer(1), "alarm"),
+        (Truth(), Answer(1, "softmax.1", "BORN"), "alarm"),
+        (Truth(), Answer(-1), "alarm"),
+    ],
+)
+def test_grades(truth, answer, expected):
+    assert grade(answer, truth, {} if truth.is_clean else NAMES) == expected
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"), [(0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962)]
+)
+def test_intervals_are_wilsons(hits, of, low, high):
+    """Figures of the textbook's formula (Wilson 1927)."""
+    assert sheet.interval(hits, of) == pytest.approx((low, high), abs=5e-4)
+
+
+def results(*grades, clean=False):
+    facts = dict.fromkeys(("noise", "part", "steps", "variation", "precision", "phase", "network"), "x")
+    return [Result("n", "scale", facts, clean, 100.0, None, one, Answer(0), ()) for one in grades]
+
+
+def test_a_sheet_that_fell_behind():
+    before = sheet.as_data(sheet.tables(results("right", "right", "missed") + results("silent", clean=True)))
+    assert not sheet.worse(before, before)
+    after = sheet.as_data(sheet.tables(results("right", "missed", "missed") + results("alarm", clean=True)))
+    told = sheet.worse(after, before)
+    assert any("right 2 → 1" in line for line in told)
+    assert any("missed 1 → 2" in line for line in told)
+    assert any("alarm 0 → 1" in line for line in told)
+    assert not sheet.worse(
+        sheet.as_data(sheet.tables(results("right", "right", "right") + results("silent", clean=True))), before
+    )
+
+
+def test_another_number_of_pairs_is_no_improvement():
+    before = sheet.as_data(sheet.tables(results("right", "right")))
+    assert sheet.worse(sheet.as_data(sheet.tables(results("right", "right", "right"))), before)
+
+
+@pytest.mark.parametrize("arguments", [["--cases"], ["--case", "held/1/clean"]])
+def test_nobody_looks_into_held_cases(arguments):
+    done = CliRunner().invoke(main, ["--seeds", "held", "--families", "1", *arguments])
+    assert done.exit_code == 2
+    assert "held" in done.output
+
+
+def test_a_held_case_is_not_written_either(tmp_path):
+    done = CliRunner().invoke(main, ["--case", "held/1/clean", "--keep", str(tmp_path / "x")])
+    assert done.exit_code == 2
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_case_can_be_looked_into(tmp_path):
+    done = CliRunner().invoke(main, ["--case", "open/1/clean", "--keep", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "golden").is_dir() and (tmp_path / "target").is_dir()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_can_be_switched_off_and_on_again(name):
+    places = [(importlib.import_module(module), attribute) for module, attribute, _ in RULES[name]]
+    before = [getattr(module, attribute) for module, attribute in places]
+    with without(name):
+        assert all(getattr(m, a) is not was for (m, a), was in zip(places, before))
+    assert [getattr(module, attribute) for module, attribute in places] == before
