@@ -122,13 +122,13 @@ def family(domain: str, number: int, faults: int = 4) -> Family:
     cut = Random([DOMAINS[domain], number, 8])
     kept_golden = recorded(golden.runs, "all" if planned.part == "half" else planned.part, cut)
     kept_clean = recorded(clean.runs, planned.part, _again(domain, number))
-    undecidable = planned.facts["task"] == "statistics" or planned.part == "half"
+    statuses = (2,) if planned.part == "half" else (0, 2) if planned.facts["task"] == "statistics" else (0,)
     cases = [
         Case(
             f"{name}/clean",
             clean_kind(planned),
             {**planned.facts, "phase": "clean"},
-            Truth(undecidable=undecidable),
+            Truth(statuses=statuses),
             kept_clean,
         )
     ]
@@ -137,7 +137,7 @@ def family(domain: str, number: int, faults: int = 4) -> Family:
     if planned.part == "half":
         tried = []
     if number % 5 == 0:
-        cases += _more_clean(domain, number, planned, golden, undecidable, r)
+        cases += _more_clean(domain, number, planned, golden, statuses, r)
     for place, fault in enumerate(tried):
         if len(cases) > wanted:
             break
@@ -172,7 +172,9 @@ def _again(domain: str, number: int) -> Random:
     return Random([DOMAINS[domain], number, 8])
 
 
-def _more_clean(domain: str, number: int, planned: Plan, golden: Trained, undecidable: bool, r: Random) -> "list[Case]":
+def _more_clean(
+    domain: str, number: int, planned: Plan, golden: Trained, statuses: "tuple[int, ...]", r: Random
+) -> "list[Case]":
     """Two more devices that are as right as the first."""
     found = []
     if planned.facts["task"] == "md5":
@@ -191,7 +193,7 @@ def _more_clean(domain: str, number: int, planned: Plan, golden: Trained, undeci
             f"{domain}/{number}/clean{k}",
             clean_kind(changed),
             {**changed.facts, "phase": "clean"},
-            Truth(undecidable=undecidable),
+            Truth(statuses=statuses),
             runs,
         )
         found.append(case)

@@ -35,11 +35,9 @@ class Result(NamedTuple):
 def grade(answer: Answer, truth: Truth, names: "Mapping[tuple[int, int, str], frozenset[str]]") -> str:
     """names: (step, rank, operator's name) → accepted causes."""
     if truth.is_clean:
-        if answer.status == 0 and not answer.operator:
+        if answer.status in truth.statuses and not answer.operator:
             return "silent"
-        if answer.status == 2:
-            return "silent" if truth.undecidable else "undecided"
-        return "alarm"
+        return {0: "false agreement", 2: "undecided"}.get(answer.status, "alarm")
     here = (answer.step, answer.rank, answer.operator)
     if here in names:
         return "right" if answer.cause in names[here] or answer.cause == "SUSPECT" else "other cause"

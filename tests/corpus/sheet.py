@@ -14,7 +14,7 @@ from tests.corpus.score import Result
 
 CLEAR = 8.0
 FAULT_GRADES = ("right", "other cause", "other operator", "undecided", "missed")
-CLEAN_GRADES = ("silent", "undecided", "alarm")
+CLEAN_GRADES = ("silent", "undecided", "false agreement", "alarm")
 Counts = "dict[str, int]"
 
 
@@ -113,7 +113,7 @@ def tables(results: "Sequence[Result]") -> "list[Table]":
 def _holes(results: "Sequence[Result]", clean: bool) -> "dict[str, dict[str, int]]":
     grades = CLEAN_GRADES if clean else FAULT_GRADES
     chosen = {name: which for name, (of_clean, which) in HOLES.items() if of_clean == clean}
-    return {name: _counts((one for one in results if which(one)), grades) for name, which in chosen.items()}
+    return {name: _counts(filter(which, results), grades) for name, which in chosen.items() if any(map(which, results))}
 
 
 def _fact(name: str) -> "Callable[[Result], str]":

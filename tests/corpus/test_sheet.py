@@ -32,8 +32,9 @@ NAMES = {(0, 0, "softmax.1"): frozenset({"BORN"})}
         (FAULT, Answer(0), "missed"),
         (Truth(), Answer(0), "silent"),
         (Truth(), Answer(2), "undecided"),
-        (Truth(undecidable=True), Answer(2), "silent"),
-        (Truth(undecidable=True), Answer(1), "alarm"),
+        (Truth(statuses=(0, 2)), Answer(2), "silent"),
+        (Truth(statuses=(0, 2)), Answer(1), "alarm"),
+        (Truth(statuses=(2,)), Answer(0), "false agreement"),
         (Truth(), Answer(1, "softmax.1", "BORN"), "alarm"),
         (Truth(), Answer(-1), "alarm"),
     ],
@@ -51,7 +52,7 @@ def test_intervals_are_wilsons(hits, of, low, high):
 
 
 def results(*grades, clean=False):
-    facts = dict.fromkeys(("noise", "part", "steps", "variation", "precision", "phase", "network"), "x")
+    facts = dict.fromkeys((*sheet.SPLITS.values(), "variation"), "x")
     return [Result("n", "scale", facts, clean, 100.0, None, one, Answer(0), ()) for one in grades]
 
 

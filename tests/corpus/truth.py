@@ -22,13 +22,14 @@ class Truth:
 
     beyond: how far the fault is beyond rounding and noise, as a multiple of them, where it first shows (inf for NaN);
     beyond_rounding: the same against the rounding of the operator itself, which a replay could see; None if it struck
-    elsewhere. undecidable: exit status 2 is right for a clean pair (statistics, half of a run).
+    elsewhere. statuses: the exit statuses that are right for a clean pair: 2 too where statistics are all there is, and
+    nothing but 2 where one side ends early.
     """
 
     operators: "Mapping[Address, frozenset[str]]" = field(default_factory=dict)
     beyond: float = 0.0
     beyond_rounding: Optional[float] = None
-    undecidable: bool = False
+    statuses: "tuple[int, ...]" = (0,)
 
     @property
     def is_clean(self) -> bool:
