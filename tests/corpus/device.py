@@ -44,9 +44,6 @@ class Device:
     seed: int = 0
 
 
-EXACT: Optional[Device] = None  # the float64 twin
-
-
 def rounded(x: Array, dtype: str, toward_zero: bool = False) -> Array:
     """x, float64, at the nearest numbers of a type (even ones at a tie), or at those toward zero; float64 again."""
     if dtype == "float64":

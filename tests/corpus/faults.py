@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from tests.corpus import ranks
-from tests.corpus.device import Arithmetic, Array, other
+from tests.corpus.device import Arithmetic, Array, other, rounded
 from tests.corpus.operators import CONTRACTIONS, NON_SMOOTH, NORMS, OPERATORS, softmax
 from tests.corpus.tape import Address, Plant
 from tests.corpus.trace import Record, Tensor
@@ -242,8 +242,6 @@ def coarser(site: Site, r: Random) -> Plant:
     )
     if site.is_forward and r.random_sample() < 0.6:
         return Made(site, dtype=kind)
-    from tests.corpus.device import rounded
-
     return Made(site, outputs=on_output(lambda y: rounded(y, kind)))
 
 

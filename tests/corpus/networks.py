@@ -36,10 +36,16 @@ class Weights:
 
     def get(self, name: str, shape: "tuple[int, ...]", scale: float, offset: float) -> np.ndarray:
         if name not in self.values:
-            draw = np.random.RandomState([self.seed, zlib.crc32(name.encode())])
-            drawn = (offset + scale * draw.standard_normal(shape)).astype(np.float32).astype(np.float64)
-            self.values[name] = self.changes[name](drawn) if name in self.changes else drawn
+            self.set(name, self.drawn(name, shape, scale, offset))
         return self.values[name]
+
+    def drawn(self, name: str, shape: "tuple[int, ...]", scale: float, offset: float = 0.0) -> np.ndarray:
+        """What a name starts with."""
+        draw = np.random.RandomState([self.seed, zlib.crc32(name.encode())])
+        return (offset + scale * draw.standard_normal(shape)).astype(np.float32).astype(np.float64)
+
+    def set(self, name: str, values: np.ndarray) -> None:
+        self.values[name] = self.changes[name](values) if name in self.changes else values
 
 
 DEFAULTS: "dict[str, Any]" = {
@@ -78,6 +84,7 @@ class Net:
         self.batch_seed = batch_seed
         self._known: dict[str, Var] = {}
         self._dropouts = 0
+        self._is_again = False  # while checkpointing computes a forward once more
 
     def is_on(self, name: str, value: Any = True) -> bool:
         return bool(self.options[name] == value)
@@ -105,6 +112,8 @@ class Net:
         path = f"{self.t.scope}.{name}"
         before = self.weights.values.setdefault(path, np.full(width, first))
         values = of.tensor.values.astype(np.float64)
+        if self._is_again:
+            return self.t.constant(before.astype(np.float32))
         new = values.mean((0, 2, 3)) if first == 0.0 else values.var((0, 2, 3), ddof=1)
         self.weights.values[path] = (0.9 * before + 0.1 * new).astype(np.float32).astype(np.float64)
         return self.t.constant(before.astype(np.float32))
@@ -112,7 +121,7 @@ class Net:
     # Layers
 
     def linear(self, name: str, x: Var, n: int, bias: bool = True) -> Var:
-        with self.t.inside(name):
+        def body(x: Var) -> Var:
             w = self.weight("weight", n, x.shape[-1])
             b = self.weight("bias", n) if bias else None
             if self.is_on("linear", "split"):
@@ -120,18 +129,24 @@ class Net:
                 return y if b is None else self.t("add", y, b)
             return self.t("linear", x, w, b)
 
+        return self.t.module(name, "Linear", body, x)
+
     def layer_norm(self, name: str, x: Var) -> Var:
-        with self.t.inside(name):
+        def body(x: Var) -> Var:
             n = x.shape[-1]
             return self.t("layer_norm", x, [n], self.weight("weight", n, offset=1.0), self.weight("bias", n), 1e-5)
 
+        return self.t.module(name, "LayerNorm", body, x)
+
     def rms_norm(self, name: str, x: Var) -> Var:
-        with self.t.inside(name):
+        def body(x: Var) -> Var:
             w = self.weight("weight", x.shape[-1], offset=1.0)
             if not self.is_on("norm", "split"):
                 return self.t("rms_norm", x, [x.shape[-1]], w, 1e-6)
             scale = self.t("rsqrt", self.t("add", self.t("mean", self.square(x), dim=-1, keepdim=True), 1e-6))
             return self.t("mul", self.t("mul", x, scale), w)
+
+        return self.t.module(name, "RMSNorm", body, x)
 
     def square(self, x: Var) -> Var:
         return self.t("mul", x, x) if self.is_on("square", "mul") else self.t("pow", x, 2)
@@ -139,24 +154,28 @@ class Net:
     def conv(
         self, name: str, x: Var, n: int, kernel: int = 3, stride: int = 1, groups: int = 1, bias: bool = True
     ) -> Var:
-        with self.t.inside(name):
-            w = self.weight(
-                "weight", n, x.shape[1] // groups, kernel, kernel, scale=1.0 / (kernel * math.sqrt(x.shape[1] / groups))
-            )
-            b = self.weight("bias", n) if bias else None
-            return self.t("conv2d", x, w, b, stride, kernel // 2, 1, groups)
+        def body(x: Var) -> Var:
+            inputs = x.shape[1] // groups
+            w = self.weight("weight", n, inputs, kernel, kernel, scale=1.0 / (kernel * math.sqrt(inputs)))
+            return self.t("conv2d", x, w, self.weight("bias", n) if bias else None, stride, kernel // 2, 1, groups)
+
+        return self.t.module(name, "Conv2d", body, x)
 
     def batch_norm(self, name: str, x: Var) -> Var:
-        with self.t.inside(name):
+        def body(x: Var) -> Var:
             n = x.shape[1]
             mean, variance = self.running("mean", n, x, 0.0), self.running("variance", n, x, 1.0)
             w, b = self.weight("weight", n, offset=1.0), self.weight("bias", n)
             return self.t("batch_norm", x, mean, variance, w, b, True, 0.1, 1e-5)
 
+        return self.t.module(name, "BatchNorm2d", body, x)
+
     def group_norm(self, name: str, x: Var, groups: int = 2) -> Var:
-        with self.t.inside(name):
+        def body(x: Var) -> Var:
             n = x.shape[1]
             return self.t("group_norm", x, groups, self.weight("weight", n, offset=1.0), self.weight("bias", n), 1e-5)
+
+        return self.t.module(name, "GroupNorm", body, x)
 
     def silu(self, x: Var) -> Var:
         return self.t("mul", x, self.t("sigmoid", x)) if self.is_on("act", "split") else self.t("silu", x)
@@ -185,6 +204,7 @@ class Net:
             heads, width = self.size.heads, x.shape[-1]
             each, shared = width // heads, heads // groups
             if self.is_on("qkv", "one") and groups == 1 and x is memory:
+                self._join(width)
                 whole = self.linear("qkv", x, 3 * width)
                 q, k, v = (self.t.part(whole, (..., slice(n * width, (n + 1) * width))) for n in range(3))
             else:
@@ -194,7 +214,7 @@ class Net:
             if rope:
                 q, k = self._rope(q), self._rope(k)
             if groups > 1:
-                k, v = (self._repeated(one, groups) for one in (k, v))
+                k, v = (self.t.repeated(one, groups) for one in (k, v))
             mask = None if causal else self._padding(x.shape[0], q.shape[2], k.shape[2])
             if self.is_on("attention", "fused"):
                 y = self.t("attention", q, k, v, **({"is_causal": True} if causal else {"attn_mask": mask}))
@@ -203,6 +223,15 @@ class Net:
             y = self.t.transpose(y, 0, 2, 1, 3)
             y = self.unseen(self.t.reshape(y, x.shape[0], -1, width))
             return self.linear("output", y, width)
+
+    def _join(self, width: int) -> None:
+        """The weights of the one product, from those that the three would have."""
+        path = self.t.scope
+        for last, shape, scale in (("weight", (width, width), 1.0 / math.sqrt(width)), ("bias", (width,), 0.1)):
+            name = f"{path}.qkv.{last}"
+            if name not in self.weights.values:
+                parts = [self.weights.drawn(f"{path}.{n}.{last}", shape, scale) for n in ("query", "key", "value")]
+                self.weights.set(name, np.concatenate(parts))
 
     def _weights(self, q: Var, k: Var, causal: bool, mask: Any) -> Var:
         scores = self.t("matmul", q, self.t.transpose(k, 0, 1, 3, 2))
@@ -225,9 +254,6 @@ class Net:
 
     def _heads(self, x: Var, each: int) -> Var:
         return self.t.transpose(self.t.reshape(x, x.shape[0], x.shape[1], -1, each), 0, 2, 1, 3)
-
-    def _repeated(self, x: Var, groups: int) -> Var:
-        return self.t.repeated(x, groups)
 
     def _rope(self, x: Var) -> Var:
         n, d = x.shape[-2:]
@@ -257,28 +283,33 @@ class Net:
         if self.is_on("side_cast") and name.endswith("0"):
             with self.t.inside("statistics"):
                 self.t("to", self.t.detached(self.t.part(x, (slice(0, 1),))), "torch.bfloat16")
-        before = self._dropouts
-        y = self.t.module(name, "Block", body, x)
-        if self.is_on("checkpoint"):
-            self._again(name, body, x, y, before)
+        if not self.is_on("checkpoint"):
+            return self.t.module(name, "Block", body, x)
+        before, span = self._dropouts, [0, 0]
+
+        def counted(x: Var) -> Var:
+            span[0] = len(self.t.session.nodes)
+            y = body(x)
+            span[1] = len(self.t.session.nodes)
+            return y
+
+        y = self.t.same(self.t.module(name, "Block", counted, x))
+        assert y.node is not None
+        y.node.hook = lambda gradient: self._again(name, body, x, span, before)
         return y
 
-    def _again(self, name: str, body: "Callable[[Var], Var]", x: Var, y: Var, dropouts: int) -> None:
-        """The forward once more, when the gradient arrives: its records stand among those of the backward."""
-        assert y.node is not None
-        finish = y.node.hook
-
-        def hook(gradient: Any) -> None:
-            if finish is not None:
-                finish(gradient)
-            keep = list(self.t.session.nodes)
-            after, self._dropouts = self._dropouts, dropouts
-            with self.t.inside(name):
-                body(self.t.detached(x))
-            self._dropouts = after
-            self.t.session.nodes[:] = keep
-
-        y.node.hook = hook
+    def _again(self, name: str, body: "Callable[[Var], Var]", x: Var, span: "list[int]", dropouts: int) -> None:
+        """Checkpointing: the forward once more, when the gradient arrives. Its records stand among those of the
+        backward, which belongs to these calls; random numbers are those of the first time, and running statistics stay."""
+        nodes = self.t.session.nodes
+        kept = len(nodes)
+        after, self._dropouts, self._is_again = self._dropouts, dropouts, True
+        with self.t.inside(name):
+            body(self.t.detached(x))
+        self._dropouts, self._is_again = after, False
+        for first, second in zip(nodes[span[0] : span[1]], nodes[kept:]):
+            first.call = second.call
+        del nodes[kept:]
 
     def finish(self, x: Var) -> Var:
         """What some networks do before their head: see DEFAULTS."""

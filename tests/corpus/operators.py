@@ -9,7 +9,7 @@ Formulas are those of PyTorch's documentation; tests/corpus/against_torch.py hol
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Optional, Sequence
+from typing import Any, ClassVar, Sequence
 
 import numpy as np
 
@@ -652,13 +652,6 @@ def turned(x: Array) -> Array:
     return np.concatenate([-second, first], -1)
 
 
-class AllReduce(Operator):
-    """Sum over ranks; see tape.Ranks."""
-
-    def forward(self, a, *parts):
-        return a.r(sum(parts[1:], parts[0]))
-
-
 OPERATORS: "dict[str, Operator]" = {
     "linear": Linear(), "matmul": Matmul(), "conv2d": Conv2d(), "embedding": Embedding(), "layer_norm": LayerNorm(),
     "rms_norm": RmsNorm(), "group_norm": GroupNorm(), "batch_norm": BatchNorm(), "softmax": Softmax(),
@@ -668,14 +661,8 @@ OPERATORS: "dict[str, Operator]" = {
     "pow": Pow(), "rsqrt": Rsqrt(), "exp": Exp(), "sum": Sum(), "mean": Mean(), "masked_fill": MaskedFill(),
     "where": Where(), "cat": Cat(), "topk": TopK(), "gather": GatherElements(), "index_select": IndexSelect(),
     "index_add": IndexAdd(), "empty": Empty(), "setitem": SetItem(), "to": To(), "rope": Rope(),
-    "all_reduce": AllReduce(),
 }  # fmt: skip
 
 CONTRACTIONS = ("linear", "matmul", "conv2d", "attention")
 NORMS = ("layer_norm", "rms_norm", "group_norm", "batch_norm")
 NON_SMOOTH = ("relu", "max_pool2d", "masked_fill", "where", "dropout", "topk")
-
-
-def chosen(kind: str) -> Optional[Operator]:
-    """The operator of that name; None for what only the tape knows."""
-    return OPERATORS.get(kind)

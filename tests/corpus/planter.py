@@ -1,4 +1,4 @@
-"""Draws cases: a family is one golden run and several targets, some of them clean, the others with one fault planted.
+"""Makes cases: a family is one golden run and several targets, some of them clean, the others with one fault planted.
 
 Everything follows from (domain, number): the same two give the same family. `open` is there to work on; `held` draws
 other seeds, networks and kinds of fault, and nobody looks into its single cases, so that no rule is tuned to them.
@@ -6,17 +6,20 @@ other seeds, networks and kinds of fault, and nobody looks into its single cases
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
-from typing import Mapping, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from tests.corpus.device import ROUND_OFF
 from tests.corpus.draw import DOMAINS, NOISES, Plan, clean_kind, device_like, pick, plan
 from tests.corpus.faults import Fault, Random, Setting, Site
 from tests.corpus.networks import NETWORKS
-from tests.corpus.tape import Address, Plant
+from tests.corpus.operators import OPERATORS
+from tests.corpus.ranks import Skip
+from tests.corpus.tape import Plant
 from tests.corpus.trace import Record, Run
 from tests.corpus.training import Trained, train
-from tests.corpus.truth import Truth, by_address, truth_of
+from tests.corpus.truth import COLLECTIVES, Question, Truth, by_address, partner_of, truth_of
 
 
 @dataclass(frozen=True)
@@ -41,66 +44,71 @@ class Family:
     everywhere: bool = False  # to be written in every format, and to get the same answer in all of them
 
 
-def recorded(runs: "Sequence[Run]", part: str, r: Random, most: Optional[int] = None) -> "list[Run]":
-    """What is left of runs of which only a part was recorded; the same draw leaves the same."""
-    state = r.get_state()
-    found = []
-    for run in runs:
-        r.set_state(state)
-        found.append(Run(tuple(_left(run.records, part, r, most)), run.step, run.rank))
-    return found
+class Planted(NamedTuple):
+    """What makes a run faulty: plants in its operators, or another setting; the phase that it strikes."""
+
+    plants: "list[Plant]"
+    setting: Setting
+    phase: str
 
 
-def _left(records: "Sequence[Record]", part: str, r: Random, most: Optional[int]) -> "list[Record]":
+def recorded(runs: "Sequence[Run]", part: str, seed: int) -> "list[Run]":
+    """What is left of runs of which only a part was recorded. A list of operators is drawn from the seed."""
+    return [Run(tuple(_left(run.records, part, seed)), run.step, run.rank) for run in runs]
+
+
+def _left(records: "Sequence[Record]", part: str, seed: int) -> "Sequence[Record]":
     if part == "inputs":
         return [replace(one, told=False) for one in records]
     if part == "outputs":
         return [replace(one, given=False) for one in records]
     if part in ("forward", "backward"):
         return [one for one in records if (one.phase == "forward") == (part == "forward")]
-    if part == "list":
-        kinds = sorted({one.kind for one in records})
-        chosen = set(r.choice(kinds, size=max(2, len(kinds) // 2), replace=False))
-        return [one for one in records if one.kind in chosen]
+    if part == "list":  # of the names of operators, the same on both sides
+        return [one for one in records if zlib.crc32(f"{seed} {one.kind}".encode()) % 2]
     if part == "half":
-        return list(records[: max(3, len(records) * 3 // 10)])
-    return list(records)
+        return records[: max(3, len(records) * 3 // 10)]
+    return records
 
 
 def sites(trained: Trained) -> "list[Site]":
     """All executions of a run that a fault may strike."""
-    records = {a: r for a, r in by_address(trained.runs).items() if r.kind != "Module"}
+    kinds = {*OPERATORS, *COLLECTIVES, "recv"}
+    records = {address: one for address, one in by_address(trained.runs).items() if one.kind in kinds}
     return [
-        Site(a, r, records.get(Address(*a[:2], "forward", *a[3:])) if a.phase == "backward" else None)
-        for a, r in records.items()
+        Site(address, one, records.get(address._replace(phase="forward")) if address.phase == "backward" else None)
+        for address, one in records.items()
     ]
 
 
-def plant_of(fault: Fault, planned: Plan, clean: Trained, r: Random) -> "Optional[tuple[list[Plant], Setting, str]]":
-    """(plants, setting, phase) of one fault in a run; None if there is no place for it."""
-    setting = Setting()
+def planted(fault: Fault, planned: Plan, clean: Trained, r: Random) -> Optional[Planted]:
+    """One fault in a run; None if there is no place for it."""
+    setting, target = Setting(), planned.target
     if fault.strikes == "operator":
-        fitting = [site for site in sites(clean) if site.address.step == 0 and _fits(fault, site)]
+        every = sites(clean)
+        fitting = [site for site in every if site.address.step == 0 and _fits(fault, site)]
         if not fitting:
             return None
         site = fitting[int(r.randint(len(fitting)))]
-        later = [other_site for other_site in sites(clean) if other_site.address[1:] == site.address[1:]]
+        alike = [one for one in every if one.address[1:] == site.address[1:]]  # in all steps
         seed = r.randint(1 << 30)
-        return [fault.make(one, Random(seed)) for one in later], setting, site.address.phase
+        plants = [fault.make(one, Random(seed)) for one in alike]
+        if isinstance(plants[0], Skip):  # nobody calls it: else the others would wait for ever
+            plants = [fault.make(one, r) for one in every if one.address[2:] == site.address[2:]]
+        return Planted(plants, setting, site.address.phase)
     if fault.strikes == "options":
-        if planned.target.together not in ("", "data_parallel"):
-            return None
-        if not fault.fits(planned.target.options, NETWORKS[planned.target.network]):
+        alone = target.together in ("", "data_parallel") and not target.captures_all
+        if not alone or not fault.fits(target.options, NETWORKS[target.network]):
             return None
         fault.make(setting, r)
     elif fault.strikes == "weight":
         names = sorted(name for name in clean.weights[0].values if name.rpartition(".")[2] in ("weight", "bias"))
         fault.make(setting, r, names[int(r.randint(len(names)))])
-    elif fault.strikes == "optimizer":
-        if not fault.fits(planned.target.steps):
-            return None
+    elif not fault.fits(target.steps):
+        return None
+    else:
         fault.make(setting, r)
-    return [], setting, "elsewhere"
+    return Planted([], setting, "elsewhere")
 
 
 def _fits(fault: Fault, site: Site) -> bool:
@@ -111,90 +119,89 @@ def _fits(fault: Fault, site: Site) -> bool:
 
 
 def family(domain: str, number: int, faults: int = 4) -> Family:
-    """Computes a family: about one clean case, and up to `faults` others."""
-    planned = plan(domain, number)
-    r = Random([DOMAINS[domain], number, 7])
-    golden = train(planned.golden)
-    clean = train(planned.target)
-    name = f"{domain}/{number}"
-    noisy = planned.target.device != planned.golden.device or planned.target.precision != planned.golden.precision
-    unit = max(ROUND_OFF[planned.target.precision.coarsest], ROUND_OFF[planned.golden.precision.coarsest])
-    cut = Random([DOMAINS[domain], number, 8])
-    kept_golden = recorded(golden.runs, "all" if planned.part == "half" else planned.part, cut)
-    kept_clean = recorded(clean.runs, planned.part, _again(domain, number))
-    statuses = (2,) if planned.part == "half" else (0, 2) if planned.facts["task"] == "statistics" else (0,)
-    cases = [
-        Case(
-            f"{name}/clean",
-            clean_kind(planned),
-            {**planned.facts, "phase": "clean"},
-            Truth(statuses=statuses),
-            kept_clean,
-        )
-    ]
-    wanted = faults if number % 5 else 0
-    tried = planned.faults if wanted else []
-    if planned.part == "half":
-        tried = []
-    if number % 5 == 0:
-        cases += _more_clean(domain, number, planned, golden, statuses, r)
-    for place, fault in enumerate(tried):
-        if len(cases) > wanted:
-            break
-        draw = Random([DOMAINS[domain], number, 100 + place])
-        found = plant_of(fault, planned, clean, draw)
+    """Computes a family: one clean case and up to `faults` others; every fifth has three clean cases and no other."""
+    return _Maker(domain, number).family(faults)
+
+
+class _Maker:
+    """What the cases of a family share."""
+
+    def __init__(self, domain: str, number: int):
+        self.name, self.seed = f"{domain}/{number}", [DOMAINS[domain], number]
+        self.planned = planned = plan(domain, number)
+        self.only_clean = number % 5 == 0 or planned.part == "half"
+        self.golden, self.clean = train(planned.golden), train(planned.target)
+        self.unit = max(ROUND_OFF[one.precision.coarsest] for one in (planned.target, planned.golden))
+        self.kept_golden = self._kept(self.golden, "all" if planned.part == "half" else planned.part)
+        self.kept_clean = self._kept(self.clean, planned.part)
+        task = planned.facts["task"]
+        self.statuses = (2,) if planned.part == "half" else (0, 2) if task == "statistics" else (0,)
+        apart = planned.variation is not None and not planned.variation.shared
+        same = planned.target.device == planned.golden.device and planned.target.precision == planned.golden.precision
+        self.question = Question(task, apart or not same, planned.facts["format"] == "cann")
+
+    def family(self, faults: int) -> Family:
+        cases = [self._clean_case("clean", self.planned, self.kept_clean)]
+        cases += self._other_clean_cases() if self.only_clean else self._faulty_cases(faults)
+        style = {key: self.planned.facts[key] for key in ("format", "task", "level")}
+        return Family(self.name, self.kept_golden, cases, style, self.planned.everywhere)
+
+    def _kept(self, trained: Trained, part: str) -> "list[Run]":
+        return recorded(trained.runs, part, self.seed[1])
+
+    def _clean_case(self, name: str, planned: Plan, runs: "list[Run]") -> Case:
+        """Words that were sent to another expert leave tensors of other shapes: then 2 is a right answer too."""
+        partner = partner_of(runs, self.kept_golden)
+        kind, statuses = clean_kind(planned), self.statuses
+        if "experts" in planned.facts["network"] and any(_other_shape(*pair) for pair in partner.items()):
+            kind, statuses = "words routed to another expert", (0, 2)
+        facts = {**planned.facts, "phase": "clean"}
+        return Case(f"{self.name}/{name}", kind, facts, Truth(statuses=statuses), runs)
+
+    def _other_clean_cases(self) -> "Iterator[Case]":
+        """Two more devices that are as right as the first."""
+        r = Random([*self.seed, 7])
+        for k in range(2 if self.planned.facts["task"] != "md5" else 0):
+            noise = pick(r, NOISES)
+            if noise == "hf32" and self.planned.facts["precision"] != "float32":
+                noise = "order"
+            target = replace(self.planned.target, device=device_like(r, noise, self.planned.golden.device))
+            changed = replace(self.planned, target=target, facts={**self.planned.facts, "noise": noise})
+            yield self._clean_case(f"clean{k}", changed, self._kept(train(target), self.planned.part))
+
+    def _faulty_cases(self, most: int) -> "Iterator[Case]":
+        for place in range(len(self.planned.faults)):
+            case = self._faulty_case(place) if most else None
+            if case is not None:
+                most -= 1
+                yield case
+
+    def _faulty_case(self, place: int) -> Optional[Case]:
+        fault, steps = self.planned.faults[place], self.planned.target.steps
+        r = Random([*self.seed, 100 + place])
+        found = planted(fault, self.planned, self.clean, r)
         if found is None:
-            continue
-        plants, setting, phase = found
-        kind = fault.name
-        if len(plants) > 1 and planned.target.steps > 1 and draw.random_sample() < 0.4:
-            plants, kind = [p for p in plants if p.address.step == planned.target.steps - 1], "intermittent"
-        elif fault.strikes == "operator" and draw.random_sample() < 0.12:
-            second = plant_of(planned.faults[(place + 1) % len(planned.faults)], planned, clean, draw)
-            if second is not None and second[0] and second[0][0].address != plants[0].address:
-                plants, kind = [*plants, *second[0]], "two_at_once"
-        faulty = train(planned.target, plants, setting)
-        left = recorded(faulty.runs, planned.part, _again(domain, number))
-        skipped = [p.address for p in plants if type(p).__name__ == "Skip"]
-        struck = min((p for p in plants if p.struck), key=lambda p: p.address.step, default=None)
-        truth = truth_of(
-            clean, faulty, left, kept_clean, kept_golden, noisy, skipped, struck.struck if struck else None, unit
-        )
+            return None
+        plants, kind = found.plants, fault.name
+        if steps > 1 and len(plants) > 1 and r.random_sample() < 0.4:
+            plants, kind = [one for one in plants if one.address.step == steps - 1], "intermittent"
+        elif plants and r.random_sample() < 0.12:
+            another = self.planned.faults[(place + 1) % len(self.planned.faults)]
+            second = planted(another, self.planned, self.clean, r)
+            if second is not None and second.plants and second.plants[0].address != plants[0].address:
+                plants, kind = [*plants, *second.plants], "two_at_once"
+        faulty = train(self.planned.target, plants, found.setting)
+        left = self._kept(faulty, self.planned.part)
+        both = self.planned.target.together == "data_parallel" and not plants
+        question = self.question._replace(each_rank=both)
+        truth = truth_of(self.clean, faulty, plants, (left, self.kept_clean, self.kept_golden), question, self.unit)
         if truth is None:
-            continue
-        facts = {**planned.facts, "phase": phase, "fault": fault.name, "held kind": str(fault.held)}
-        cases.append(Case(f"{name}/{place}", kind, facts, truth, left))
-    style = {k: planned.facts[k] for k in ("format", "task", "level")}
-    return Family(name, kept_golden, cases, style, planned.everywhere)
+            return None
+        facts = {**self.planned.facts, "phase": found.phase, "fault": fault.name}
+        return Case(f"{self.name}/{place}", kind, facts, truth, left)
 
 
-def _again(domain: str, number: int) -> Random:
-    return Random([DOMAINS[domain], number, 8])
-
-
-def _more_clean(
-    domain: str, number: int, planned: Plan, golden: Trained, statuses: "tuple[int, ...]", r: Random
-) -> "list[Case]":
-    """Two more devices that are as right as the first."""
-    found = []
-    if planned.facts["task"] == "md5":
-        return found
-    for k in range(2):
-        noise = pick(r, NOISES)
-        if noise == "hf32" and planned.facts["precision"] != "float32":
-            noise = "order"
-        changed = replace(
-            planned,
-            target=replace(planned.target, device=device_like(r, noise, planned.golden.device)),
-            facts={**planned.facts, "noise": noise},
-        )
-        runs = recorded(train(changed.target).runs, planned.part, _again(domain, number))
-        case = Case(
-            f"{domain}/{number}/clean{k}",
-            clean_kind(changed),
-            {**changed.facts, "phase": "clean"},
-            Truth(statuses=statuses),
-            runs,
-        )
-        found.append(case)
-    return found
+def _other_shape(one: Record, other: Record) -> bool:
+    return any(
+        a is not None and b is not None and a.values.shape != b.values.shape for a, b in zip(one.outputs, other.outputs)
+    )

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Sequence
 from tests.corpus.score import Result
 
 CLEAR = 8.0
-FAULT_GRADES = ("right", "other cause", "other operator", "undecided", "missed")
+FAULT_GRADES = ("right", "other cause", "other operator", "clean alarm", "undecided", "missed")
 CLEAN_GRADES = ("silent", "undecided", "false agreement", "alarm")
 Counts = "dict[str, int]"
 
@@ -91,17 +91,20 @@ def tables(results: "Sequence[Result]") -> "list[Table]":
     pairs = [one for one in results if one.grade not in ("same", "another answer")]
     faults, clean = [one for one in pairs if not one.clean], [one for one in pairs if one.clean]
     clear = [one for one in faults if is_clear(one)]
+    in_one = [one for one in faults if one.beyond_rounding is not None]
     found = [
         Table("All pairs with a fault", False, counted(faults, _band, FAULT_GRADES)),
+        Table("Faults in an operator, by its own rounding", False, counted(in_one, _local, FAULT_GRADES)),
         Table("All clean pairs", True, counted(clean, lambda one: "all", CLEAN_GRADES)),
         Table("Known holes", False, _holes(faults, False)),
         Table("Known holes, clean", True, _holes(clean, True)),
         Table("Clear faults by kind", False, counted(clear, lambda one: one.kind, FAULT_GRADES)),
     ]
-    for title, fact in SPLITS.items():
+    told = {title: fact for title, fact in SPLITS.items() if any(one.facts.get(fact) for one in pairs)}
+    for title, fact in told.items():
         found.append(Table(f"Clear faults by {title}", False, counted(clear, _fact(fact), FAULT_GRADES)))
     found.append(Table("Clean pairs by kind", True, counted(clean, lambda one: one.kind, CLEAN_GRADES)))
-    for title, fact in SPLITS.items():
+    for title, fact in told.items():
         if fact != "phase":
             found.append(Table(f"Clean pairs by {title}", True, counted(clean, _fact(fact), CLEAN_GRADES)))
     found.append(
@@ -122,8 +125,16 @@ def _fact(name: str) -> "Callable[[Result], str]":
 
 def _band(one: Result) -> str:
     if one.beyond >= CLEAR:
-        return f"clear: {CLEAR:g} times noise and more"
-    return "2 to 8 times" if one.beyond >= 2 else "less than twice noise"
+        return "clear: 20 times noise and more" if one.beyond >= 20 else f"clear: {CLEAR:g} to 20 times noise"
+    return "2 to 8 times noise" if one.beyond >= 2 else "less than twice noise"
+
+
+def _local(one: Result) -> str:
+    """What a float64 replay of the planted operator alone could see."""
+    assert one.beyond_rounding is not None
+    if one.beyond_rounding >= CLEAR:
+        return f"{CLEAR:g} times its rounding and more"
+    return "2 to 8 times its rounding" if one.beyond_rounding >= 2 else "less than twice its rounding"
 
 
 def counted(

@@ -118,6 +118,19 @@ SPELLINGS = {
     "index_add": Spelling(
         "Tensor.index_add", "Tensor.index_add", "IndexAdd", "IndexAddGrad", "InplaceIndexAdd", "IndexAddGrad"
     ),
+    "reshape": Spelling("Tensor.reshape", "Tensor.reshape", "Reshape", "Reshape", "Reshape", "Reshape"),
+    "transpose": Spelling("Tensor.permute", "Tensor.permute", "Transpose", "Transpose", "TransposeD", "TransposeD"),
+    "slice": Spelling(
+        "Tensor.__getitem__",
+        "Tensor.__getitem__",
+        "StridedSlice",
+        "StridedSliceGrad",
+        "StridedSlice",
+        "StridedSliceGrad",
+    ),
+    "repeat": Spelling(
+        "Tensor.repeat_interleave", "Tensor.repeat_interleave", "Tile", "ReduceSum", "TileD", "ReduceSumD"
+    ),
     "empty": Spelling("Torch.empty", "Mint.empty", "Empty", "Empty", "Empty", "Empty"),
     "setitem": Spelling(
         "Tensor.__setitem__", "Tensor.__setitem__", "TensorCopySlices", "SliceGrad", "TensorCopySlices", "SliceGrad"

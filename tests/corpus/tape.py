@@ -22,6 +22,9 @@ from tests.corpus.trace import Item, Record, Run, Tensor
 FLOATS = ("bfloat16", "float16", "float32", "float64")  # narrow to wide; of the first two bfloat16 gives way
 
 
+Turn = Callable[[Array], Array]
+
+
 class Precision(NamedTuple):
     """half: "" or the 16-bit type that products are computed in under autocast; base: type of everything else.
 
@@ -125,7 +128,8 @@ class Session:
 
     hooks: "full": the backward records of products hold all gradients; "last": as msprobe 26.2, which hooks the last
         autograd node, so that those of more than two axes hold only the incoming gradient, reshaped.
-    captures_all: nothing runs unseen, as in a graph; else functions called as hidden() leave no record.
+    captures_all: nothing runs unseen, as in a graph: views are operators too; else they and hidden() leave no record.
+    modules: modules leave records of their own, as at level mix.
     """
 
     device: Optional[Device]
@@ -135,9 +139,11 @@ class Session:
     ranks: int = 1
     hooks: str = "full"
     captures_all: bool = False
+    modules: bool = False
     records: "list[tuple[int, Record]]" = field(default_factory=list)
     nodes: "list[Node]" = field(default_factory=list)
     weight_gradients: "dict[tuple[int, str], Tensor]" = field(default_factory=dict)
+    skipped: "set[Address]" = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._keys = 0
@@ -151,6 +157,10 @@ class Session:
     def call(self, rank: int, kind: str) -> int:
         self._calls[rank, kind] += 1
         return self._calls[rank, kind] - 1
+
+    def uncall(self, rank: int, kind: str) -> None:
+        """The last call did not happen."""
+        self._calls[rank, kind] -= 1
 
     def runs(self) -> "list[Run]":
         """What was recorded, a Run for each rank."""
@@ -179,12 +189,10 @@ class Session:
         )
         plant = self.plants.get(address)
         memory = self._memory.get((address.rank, address.phase, address.kind), [])
-        copy = dtypes(None)
+        copy = dtypes(None)  # whether the operator only moves values
 
         def stored(found: "list[Any]", b: Arithmetic) -> "list[Optional[Array]]":
-            return [
-                None if y is None else self._stored(b, y, dtypes(k), copy and not plant, k) for k, y in enumerate(found)
-            ]
+            return [None if y is None else self._stored(b, y, dtypes(k), copy, k) for k, y in enumerate(found)]
 
         with np.errstate(all="ignore"):
             clean = stored(after(a, values, keywords), a)
@@ -194,7 +202,7 @@ class Session:
                 made = plant.formula(b, given, named, saved) if plant.formula is not None else after(b, given, named)
                 found = plant.outputs(list(made), memory)
                 narrow = [
-                    None if y is None else self._stored(b, y, self._planted(plant, dtypes(k)), False, k)
+                    None if y is None else self._stored(b, y, self._planted(plant, dtypes(k)), copy, k)
                     for k, y in enumerate(found)
                 ]
                 exact = [y for y in after(a.twin(), values, keywords) if y is not None]
@@ -236,10 +244,12 @@ class Session:
         if node.inverse is not None:
             assert arrived[0] is not None
             values = np.asarray(node.inverse(arrived[0].values), order="C")
-            whole = values.size == arrived[0].values.size
-            self._add(
-                grads, node.items[0], Tensor(values, arrived[0].dtype, arrived[0].key if whole else self.key()), node
-            )
+            same = values.size == arrived[0].values.size and not node.recorded
+            made = Tensor(values, arrived[0].dtype, arrived[0].key if same else self.key())
+            if node.recorded and node.items[0].tensor.needs_grad:
+                record = Record(node.kind, "backward", node.call, node.scope, (arrived[0],), (made,), line=node.line)
+                self.records.append((node.rank, record))
+            self._add(grads, node.items[0], made, node)
             return
         given = [
             Tensor(np.zeros_like(out.tensor.values), out.dtype, self.key()) if one is None else one
@@ -325,7 +335,7 @@ class Tape:
     def __init__(self, session: Session, rank: int = 0, model: str = "model.py"):
         self.session, self.rank, self.model = session, rank, model
         self._scopes: list[str] = []
-        self.modules: list[tuple[str, str]] = []
+        self._parameters: dict[str, dict[str, Tensor]] = {}  # of each module, by their names
 
     @property
     def scope(self) -> str:
@@ -348,7 +358,9 @@ class Tape:
         base = self.session.precision.base
         wide = rounded(np.asarray(values, np.float64), base)
         kept = wide if base == "float64" else wide.astype(np.float32)
-        return Var(Tensor(kept, base, self.session.key(), True, name))
+        made = Tensor(kept, base, self.session.key(), True, name)
+        self._parameters.setdefault(name.rpartition(".")[0], {})[name] = made
+        return Var(made)
 
     def __call__(self, kind: str, *items: Any, **keywords: Any) -> Any:
         return self._run(kind, items, keywords, recorded=True)
@@ -411,22 +423,28 @@ class Tape:
             return "float32"
         return max(kinds, key=FLOATS.index)
 
-    def view(self, x: Var, forward: "Callable[[Array], Array]", inverse: "Callable[[Array], Array]") -> Var:
-        """The same numbers, or some of them, in another shape: no operator that anything records."""
+    def view(self, x: Var, forward: Turn, inverse: Turn, kind: str = "") -> Var:
+        """The same numbers, or some of them, in another shape; an operator where everything is captured."""
+        session, recorded = self.session, bool(kind) and self.session.captures_all
         values = np.asarray(forward(x.tensor.values), order="C")
-        made = Var(Tensor(values, x.dtype, x.tensor.key, x.tensor.needs_grad))
-        node = Node(self.rank, "view", 0, self.scope, "", [x], {}, [made], inverse=inverse, recorded=False)
+        key = session.key() if recorded else x.tensor.key
+        made = Var(Tensor(values, x.dtype, key, x.tensor.needs_grad))
+        call = session.call(self.rank, kind) if recorded else 0
+        node = Node(self.rank, kind or "view", call, self.scope, self._line(), [x], {}, [made], "", recorded, inverse)
         made.node = node
-        self.session.nodes.append(node)
+        session.nodes.append(node)
+        if recorded:
+            record = Record(kind, "forward", call, self.scope, (x.tensor,), (made.tensor,), line=node.line)
+            session.records.append((self.rank, record))
         return made
 
     def reshape(self, x: Var, *shape: int) -> Var:
         before = x.shape
-        return self.view(x, lambda v: v.reshape(shape), lambda g: g.reshape(before))
+        return self.view(x, lambda v: v.reshape(shape), lambda g: g.reshape(before), "reshape")
 
     def transpose(self, x: Var, *axes: int) -> Var:
         back = tuple(int(k) for k in np.argsort(axes))
-        return self.view(x, lambda v: v.transpose(axes), lambda g: g.transpose(back))
+        return self.view(x, lambda v: v.transpose(axes), lambda g: g.transpose(back), "transpose")
 
     def part(self, x: Var, index: Any) -> Var:
         def inverse(g: Array) -> Array:
@@ -434,12 +452,20 @@ class Tape:
             found[index] = g
             return found
 
-        return self.view(x, lambda v: v[index], inverse)
+        return self.view(x, lambda v: v[index], inverse, "slice")
 
     def repeated(self, x: Var, times: int) -> Var:
         """Each head several times, for heads that share keys and values."""
         b, h, n, d = x.shape
-        return self.view(x, lambda v: v.repeat(times, 1), lambda g: g.reshape(b, h, times, n, d).sum(2).astype(g.dtype))
+
+        def inverse(g: Array) -> Array:
+            return g.reshape(b, h, times, n, d).sum(2).astype(g.dtype)
+
+        return self.view(x, lambda v: v.repeat(times, 1), inverse, "repeat")
+
+    def same(self, x: Var) -> Var:
+        """A place that gradients pass, for a hook; nothing else."""
+        return self.view(x, lambda v: v, lambda g: g)
 
     def detached(self, x: Var) -> Var:
         return Var(Tensor(x.tensor.values, x.dtype, x.tensor.key))
@@ -453,26 +479,29 @@ class Tape:
             self._scopes.pop()
 
     def module(self, name: str, class_name: str, body: "Callable[[Var], Var]", x: Var) -> Var:
-        """body(x) as a module of its own, with a record of it as dump tools make at level mix."""
+        """body(x) as a module of its own, with records of it as dump tools make them at level mix."""
+        if not self.session.modules:
+            with self.inside(name):
+                return body(x)
         session, rank = self.session, self.rank
         with self.inside(name):
             path, line = self.scope, self._line()
-            entered = self.view(x, lambda v: v, lambda g: g)
-            left = self.view(body(entered), lambda v: v, lambda g: g)
+            entered = self.same(x)
+            left = self.same(body(entered))
         call = session.call(rank, f"Module.{path}")
-        of = {n.tensor.parameter: n.tensor for n in self._weights(path)}
+        own = self._parameters.get(path, {})
 
         def record(phase: str, inputs: Any, outputs: Any, parameters: Any) -> None:
             made = Record("Module", phase, call, path, inputs, outputs, {}, parameters, line, class_name)
             session.records.append((rank, made))
 
-        record("forward", (x.tensor,), (left.tensor,), of)
+        record("forward", (x.tensor,), (left.tensor,), dict(own))
         flowing: list[Optional[Tensor]] = []
         assert left.node is not None and entered.node is not None
         left.node.hook = flowing.append
 
         def finish(gradient: Optional[Tensor]) -> None:
-            found = {n: g for n in of if (g := session.weight_gradients.get((rank, n))) is not None}
+            found = {n: g for n in own if (g := session.weight_gradients.get((rank, n))) is not None}
             if found:
                 record("parameters_grad", (), (), found)
             if flowing and flowing[0] is not None:
@@ -480,15 +509,6 @@ class Tape:
 
         entered.node.hook = finish
         return left
-
-    def _weights(self, path: str) -> "list[Var]":
-        """The parameters that belong to a module itself."""
-        found = {}
-        for node in self.session.nodes:
-            for item in node.items if node.rank == self.rank else ():
-                if isinstance(item, Var) and item.tensor.parameter.rpartition(".")[0] == path and path:
-                    found[item.tensor.parameter] = item
-        return list(found.values())
 
     def _line(self) -> str:
         """The line of the network that called, as a call stack tells it."""

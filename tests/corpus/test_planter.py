@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.corpus.device import Arithmetic, Device, erf, rounded
-from tests.corpus.draw import Plan, plan
+from tests.corpus.draw import VARIATIONS, Plan, plan
 from tests.corpus.faults import FAULTS, Random, Setting
 from tests.corpus.networks import NETWORKS, TOGETHER, Net, Size, Weights
-from tests.corpus.planter import family, plant_of
+from tests.corpus.planter import family, planted
+from tests.corpus.ranks import Skip
 from tests.corpus.tape import Precision, Session, Tape
 from tests.corpus.trace import Tensor
 from tests.corpus.training import Recipe, train
-from tests.corpus.truth import by_address, same, truth_of
+from tests.corpus.truth import Question, by_address, same, truth_of
 
 HERE = Path(__file__).parent
 SMALL = Size(2, 4, 16, 2, 1)
@@ -120,6 +121,34 @@ def test_gradients_are_the_slopes_of_the_loss(network, options):
     assert seen == pytest.approx(told, rel=2e-4, abs=1e-7)
 
 
+CODINGS = [
+    (one, network)
+    for one in VARIATIONS
+    for network, kind in NETWORKS.items()
+    if not one.shared and (not one.needs or one.needs in kind.features)
+]
+
+
+@pytest.mark.parametrize(("variation", "network"), CODINGS, ids=[f"{one.name}-{network}" for one, network in CODINGS])
+def test_a_clean_variation_changes_nothing(variation, network):
+    """In float64: the same loss at each of two steps, whatever the two codings are."""
+    losses = []
+    for options in (variation.target, variation.golden):
+        recipe = Recipe(network, SMALL, Precision("float64"), options=options, steps=2, update="sgd", seed=4)
+        losses.append([_loss(session) for session in train(recipe).sessions])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+def _loss(session):
+    """The last thing that the forward wrote."""
+    (loss,) = (
+        one
+        for _, one in session.records
+        if (one.kind, one.phase) in (("cross_entropy", "forward"), ("mse_loss", "forward"))
+    )
+    return float(loss.outputs[0].values)
+
+
 # Runs
 
 
@@ -186,13 +215,13 @@ def test_every_kind_of_fault_strikes_somewhere_and_changes_what_is_recorded(faul
     struck = 0
     for place, (recipe, trained) in enumerate(clean):
         drawn = Plan(recipe, recipe, None, {}, [fault], "all", False)
-        found = plant_of(fault, drawn, trained, Random(place))
+        found = planted(fault, drawn, trained, Random(place))
         if found is None:
             continue
-        plants, setting, _ = found
-        faulty = train(recipe, plants, setting)
-        skipped = [plant.address for plant in plants if type(plant).__name__ == "Skip"]
-        truth = truth_of(trained, faulty, faulty.runs, trained.runs, trained.runs, False, skipped, None, 2.0**-24)
+        plants = found.plants
+        faulty = train(recipe, plants, found.setting)
+        skipped = [plant.address for plant in plants if isinstance(plant, Skip)]
+        truth = truth_of(trained, faulty, plants, (faulty.runs, trained.runs, trained.runs), Question(), 2.0**-24)
         if truth is None:
             continue
         struck += 1
@@ -216,4 +245,5 @@ def _assert_born_there(address, trained, faulty):
 def test_nothing_planted_shows_nowhere():
     recipe = RECIPES[0]
     trained, again = train(recipe), train(recipe, (), Setting())
-    assert truth_of(trained, again, again.runs, trained.runs, trained.runs, False, (), None, 2.0**-24) is None
+    kept = again.runs, trained.runs, trained.runs
+    assert truth_of(trained, again, (), kept, Question(), 2.0**-24) is None

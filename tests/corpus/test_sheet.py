@@ -21,7 +21,6 @@ NAMES = {(0, 0, "softmax.1"): frozenset({"BORN"})}
     ("truth", "answer", "expected"),
     [
         (FAULT, Answer(1, "softmax.1", "BORN"), "right"),
-        (FAULT, Answer(1, "softmax.1", "SUSPECT"), "right"),
         (FAULT, Answer(1, "softmax.1", "GAP"), "other cause"),
         (FAULT, Answer(1, "softmax.2", "BORN"), "other operator"),
         (FAULT, Answer(1, "softmax.1", "BORN", step=1), "other operator"),

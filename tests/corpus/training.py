@@ -11,7 +11,7 @@ from tests.corpus import ranks
 from tests.corpus.device import Device, rounded
 from tests.corpus.faults import Setting
 from tests.corpus.networks import NETWORKS, TOGETHER, Net, Size, Weights
-from tests.corpus.tape import Address, Plant, Precision, Session, Tape
+from tests.corpus.tape import Plant, Precision, Session, Tape
 from tests.corpus.trace import Run
 
 
@@ -33,6 +33,7 @@ class Recipe:
     seed: int = 0
     hooks: str = "full"
     captures_all: bool = False
+    modules: bool = False
     loss_scale: float = 1.0
 
 
@@ -58,7 +59,9 @@ def train(recipe: Recipe, plants: "Sequence[Plant]" = (), setting: Optional[Sett
     sessions = []
     by_address = {plant.address: plant for plant in plants}
     for step in range(recipe.steps):
-        session = Session(recipe.device, recipe.precision, by_address, step, count, recipe.hooks, recipe.captures_all)
+        session = Session(
+            recipe.device, recipe.precision, by_address, step, count, recipe.hooks, recipe.captures_all, recipe.modules
+        )
         nets = [
             Net(Tape(session, rank), weights[rank], recipe.size, options, _batch(recipe, step, rank))
             for rank in range(count)
@@ -118,7 +121,3 @@ def update(
             w = w - rate * first
         moments[name] = (first, second)
         weights.values[name] = rounded(w, base)
-
-
-def address_of(step: int, rank: int, phase: str, kind: str, call: int) -> Address:
-    return Address(step, rank, phase, kind, call)

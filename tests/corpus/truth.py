@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from tests.corpus.tape import Address, Struck
+from tests.corpus.device import ROUND_OFF
+from tests.corpus.ranks import Skip
+from tests.corpus.tape import Address, Plant
 from tests.corpus.trace import Record, Run, Tensor
 from tests.corpus.training import Trained
 
-MASKED = -1e8  # what is lower masks something, and is no part of a tensor's size
+MASKED = -1e4  # what is as low as this, and the same in both runs, is a mask and no part of a tensor's size
+COLLECTIVES = ("all_reduce", "all_gather")  # what they write depends on all ranks
+SLIGHT = 0.4  # of a unit round-off: what rounding to the nearest leaves of rel_l2
 
 
 @dataclass(frozen=True)
@@ -36,61 +40,47 @@ class Truth:
         return not self.operators
 
 
+class Question(NamedTuple):
+    """How the runs were recorded and differ, as far as it decides what is right.
+
+    noisy: target and golden differ without any fault; graph: the dump tells who produces what, so that outputs are
+    enough to know what was read; each_rank: the fault is on all ranks, which run side by side.
+    """
+
+    task: str = "tensor"
+    noisy: bool = False
+    graph: bool = False
+    each_rank: bool = False
+
+
+# Records
+
+
+def address_of(step: int, rank: int, record: Record) -> Address:
+    """Where a record stands in a run; a module by its path."""
+    kind = f"Module.{record.scope}" if record.kind == "Module" else record.kind
+    return Address(step, rank, record.phase, kind, record.call)
+
+
 def by_address(runs: "Sequence[Run]") -> "dict[Address, Record]":
-    """Records by execution; modules by their path."""
-    found = {}
-    for run in runs:
-        for record in run.records:
-            kind = f"Module.{record.scope}" if record.kind == "Module" else record.kind
-            found[Address(run.step, run.rank or 0, record.phase, kind, record.call)] = record
-    return found
+    return {address_of(run.step, run.rank or 0, record): record for run in runs for record in run.records}
 
 
 def in_order(trained: Trained) -> "list[Address]":
-    """All that was recorded of all ranks, in order of execution."""
-    found = []
-    for session in trained.sessions:
-        for rank, record in session.records:
-            kind = f"Module.{record.scope}" if record.kind == "Module" else record.kind
-            found.append(Address(session.step, rank, record.phase, kind, record.call))
+    """All that ran on all ranks, in order of execution."""
+    return [address_of(one.step, rank, record) for one in trained.sessions for rank, record in one.records]
+
+
+def renumbered(records: "Mapping[Address, Record]", skipped: "Sequence[Address]") -> "dict[Address, Record]":
+    """Records of a run as another one numbers them that never made some of the calls."""
+    found = {}
+    for address, record in records.items():
+        earlier = [
+            one for one in skipped if one.call < address.call and one._replace(call=0) == address._replace(call=0)
+        ]
+        if address not in skipped:
+            found[address._replace(call=address.call - len(earlier))] = record
     return found
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two items are the same: tensors bit for bit."""
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return (
-            a.dtype == b.dtype
-            and a.values.shape == b.values.shape
-            and np.array_equal(a.values, b.values, equal_nan=True)
-        )
-    return type(a) is type(b)
-
-
-def size_of(x: np.ndarray) -> float:
-    """‖x‖ over what is finite and no mask."""
-    with np.errstate(all="ignore"):
-        wide = x.astype(np.float64)
-        return float(np.sqrt(np.square(np.where(np.isfinite(wide) & (wide > MASKED), wide, 0.0)).sum()))
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """‖a − b‖; inf where only one of the two is finite."""
-    if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
-        return math.inf
-    with np.errstate(all="ignore"):
-        difference = np.where(np.isfinite(a), a.astype(np.float64) - b, 0.0)
-        return float(np.sqrt(np.square(difference).sum()))
-
-
-class Shown(NamedTuple):
-    """Where a fault first shows: in what a record read, or in what it wrote."""
-
-    address: Address
-    reads: bool
-    faulty: Tensor
-    clean: Tensor
-    place: int
 
 
 def partners(runs: "Sequence[Run]") -> "dict[tuple[Any, ...], Record]":
@@ -111,103 +101,251 @@ def partner_of(runs: "Sequence[Run]", golden: "Sequence[Run]") -> "dict[Record, 
     return {record: there[key] for key, record in partners(runs).items() if key in there}
 
 
+def tensors_in(record: Record) -> "list[Any]":
+    return [*record.inputs, *record.keywords.values(), *record.parameters.values()]
+
+
+# Distances
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two items are the same: tensors bit for bit."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return (
+            a.dtype == b.dtype
+            and a.values.shape == b.values.shape
+            and np.array_equal(a.values, b.values, equal_nan=a.values.dtype.kind == "f")
+        )
+    return type(a) is type(b)
+
+
+def figures(one: Tensor) -> "tuple[float, ...]":
+    """Max, min, mean and norm, as float32 holds them: what statistics show of a tensor."""
+    wide = one.values.astype(np.float64)
+    if not wide.size:
+        return ()
+    with np.errstate(all="ignore"):
+        found = wide.max(), wide.min(), wide.mean(), np.sqrt((wide * wide).sum())
+        return tuple(float(np.float32(figure)) for figure in found)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """‖a − b‖; inf where only one of the two is finite."""
+    if a.shape != b.shape or (np.isfinite(a) != np.isfinite(b)).any():
+        return math.inf
+    with np.errstate(all="ignore"):
+        difference = np.where(np.isfinite(a), a.astype(np.float64) - b, 0.0)
+        return float(np.sqrt(np.square(difference).sum()))
+
+
+def size_of(x: np.ndarray, other: np.ndarray) -> float:
+    """‖x‖ over what is finite, and no mask in either of two runs."""
+    wide = x.astype(np.float64)
+    kept = np.isfinite(wide)
+    if x.shape == other.shape:
+        kept &= ~((wide <= MASKED) & (x == other))
+    return float(np.sqrt(np.square(np.where(kept, wide, 0.0)).sum()))
+
+
+def beyond_noise(faulty: Tensor, clean: Tensor, golden: Optional[Tensor], unit: float, task: str) -> float:
+    """A fault's size as a multiple of what rounding and noise make of the same tensor."""
+    if task == "md5":
+        return math.inf
+    if task == "statistics":
+        return _beyond_figures(faulty, clean, golden, unit)
+    error = distance(faulty.values, clean.values)
+    noise = 0.0
+    if golden is not None and golden.values.shape == clean.values.shape:
+        noise = distance(clean.values, golden.values)
+        noise = noise if math.isfinite(noise) else 0.0
+    rounding = SLIGHT * max(unit, ROUND_OFF.get(clean.dtype, 0.0)) * size_of(clean.values, faulty.values)
+    return _ratio(error, max(noise, rounding))
+
+
+def _beyond_figures(faulty: Tensor, clean: Tensor, golden: Optional[Tensor], unit: float) -> float:
+    """The same of statistics: the figure that moved most; norms and means average rounding out, extremes do not."""
+    count = max(1, clean.values.size)
+    a, b = figures(faulty), figures(clean)
+    c = figures(golden) if golden is not None and golden.values.shape == clean.values.shape else b
+    if not b or len(a) != len(b):
+        return math.inf if len(a) != len(b) else 0.0
+    rms = b[3] / math.sqrt(count)
+    floors = (abs(b[0]), abs(b[1]), rms / math.sqrt(count), b[3] / math.sqrt(count))
+    found = 0.0
+    for x, y, z, floor in zip(a, b, c, floors):
+        if math.isfinite(x) != math.isfinite(y):
+            return math.inf
+        noise = abs(y - z) if math.isfinite(y - z) else 0.0
+        found = max(found, _ratio(abs(x - y), max(noise, SLIGHT * unit * floor)) if math.isfinite(x - y) else 0.0)
+    return found
+
+
+def _ratio(error: float, noise: float) -> float:
+    if not error:
+        return 0.0
+    return error / noise if noise > 0 else math.inf
+
+
+# Where a fault shows
+
+
+class Shown(NamedTuple):
+    """Where a fault first shows: in what a record read, or in what it wrote; which of its items, faulty and clean."""
+
+    address: Address
+    reads: bool
+    items: "tuple[tuple[int, Tensor, Tensor], ...]"
+
+
 def first_shown(
-    order: "Sequence[Address]", faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]"
-) -> "Optional[Shown]":
-    """The first record, in order of execution, in which the faulty run is not the clean one."""
+    order: "Sequence[Address]", faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]", task: str
+) -> Optional[Shown]:
+    """The first record, in order of execution, in which the faulty run is not the clean one, as far as a task shows it.
+
+    An output of a collective that differs because some rank gave it something else does not count: that rank does.
+    """
+    seen = _sight(task)
     for address in order:
         a, b = faulty.get(address), clean.get(address)
         if a is None or b is None:
             continue
-        if a.given:
-            for k, (x, y) in enumerate(zip((*a.inputs, *a.parameters.values()), (*b.inputs, *b.parameters.values()))):
-                if isinstance(x, Tensor) and isinstance(y, Tensor) and not same(x, y):
-                    return Shown(address, True, x, y, k)
-        if a.told:
-            for k, (x, y) in enumerate(zip(a.outputs, b.outputs)):
-                if isinstance(x, Tensor) and isinstance(y, Tensor) and not same(x, y):
-                    return Shown(address, False, x, y, k)
+        if a.given and (items := _differing(tensors_in(a), tensors_in(b), seen)):
+            return Shown(address, True, items)
+        if a.told and (items := _differing(a.outputs, b.outputs, seen)) and not _brought(address, faulty, clean):
+            return Shown(address, False, items)
     return None
 
 
+def _sight(task: str) -> "Callable[[Tensor, Tensor], bool]":
+    """When two tensors differ visibly: by figures, by checksums (of one type), bit for bit."""
+    if task == "statistics":
+        return lambda a, b: figures(a) != figures(b) and not (a.values.shape == b.values.shape and _both_nan(a, b))
+    if task == "md5":
+        return lambda a, b: a.dtype == b.dtype and not same(a, b)
+    return lambda a, b: not same(a, b)
+
+
+def _both_nan(a: Tensor, b: Tensor) -> bool:
+    return all(x == y or (x != x and y != y) for x, y in zip(figures(a), figures(b)))
+
+
+def _differing(faulty: "Sequence[Any]", clean: "Sequence[Any]", seen: Any) -> "tuple[tuple[int, Tensor, Tensor], ...]":
+    return tuple(
+        (k, a, b)
+        for k, (a, b) in enumerate(zip(faulty, clean))
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and seen(a, b)
+    )
+
+
+def _brought(address: Address, faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]") -> bool:
+    """Whether another rank gave a collective something else than in the clean run."""
+    if address.kind not in COLLECTIVES:
+        return False
+    others = [one for one in faulty if one._replace(rank=0) == address._replace(rank=0) and one.rank != address.rank]
+    return any(
+        not same(x, y)
+        for one in others
+        if one in clean
+        for x, y in zip(faulty[one].inputs, clean[one].inputs)
+        if isinstance(x, Tensor)
+    )
+
+
 def accepted(
-    shown: Shown,
-    order: "Sequence[Address]",
-    faulty: "Mapping[Address, Record]",
-    clean: "Mapping[Address, Record]",
-    noisy: bool,
+    shown: Shown, faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]", question: Question
 ) -> "dict[Address, frozenset[str]]":
     """Which operators may stand at place 1, and with which causes.
 
     An output differs and the inputs do not: BORN; WORSENED too if the two runs are apart already. What it read was not
-    recorded (a backward also reads what its forward saved): UNKNOWN. An input differs first: a GAP at whoever reads it,
-    or UNKNOWN if that is a backward, whose forward may have saved something that is not known.
+    recorded (a backward also reads what its forward saved): UNKNOWN, and BORN only where a graph tells what it was. An
+    input differs first: a GAP at whoever reads it, or UNKNOWN if that is a backward, whose forward may have saved
+    something that is not known. What was received reads nothing: BORN or GAP.
     """
-    record = clean[shown.address]
+    record, address = clean[shown.address], shown.address
+    born = {"BORN", "WORSENED"} if question.noisy else {"BORN"}
     if not shown.reads:
-        causes = {"BORN", "WORSENED"} if noisy else {"BORN"}
-        saved = Address(*shown.address[:2], "forward", *shown.address[3:])
-        full = record.given and (record.phase != "backward" or (saved in clean and clean[saved].given))
-        if not full:
-            causes = causes | {"UNKNOWN"} if record.given else {"UNKNOWN", "GAP"}
-        return {shown.address: frozenset(causes)}
-    causes = {"GAP", "WORSENED"} if noisy else {"GAP"}
+        saved = clean.get(address._replace(phase="forward"))
+        if record.given and (record.phase != "backward" or (saved is not None and saved.given)):
+            return {address: frozenset(born | ({"GAP"} if record.kind == "recv" else set()))}
+        if record.given:
+            return {address: frozenset(born | {"UNKNOWN"})}
+        return {address: frozenset({"UNKNOWN", "GAP"} | (born if question.graph else set()))}
+    causes = {"GAP", "WORSENED"} if question.noisy else {"GAP"}
     if record.phase == "backward":
         causes |= {"UNKNOWN"}
-    found = {}
-    for address in order:
-        a = faulty.get(address)
-        if a is not None and a.given and address.step == shown.address.step:
-            reads = [item for item in (*a.inputs, *a.parameters.values()) if isinstance(item, Tensor)]
-            if any(item.key == shown.faulty.key for item in reads):
-                found[address] = frozenset(causes)
-    return found
+    keys = {tensor.key for _, tensor, _ in shown.items}
+    return {
+        one: frozenset(causes)
+        for one, a in faulty.items()
+        if a.given and one.step == address.step
+        if any(isinstance(item, Tensor) and item.key in keys for item in tensors_in(a))
+    }
 
 
 def truth_of(
     clean: Trained,
     faulty: Trained,
-    left: "list[Run]",
-    right: "list[Run]",
-    golden: "list[Run]",
-    noisy: bool,
-    skipped: "Sequence[Address]",
-    struck: "Optional[Struck]",
+    plants: "Sequence[Plant]",
+    kept: "tuple[Sequence[Run], Sequence[Run], Sequence[Run]]",
+    question: Question,
     unit: float,
-) -> "Optional[Truth]":
-    """left: what was recorded of the faulty run, right: of the clean one. None if the fault shows nowhere.
+) -> Optional[Truth]:
+    """kept: what was recorded of the faulty run, of the clean one, of the golden. None if the fault shows nowhere.
 
     What has no partner in the golden cannot be compared: such an operator may be named, and so may the first one with a
     partner that shows the fault.
     """
-    order, a, b = in_order(clean), by_address(left), by_address(right)
+    left, right, golden = kept
+    skipped = [plant.address for plant in plants if isinstance(plant, Skip)]
+    a, b = by_address(left), renumbered(by_address(right), skipped)
     partner = partner_of(right, golden)
-    shown = first_shown(order, a, b)
-    compared = first_shown(order, a, {address: record for address, record in b.items() if record in partner})
-    if shown is None or compared is None:
+    compared = {address: record for address, record in b.items() if record in partner}
+    operators: dict[Address, frozenset[str]] = {}
+    beyond = 0.0
+    for order in _orders(clean, skipped, question):
+        first, there = first_shown(order, a, b, "tensor"), first_shown(order, a, compared, question.task)
+        if first is None or there is None:
+            continue
+        operators.update(accepted(first, a, b, question))
+        for address, causes in accepted(there, a, b, question).items():
+            unknown = {"UNKNOWN"} if question.task == "md5" and there.address != first.address else set()
+            operators[address] = operators.get(address, frozenset()) | causes | unknown
+        beyond = max(beyond, _size_there(there, partner[b[there.address]], unit, question.task))
+    if not operators:
         return None
-    operators = {**accepted(shown, order, a, b, noisy), **accepted(compared, order, a, b, noisy)}
     for address in skipped:
-        operators[address] = frozenset({"GAP", "BORN", "UNKNOWN", "MISSING"})
-    error = distance(compared.faulty.values, compared.clean.values)
-    noise = 0.4 * unit * size_of(compared.clean.values)
-    there = partner[b[compared.address]]
-    items = (*there.inputs, *there.parameters.values()) if compared.reads else there.outputs
-    other_one = items[compared.place] if compared.place < len(items) else None
-    if isinstance(other_one, Tensor) and other_one.values.shape == compared.clean.values.shape:
-        noise = max(noise, distance(compared.clean.values, other_one.values))
-    beyond = math.inf if math.isinf(error) else error / noise if noise > 0 and math.isfinite(noise) else math.inf
-    return Truth(operators, beyond, _beyond_rounding(struck, unit))
+        operators.setdefault(address, frozenset({"GAP", "BORN", "UNKNOWN", "MISSING"}))
+    if question.task == "statistics":
+        operators = {key: causes | {"BORN", "WORSENED", "UNKNOWN", "SUSPECT"} for key, causes in operators.items()}
+    return Truth(operators, beyond, _beyond_rounding(plants, unit))
 
 
-def _beyond_rounding(struck: "Optional[Struck]", unit: float) -> Optional[float]:
-    """The error of the planted operator against that of the same operator without the fault, both from float64."""
-    if struck is None:
+def _orders(clean: Trained, skipped: "Sequence[Address]", question: Question) -> "list[list[Address]]":
+    """The order of execution, of all ranks or of each by itself."""
+    records = dict.fromkeys(in_order(clean))
+    order = list(renumbered(records, skipped))  # type: ignore[arg-type]
+    if not question.each_rank:
+        return [order]
+    return [[one for one in order if one.rank == rank] for rank in sorted({one.rank for one in order})]
+
+
+def _size_there(shown: Shown, golden: Record, unit: float, task: str) -> float:
+    items = tensors_in(golden) if shown.reads else golden.outputs
+    found = 0.0
+    for place, bad, good in shown.items:
+        other = items[place] if place < len(items) else None
+        found = max(found, beyond_noise(bad, good, other if isinstance(other, Tensor) else None, unit, task))
+    return found
+
+
+def _beyond_rounding(plants: "Sequence[Plant]", unit: float) -> Optional[float]:
+    """The error of the first planted operator against that of the same one without the fault, both from float64."""
+    first = min((plant for plant in plants if plant.struck), key=lambda plant: plant.address.step, default=None)
+    if first is None or first.struck is None:
         return None
     found = 0.0
-    for bad, good, exact in zip(struck.faulty, struck.clean, struck.exact):
-        if bad.dtype.kind != "f" or bad.shape != exact.shape or good.shape != exact.shape:
-            continue
-        rounding = max(distance(good, exact), 0.4 * unit * size_of(exact))
-        found = max(found, distance(bad, exact) / rounding if rounding else 0.0)
+    for bad, good, exact in zip(*first.struck):
+        if bad.dtype.kind == "f" and bad.shape == exact.shape == good.shape:
+            rounding = max(distance(good, exact), SLIGHT * unit * size_of(exact, good))
+            found = max(found, _ratio(distance(bad, exact), rounding))
     return found
