@@ -300,7 +300,7 @@ class Net:
 
     def _again(self, name: str, body: "Callable[[Var], Var]", x: Var, span: "list[int]", dropouts: int) -> None:
         """Checkpointing: the forward once more, when the gradient arrives. Its records stand among those of the
-        backward, which belongs to these calls; random numbers are those of the first time, and running statistics stay."""
+        backward, which belongs to these calls; random numbers are those of the first time, running statistics stay."""
         nodes = self.t.session.nodes
         kept = len(nodes)
         after, self._dropouts, self._is_again = self._dropouts, dropouts, True

@@ -192,8 +192,9 @@ class _Maker:
                 plants, kind = [*plants, *second.plants], "two_at_once"
         faulty = train(self.planned.target, plants, found.setting)
         left = self._kept(faulty, self.planned.part)
-        both = self.planned.target.together == "data_parallel" and not plants
-        question = self.question._replace(each_rank=both)
+        alike = self.planned.target.together == "data_parallel" and not plants
+        alike |= any(isinstance(one, Skip) for one in plants)
+        question = self.question._replace(each_rank=alike)
         truth = truth_of(self.clean, faulty, plants, (left, self.kept_clean, self.kept_golden), question, self.unit)
         if truth is None:
             return None

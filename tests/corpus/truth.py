@@ -44,7 +44,7 @@ class Question(NamedTuple):
     """How the runs were recorded and differ, as far as it decides what is right.
 
     noisy: target and golden differ without any fault; graph: the dump tells who produces what, so that outputs are
-    enough to know what was read; each_rank: the fault is on all ranks, which run side by side.
+    enough to know what was read; each_rank: the fault is on all ranks, and these run side by side.
     """
 
     task: str = "tensor"
