@@ -32,7 +32,8 @@ def interval(hits: int, of: int) -> "tuple[float, float]":
         return 0.0, 1.0
     z, p = 1.959964, hits / of
     middle, half = p + z * z / (2 * of), z * math.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+    low, high = (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+    return max(0.0, low), min(1.0, high)
 
 
 def is_clear(one: Result) -> bool:

@@ -1,12 +1,14 @@
 """Grades, counts, and what the sheet is held to."""
 
 import importlib
+import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.corpus import sheet
-from tests.corpus.__main__ import main
+from tests.corpus.__main__ import KEPT, main
 from tests.corpus.rules import RULES, without
 from tests.corpus.score import Result, grade
 from tests.corpus.subject import Answer
@@ -99,3 +101,10 @@ def test_every_rule_can_be_switched_off_and_on_again(name):
     with without(name):
         assert all(getattr(m, a) is not was for (m, a), was in zip(places, before))
     assert [getattr(module, attribute) for module, attribute in places] == before
+
+
+@pytest.mark.parametrize("names", [("open", "held"), ("real",)], ids="-".join)
+def test_the_documentation_shows_the_kept_sheets(names):
+    kept = {name: json.loads((KEPT.parent / f"{name}.json").read_text()) for name in names}
+    page = (Path(__file__).parents[2] / "docs" / "localisation.md").read_text()
+    assert sheet.markdown(kept) in page
