@@ -68,7 +68,7 @@ def _bits(x: Array, dropped: int) -> Array:
 
 def _truncated(x: Array, dtype: str) -> Array:
     nearest = rounded(x, dtype)
-    step = np.abs(nearest) * ROUND_OFF[dtype] * 1.5
+    step = np.maximum(np.abs(nearest) * ROUND_OFF[dtype] * 1.5, 2 * TINY[dtype] * ROUND_OFF[dtype])
     lower = rounded(np.sign(nearest) * np.maximum(np.abs(nearest) - step, 0.0), dtype)
     return np.where(np.abs(nearest) > np.abs(x), lower, nearest)
 
