@@ -1,0 +1,13 @@
+"""A corpus of planted faults and the score sheet that npucmp is held to; `python -m tests.corpus --help`.
+
+    trace        what a run leaves: tensors and records          device       numbers as a device computes them
+    operators    what is computed, and the gradients             tape         runs a network, records it, goes back
+    networks     the networks        ranks   between ranks       training     steps, SGD and AdamW
+    faults       the kinds of fault                              draw         what a family is made of
+    truth        what is right to say of a faulty run            planter      families of cases
+    writers/     dumps on disk       spelling  their names       subject      what npucmp says
+    score        grades              sheet   counts, tables      rules        npucmp's rules, to switch off
+    real/        makes real dumps    real_pairs  grades them     sheets/      the kept sheets
+
+All above `subject` imports numpy alone. against_torch.py holds the networks against torch; it is run by hand.
+"""

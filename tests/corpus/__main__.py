@@ -27,6 +27,7 @@ from tests.corpus.score import Result
 
 FAMILIES = 750
 SAMPLE = 100  # families of the sample
+HELD = "held cases are not looked at one by one: what has been seen can be tuned to"
 KEPT = Path(__file__).parent / "sheets" / "sample.json"
 
 
@@ -65,8 +66,8 @@ def main(
         sheets = {file.stem: json.loads(file.read_text()) for file in files}
         print(sheet.markdown(sheets))
         return
-    if seeds == "held" and (cases or case):
-        raise click.UsageError("held cases are not looked at one by one: what has been seen can be tuned to")
+    if seeds == "held" and cases:
+        raise click.UsageError(HELD)
     if case:
         _one(case, keep)
         return
@@ -74,29 +75,30 @@ def main(
     if real:
         from tests.corpus import real_pairs
 
-        results = list(real_pairs.run(real, jobs))
-        print(sheet.text(sheet.tables(results)))
-        if cases:
-            _listed(results)
-        if data:
-            data.write_text(json.dumps(sheet.as_data(sheet.tables(results)), indent=1) + "\n")
+        _show(list(real_pairs.run(real, jobs)), f"{real}", cases, data)
         return
     domain, numbers = ("sample", range(SAMPLE)) if sample else (seeds, range(families))
     results = _results(domain, numbers, jobs, ())
     if rules:
         _ablation(results, _results(domain, numbers, jobs, rules), rules)
         return
+    found = _show(results, f"seeds {domain}: {len(numbers)} families", cases, data)
+    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
+    if sample:
+        totals = [table for table in found if table.title in ("All pairs with a fault", "All clean pairs")]
+        _held_to(sheet.as_data(totals), update)
+
+
+def _show(results: "Sequence[Result]", heading: str, cases: bool, data: Optional[Path]) -> "list[sheet.Table]":
+    """Prints the sheet, on request what is not right, and keeps the sheet as JSON."""
     found = sheet.tables(results)
-    print(f"seeds {domain}: {len(numbers)} families, {len(results)} pairs\n")
+    print(f"{heading}, {len(results)} pairs\n")
     print(sheet.text(found))
     if cases:
         _listed(results)
     if data:
         data.write_text(json.dumps(sheet.as_data(found), indent=1) + "\n")
-    print(f"{time.monotonic() - started:.0f} s", file=sys.stderr)
-    if sample:
-        totals = [table for table in found if table.title in ("All pairs with a fault", "All clean pairs")]
-        _held_to(sheet.as_data(totals), update)
+    return found
 
 
 def _results(domain: str, numbers: "Sequence[int]", jobs: int, rules: "tuple[str, ...]") -> "list[Result]":
@@ -120,7 +122,7 @@ def _listed(results: "Sequence[Result]") -> None:
 def _one(name: str, keep: Optional[Path]) -> None:
     domain, number, _ = name.split("/")
     if domain == "held":
-        raise click.UsageError("held cases are not looked at one by one: what has been seen can be tuned to")
+        raise click.UsageError(HELD)
     some = family(domain, int(number))
     chosen = next((one for one in some.cases if one.name == name), None)
     if chosen is None:

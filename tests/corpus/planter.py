@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from tests.corpus.device import ROUND_OFF
@@ -170,11 +171,8 @@ class _Maker:
             yield self._clean_case(f"clean{k}", changed, self._kept(train(target), self.planned.part))
 
     def _faulty_cases(self, most: int) -> "Iterator[Case]":
-        for place in range(len(self.planned.faults)):
-            case = self._faulty_case(place) if most else None
-            if case is not None:
-                most -= 1
-                yield case
+        made = (self._faulty_case(place) for place in range(len(self.planned.faults)))
+        return islice((case for case in made if case is not None), most)
 
     def _faulty_case(self, place: int) -> Optional[Case]:
         fault, steps = self.planned.faults[place], self.planned.target.steps

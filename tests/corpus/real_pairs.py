@@ -18,13 +18,13 @@ from tests.corpus.score import Result, grade
 from tests.corpus.subject import asked
 from tests.corpus.tape import Address
 from tests.corpus.truth import Truth
+from tests.test_samples import SHARED_FAULTED
 
 SHARED = (  # target, golden, operator at place 1 ("" of a clean pair), cause, what was planted
-    ("msprobe/bert/B", "msprobe/bert/A", "Functional.linear.11.forward", "GAP", "GELU not captured"),
-    ("msprobe/bert/D", "msprobe/bert/A", "Functional.layer_norm.2.forward", "BORN", "noise"),
-    ("msprobe/bert/E", "msprobe/bert/A", "Functional.softmax.1.forward", "BORN", "softmax in bfloat16"),
-    ("msprobe/vit/B", "msprobe/vit/A", "Functional.softmax.1.forward", "BORN", "softmax in bfloat16"),
-    ("msprobe/bert/D_md5_L1", "msprobe/bert/A_md5_L1", "Functional.layer_norm.2.forward", "BORN", "noise"),
+    *(
+        (f"msprobe/{target}", f"msprobe/{golden}", name, cause, "planted")
+        for target, golden, name, cause in SHARED_FAULTED
+    ),
     ("msprobe/bert/R", "msprobe/bert/A", "", "", "repeat"),
     ("msprobe/bert/C", "msprobe/bert/A", "", "", "bfloat16 autocast"),
     ("msprobe/bert/R_stat_L1", "msprobe/bert/A_stat_L1", "", "", "repeat"),

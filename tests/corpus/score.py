@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import tempfile
+import warnings
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from tests.corpus.planter import Case, Family, family
+from tests.corpus.rules import without
 from tests.corpus.subject import Answer, asked
 from tests.corpus.trace import Record, Run
 from tests.corpus.truth import Truth, by_address
@@ -151,11 +154,7 @@ def _canonical(answer: Answer, case: Case, style: "Mapping[str, str]") -> "tuple
 
 
 def _job(domain: str, number: int, faults: int, rules: "tuple[str, ...]") -> "list[Result]":
-    import warnings
-
     warnings.simplefilter("ignore")
-    from tests.corpus.rules import without
-
     base = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=base) as folder, ExitStack() as stack:
         for rule in rules:
@@ -180,8 +179,6 @@ def run(
         for number in numbers:
             yield from _job(domain, number, faults, rules)
         return
-    import multiprocessing
-
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(_job, domain, number, faults, rules) for number in numbers]
         for future in futures:

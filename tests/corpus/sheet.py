@@ -204,8 +204,8 @@ def as_data(found: "Sequence[Table]") -> "list[dict[str, Any]]":
 
 
 def worse(now: "Sequence[Mapping[str, Any]]", kept: "Sequence[Mapping[str, Any]]") -> "list[str]":
-    """What fell behind a kept sheet: fewer right or silent, more missed or alarms, in any row of the first two tables,
-    and rows of any table that changed in number."""
+    """What fell behind a kept sheet, in any row of its tables: fewer right or silent, more missed or alarms, another
+    number of pairs."""
     found = []
     for old in kept:
         new = next((table for table in now if table["title"] == old["title"]), None)

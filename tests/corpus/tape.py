@@ -89,10 +89,10 @@ class Struck(NamedTuple):
 class Var:
     """A tensor in the making: the Tensor, and the node that wrote it."""
 
-    __slots__ = ("node", "slot", "tensor")
+    __slots__ = ("node", "tensor")
 
-    def __init__(self, tensor: Tensor, node: "Optional[Node]" = None, slot: int = 0):
-        self.tensor, self.node, self.slot = tensor, node, slot
+    def __init__(self, tensor: Tensor):
+        self.tensor, self.node = tensor, None  # type: Tensor, Optional[Node]
 
     @property
     def shape(self) -> "tuple[int, ...]":
@@ -202,7 +202,7 @@ class Session:
                 made = plant.formula(b, given, named, saved) if plant.formula is not None else after(b, given, named)
                 found = plant.outputs(list(made), memory)
                 narrow = [
-                    None if y is None else self._stored(b, y, self._planted(plant, dtypes(k)), copy, k)
+                    None if y is None else self._stored(b, y, self.planted(plant, dtypes(k)), copy, k)
                     for k, y in enumerate(found)
                 ]
                 exact = [y for y in after(a.twin(), values, keywords) if y is not None]
@@ -212,7 +212,8 @@ class Session:
         return clean
 
     @staticmethod
-    def _planted(plant: Plant, dtype: str) -> str:
+    def planted(plant: Plant, dtype: str) -> str:
+        """The type of an output of a planted operator."""
         return plant.dtype(dtype) if dtype in FLOATS else dtype
 
     @staticmethod
@@ -298,16 +299,12 @@ class Session:
             total = there.values.astype(np.float64) + gradient.values
             if self.device is not None:
                 total = rounded(total, gradient.dtype)
-            gradient_, parts = (
-                Tensor(total.astype(gradient.values.dtype), gradient.dtype, self.key()),
-                (there, gradient),
-            )
+            both = Tensor(total.astype(gradient.values.dtype), gradient.dtype, self.key())
             if self.captures_all:
                 call = self.call(node.rank, "accumulate")
-                self.records.append(
-                    (node.rank, Record("accumulate", "backward", call, node.scope, parts, (gradient_,)))
-                )
-            gradient = gradient_
+                record = Record("accumulate", "backward", call, node.scope, (there, gradient), (both,))
+                self.records.append((node.rank, record))
+            gradient = both
         if name:
             self.weight_gradients[node.rank, name] = gradient
         else:
@@ -332,8 +329,8 @@ def _numbers(keywords: "dict[str, Any]") -> "dict[str, Any]":
 class Tape:
     """What the network of one rank calls: `t("softmax", x, dim=-1)`."""
 
-    def __init__(self, session: Session, rank: int = 0, model: str = "model.py"):
-        self.session, self.rank, self.model = session, rank, model
+    def __init__(self, session: Session, rank: int = 0):
+        self.session, self.rank = session, rank
         self._scopes: list[str] = []
         self._parameters: dict[str, dict[str, Tensor]] = {}  # of each module, by their names
 
@@ -387,17 +384,15 @@ class Tape:
         found = session.compute(address, half, values, _numbers(keywords), after, dtypes)
         plant = session.plants.get(address)
         grad = any(isinstance(item, Var) and item.tensor.needs_grad for item in items)
-        written = plant.dtype(written) if plant is not None else written
+        types = [dtypes(k) if plant is None else session.planted(plant, dtypes(k)) for k in range(len(found))]
         made = [
-            Var(
-                Tensor(y, written if k == 0 or kind != "topk" else "int64", session.key(), grad and y.dtype.kind == "f")
-            )
-            for k, y in enumerate(found)
+            Var(Tensor(y, dtype, session.key(), grad and dtype in FLOATS))
+            for y, dtype in zip(found, types)
             if y is not None
         ]
         node = Node(self.rank, kind, call, self.scope, self._line(), list(items), keywords, made, half, recorded)
-        for k, one in enumerate(made):
-            one.node, one.slot = node, k
+        for one in made:
+            one.node = node
         session.nodes.append(node)
         if recorded:
             told: list[Item] = [item.tensor if isinstance(item, Var) else item for item in items]
@@ -516,4 +511,4 @@ class Tape:
         while frame.f_back is not None and not frame.f_code.co_filename.endswith("networks.py"):
             frame = frame.f_back
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        return f"File /src/{self.model}, line {frame.f_lineno}, in {frame.f_code.co_name}, \n {text}"
+        return f"File /src/model.py, line {frame.f_lineno}, in {frame.f_code.co_name}, \n {text}"

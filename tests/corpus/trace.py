@@ -48,7 +48,7 @@ class Record:
     outputs: tuple[Optional[Tensor], ...]
     keywords: Mapping[str, Item] = field(default_factory=dict)
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
-    line: str = ""  # source line: "model.py:41 y = self.act(x)"
+    line: str = ""  # of a call stack: "File /src/model.py, line 41, in layer, \n y = self.act(x)"
     class_name: str = ""  # of a module
     given: bool = True  # whether its inputs are recorded
     told: bool = True  # whether its outputs are recorded

@@ -5,7 +5,8 @@
     .pt   a zip, members stored: archive/data.pkl, archive/byteorder, archive/data/0 (aligned), archive/version
           data.pkl: _rebuild_tensor_v2(storage, offset, shape, strides, False, OrderedDict())
 
-Records as mindstudio-probe 26.2 writes them; statistics stand in the dump.json of the task statistics only.
+Records as mindstudio-probe 26.2 writes them, without what npucmp does not read: requires_grad, and the statistics that
+stand beside values too.
 """
 
 from __future__ import annotations
