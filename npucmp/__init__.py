@@ -16,44 +16,34 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from npucmp.align import align, pairs
+    from npucmp.dump.formats import open_runs
     from npucmp.errors import NpucmpError
-    from npucmp.formats import open_runs
-    from npucmp.judge import Rules, judge
-    from npucmp.measure import measure, measure_pairs
+    from npucmp.judge.verdicts import Rules
     from npucmp.model import Report, Run
-    from npucmp.recipes.compare import Options, compare
-    from npucmp.recipes.fusion_diff import FusionOptions, fusion_diff
-    from npucmp.recipes.overflow import OverflowOptions, overflow
-    from npucmp.recipes.rerun_diff import rerun_diff
     from npucmp.report import write_reports
-    from npucmp.roots import find_roots
+    from npucmp.workflows.compare import Options, compare
+    from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
+    from npucmp.workflows.overflow import OverflowOptions, overflow
+    from npucmp.workflows.rerun_diff import rerun_diff
 
 _DOOR = {
-    "align": "npucmp.align",
-    "pairs": "npucmp.align",
     "NpucmpError": "npucmp.errors",
-    "open_runs": "npucmp.formats",
-    "Rules": "npucmp.judge",
-    "judge": "npucmp.judge",
-    "measure": "npucmp.measure",
-    "measure_pairs": "npucmp.measure",
+    "open_runs": "npucmp.dump.formats",
+    "Rules": "npucmp.judge.verdicts",
     "Report": "npucmp.model",
     "Run": "npucmp.model",
-    "Options": "npucmp.recipes.compare",
-    "compare": "npucmp.recipes.compare",
-    "FusionOptions": "npucmp.recipes.fusion_diff",
-    "fusion_diff": "npucmp.recipes.fusion_diff",
-    "OverflowOptions": "npucmp.recipes.overflow",
-    "overflow": "npucmp.recipes.overflow",
-    "rerun_diff": "npucmp.recipes.rerun_diff",
+    "Options": "npucmp.workflows.compare",
+    "compare": "npucmp.workflows.compare",
+    "FusionOptions": "npucmp.workflows.fusion_diff",
+    "fusion_diff": "npucmp.workflows.fusion_diff",
+    "OverflowOptions": "npucmp.workflows.overflow",
+    "overflow": "npucmp.workflows.overflow",
+    "rerun_diff": "npucmp.workflows.rerun_diff",
     "write_reports": "npucmp.report",
-    "find_roots": "npucmp.roots",
 }
 __all__ = [
-    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "align", "compare",
-    "find_roots", "fusion_diff", "judge", "measure", "measure_pairs", "open_runs", "overflow", "pairs",
-    "rerun_diff", "write_reports",
+    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "compare", "fusion_diff",
+    "open_runs", "overflow", "rerun_diff", "write_reports",
 ]  # fmt: skip
 
 
@@ -61,7 +51,7 @@ def __getattr__(name: str) -> Any:
     if name not in _DOOR:
         raise AttributeError(f"module 'npucmp' has no attribute {name!r}")
     found = getattr(import_module(_DOOR[name]), name)
-    globals()[name] = found  # a submodule of that name (align, judge, measure) must not hide it on the next use
+    globals()[name] = found
     return found
 
 

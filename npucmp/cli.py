@@ -56,7 +56,7 @@ _VERSION_HELP = "Show the version and which kernel is at work, and exit."
 def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
     if not asked or context.resilient_parsing:
         return
-    from npucmp.kernel import native
+    from npucmp.measure.kernel import native
 
     click.echo(f"npucmp {__version__} ({native.name()} kernel)")
     context.exit()

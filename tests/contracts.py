@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from npucmp.dtypes import DTYPES, numpy_dtype
+from npucmp.dump.formats import open_runs
 from npucmp.errors import DumpError
-from npucmp.formats import open_runs
-from npucmp.kernel.merge import merge
+from npucmp.measure.kernel.merge import merge
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
+from npucmp.model.dtypes import DTYPES, numpy_dtype
 
 PLAIN = [name for name, row in DTYPES.items() if not row.memory]  # the others are decoded into one of these
 FLOATS = [name for name in PLAIN if DTYPES[name].kind == "f"]
@@ -488,7 +488,7 @@ class FormatContract:
         def refuse(*_):
             raise AssertionError("a payload was read")
 
-        monkeypatch.setattr("npucmp.readers.values.blocks", refuse)
+        monkeypatch.setattr("npucmp.dump.readers.values.blocks", refuse)
         assert self.module.open_runs(where)
 
     def test_an_empty_folder_is_told(self, tmp_path):

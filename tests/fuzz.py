@@ -19,17 +19,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Callable, Iterator
 
+from npucmp.dump.formats import open_runs
+from npucmp.dump.graphs import load as load_graph
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.inert_pickle import load as load_pickle
+from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
-from npucmp.formats import open_runs
-from npucmp.graphs import load as load_graph
 from npucmp.model import Verdict
-from npucmp.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
-from npucmp.readers.files import open_regular
-from npucmp.readers.inert_pickle import load as load_pickle
-from npucmp.readers.values import blocks
-from npucmp.recipes.compare import compare
-from npucmp.recipes.overflow import overflow
 from npucmp.report import presenters
+from npucmp.workflows.compare import compare
+from npucmp.workflows.overflow import overflow
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SLOW = 20.0
@@ -139,7 +139,7 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
     try:
-        from tests.formats.test_hdf5 import damaged_base
+        from tests.dump.formats.test_hdf5 import damaged_base
     except Exception:  # without h5py
         return made
     for side in ("target", "golden"):

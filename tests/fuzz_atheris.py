@@ -29,13 +29,13 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
     import numpy as np
 
-    from npucmp.formats import open_runs
-    from npucmp.graphs import load
-    from npucmp.measure import payload_of
-    from npucmp.readers import cann_statistics, fusion_result, npy, opdebug, torch_pt
-    from npucmp.readers.inert_pickle import load as load_pickle
-    from npucmp.readers.torch_words import Refused
-    from npucmp.readers.values import blocks
+    from npucmp.dump.formats import open_runs
+    from npucmp.dump.graphs import load
+    from npucmp.dump.readers import cann_statistics, fusion_result, npy, opdebug, torch_pt
+    from npucmp.dump.readers.inert_pickle import load as load_pickle
+    from npucmp.dump.readers.torch_words import Refused
+    from npucmp.dump.readers.values import blocks
+    from npucmp.measure.pairs import payload_of
 
     def values(path: str) -> None:
         for _ in blocks(torch_pt.header(path)):
@@ -90,7 +90,7 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
 
 def seeds() -> "dict[str, list[Union[str, bytes]]]":
     """Small valid inputs by target: files of the repository and of the corpus beside it, or bytes."""
-    from tests.readers.craft_cann import EXAMPLE
+    from tests.dump.readers.craft_cann import EXAMPLE
 
     return {
         "npy": ["sample_dumps/*/*/*.npy"],
@@ -141,7 +141,7 @@ def main() -> None:
     import atheris
 
     with atheris.instrument_imports(include=["npucmp"]):
-        import npucmp.formats  # noqa: F401
+        import npucmp.dump.formats  # noqa: F401
 
         target, *options = sys.argv[1:]
         corpus = Path(options.pop(0) if options and not options[0].startswith("-") else tempfile.mkdtemp())

@@ -74,7 +74,7 @@ def check(event, arguments):
         touched(event, *arguments)
     elif event == "subprocess.Popen":
         words = arguments[1]
-        if not (len(words) == 4 and words[1:3] == ["-I", "-c"] and "npucmp.readers.hdf5_child" in words[3]):
+        if not (len(words) == 4 and words[1:3] == ["-I", "-c"] and "npucmp.dump.readers.hdf5_child" in words[3]):
             told(event, words)
     elif event in ("exec", "compile"):
         code = arguments[0] if event == "exec" else arguments[1]

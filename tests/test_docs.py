@@ -15,8 +15,8 @@ import pytest
 
 import npucmp
 from npucmp.cli import npucmp as group
-from npucmp.formats import FORMATS, module_of
-from npucmp.metrics import METRICS
+from npucmp.dump.formats import FORMATS, module_of
+from npucmp.measure.metrics import METRICS
 from npucmp.model import Cause, Verdict
 from npucmp.report import fusion, overflow, rerun
 from npucmp.report.json import summary

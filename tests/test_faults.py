@@ -17,9 +17,9 @@ import pytest
 
 from npucmp import cli
 from npucmp.errors import DumpError
-from npucmp.journal import FILE
-from npucmp.recipes import compare as recipe
+from npucmp.measure.journal import FILE
 from npucmp.report import write_reports
+from npucmp.workflows import compare as recipe
 from tests.synthetic import chain, write_run
 from tests.test_resume import content
 
@@ -100,7 +100,7 @@ def test_each_call_below_the_output_fails_once(dumps, tmp_path, capsys):
     kinds = set()
     for nth in range(1, 300):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("npucmp.journal.EVERY", 0)
+            patch.setattr("npucmp.measure.journal.EVERY", 0)
             fault = Nth(patch, out, WRITING, nth, errno.ENOSPC)
             status, shown, errors = called(patch, capsys, "compare", *dumps, "-o", out, "--jobs", 1)
         if not fault.told:

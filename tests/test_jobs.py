@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -10,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import npucmp
-from npucmp import runner
 from npucmp.cli import main
+from npucmp.measure import executor
+from npucmp.measure import pairs as measuring
 from npucmp.model import Cause
 
-measuring = importlib.import_module("npucmp.measure")  # npucmp.measure is the function
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 COMMANDS = {
     "compare msprobe": ("compare", "msprobe_softmax/target", "msprobe_softmax/golden"),
@@ -29,8 +28,8 @@ COMMANDS = {
 @pytest.fixture
 def small_batches(monkeypatch):
     """Every pair is a task of its own, so that samples are enough for several workers."""
-    monkeypatch.setattr(runner, "WEIGHT", 1)
-    monkeypatch.setattr(runner, "BATCH", 1)
+    monkeypatch.setattr(executor, "WEIGHT", 1)
+    monkeypatch.setattr(executor, "BATCH", 1)
 
 
 def written(words, jobs, output, monkeypatch):

@@ -14,16 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npucmp import cli, journal
+from npucmp import cli
 from npucmp.align import align, pairs
+from npucmp.dump.formats import open_runs
+from npucmp.dump.readers.limits import DEFAULT
 from npucmp.errors import DumpError
-from npucmp.formats import open_runs
-from npucmp.journal import FILE, Journal
-from npucmp.measure import measure_pairs
+from npucmp.measure import journal
+from npucmp.measure.journal import FILE, Journal
+from npucmp.measure.pairs import measure_pairs
 from npucmp.model import Measurement, Moments, Side, Statistics
-from npucmp.readers.limits import DEFAULT
-from npucmp.recipes import compare as recipe
 from npucmp.report import write_reports
+from npucmp.workflows import compare as recipe
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -36,7 +37,8 @@ def command(folder, *more):
 
 
 def run(words, prepare="pass", **more):
-    code = f"import sys, npucmp.journal as j; {prepare}; sys.argv[1:] = {words!r}; from npucmp.cli import main; main()"
+    start = f"sys.argv[1:] = {words!r}; from npucmp.cli import main; main()"
+    code = f"import sys, npucmp.measure.journal as j; {prepare}; {start}"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, **more)
 
 
@@ -242,7 +244,8 @@ def test_ctrl_c_keeps_what_is_finished(dump, place, monkeypatch, measured, after
 
 def test_a_real_ctrl_c(place):
     """SIGINT from outside, in the middle of the measuring."""
-    slow = "import npucmp.measure as m, time; real = m.measure; m.measure = lambda *a: (time.sleep(0.05), real(*a))[1]"
+    slow = "m.measure = lambda *a: (time.sleep(0.05), real(*a))[1]"
+    slow = f"import npucmp.measure.pairs as m, time; real = m.measure; {slow}"
     code = f"import sys; {slow}; sys.argv[1:] = {command(place)!r}; from npucmp.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     for _ in range(400):

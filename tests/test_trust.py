@@ -16,18 +16,18 @@ from typing import Callable
 import numpy as np
 import pytest
 
-from npucmp.dtypes import size_of
+from npucmp.dump.formats import FORMATS, open_runs
+from npucmp.dump.graphs import load as load_graph
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.limits import DEFAULT, NAMES, Limits, set_limit
 from npucmp.errors import DumpError, UsageError
-from npucmp.formats import FORMATS, open_runs
-from npucmp.graphs import load as load_graph
 from npucmp.model import Verdict
-from npucmp.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
-from npucmp.readers.files import open_regular
-from npucmp.readers.limits import DEFAULT, NAMES, Limits, set_limit
-from npucmp.recipes.compare import compare
+from npucmp.model.dtypes import size_of
+from npucmp.workflows.compare import compare
 from tests import fuzz
-from tests.readers.craft import integers, tensor
-from tests.readers.test_torch_pt_hostile import HOSTILE, legacy_variants, pt
+from tests.dump.readers.craft import integers, tensor
+from tests.dump.readers.test_torch_pt_hostile import HOSTILE, legacy_variants, pt
 from tests.synthetic import chain, write_run
 
 ROOT = Path(__file__).parent.parent
@@ -207,7 +207,7 @@ h5py = pytest.importorskip("h5py")
 
 @pytest.fixture
 def file(tmp_path):
-    from tests.formats.test_hdf5 import damaged_base
+    from tests.dump.formats.test_hdf5 import damaged_base
 
     hdf5._listing.cache_clear()
     damaged_base(tmp_path / "x.h5")
@@ -254,7 +254,7 @@ def test_whatever_the_library_does_is_told(file, monkeypatch, tmp_path, deed, be
     count = 4 if late else 0
     (tmp_path / "plug" / "h5py.py").write_text(
         f"""{real}
-from npucmp.readers import hdf5_walk
+from npucmp.dump.readers import hdf5_walk
 step, place = iter(range(100)), hdf5_walk._{"address" if late else "told"}
 def bad(*a):
     if next(step) >= {count}:
@@ -353,7 +353,7 @@ def one(pattern: str) -> str:
 
 
 def h5(folder: Path) -> None:
-    from tests.formats.test_hdf5 import damaged_base
+    from tests.dump.formats.test_hdf5 import damaged_base
 
     damaged_base(folder / "x.h5")
     hdf5._listing.cache_clear()

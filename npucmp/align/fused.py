@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.graphs.annotate import fed
-from npucmp.graphs.graph import escaped
+from npucmp.dump.graphs.annotate import fed
+from npucmp.dump.graphs.graph import escaped
 from npucmp.model import Match, Operator, TensorRef
 
 

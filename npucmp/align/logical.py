@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.layouts import LAYOUTS, fits, origins
+from npucmp.dump.layouts import LAYOUTS, fits, origins
 from npucmp.model import Device, Pair, TensorRef
 
 FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # of equally good orders, where nothing tells; as MindSpore assumes

@@ -10,10 +10,10 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
-from npucmp.readers.text import read_text
-from npucmp.readers.toml import load_toml
 
 _LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
 

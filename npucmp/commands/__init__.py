@@ -1,1 +1,1 @@
-"""Options in, recipe called, reports written. One command per file."""
+"""Options in, workflow called, reports written. One command per file."""

@@ -38,8 +38,8 @@ tensors, or statistics that prove nothing).
 @common
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
-    from npucmp.recipes.compare import Options
-    from npucmp.recipes.compare import compare as run
+    from npucmp.workflows.compare import Options
+    from npucmp.workflows.compare import compare as run
 
     columns = metric_columns(given.pop("metrics"))
     shown = taken(given)
@@ -55,7 +55,7 @@ def metric_columns(names: Optional[str]) -> "list[str]":
     import difflib
 
     from npucmp.errors import UsageError
-    from npucmp.metrics import METRICS
+    from npucmp.measure.metrics import METRICS
 
     known = [metric.name for metric in METRICS]
     asked = [name.strip() for name in names.split(",") if name.strip()]

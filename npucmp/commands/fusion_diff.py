@@ -37,8 +37,8 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
     from npucmp.commands.compare import metric_columns
-    from npucmp.recipes.fusion_diff import FusionOptions
-    from npucmp.recipes.fusion_diff import fusion_diff as run
+    from npucmp.workflows.fusion_diff import FusionOptions
+    from npucmp.workflows.fusion_diff import fusion_diff as run
 
     columns = metric_columns(given.pop("metrics"))
     shown = taken(given)

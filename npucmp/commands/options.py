@@ -28,7 +28,7 @@ def _decorated(command: Command, names: "tuple[str, ...]") -> Command:
 
 def _set_limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> None:
     if texts:
-        from npucmp.readers.limits import set_limit
+        from npucmp.dump.readers.limits import set_limit
 
         for text in texts:
             set_limit(text)

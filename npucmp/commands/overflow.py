@@ -34,8 +34,8 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 )  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
-    from npucmp.recipes.overflow import OverflowOptions
-    from npucmp.recipes.overflow import overflow as run
+    from npucmp.workflows.overflow import OverflowOptions
+    from npucmp.workflows.overflow import overflow as run
 
     shown = taken(given)
     with shown.bar() as progress:

@@ -32,8 +32,8 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
 )  # fmt: skip
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:
-    from npucmp.recipes.compare import Options
-    from npucmp.recipes.rerun_diff import rerun_diff as run
+    from npucmp.workflows.compare import Options
+    from npucmp.workflows.rerun_diff import rerun_diff as run
 
     shown = taken(given)
     with shown.bar() as progress:

@@ -31,10 +31,10 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 def show(
     dump: str, pattern: Optional[str], step: Optional[int], rank: Optional[int], format_: Optional[str], top: int
 ) -> None:
+    from npucmp.dump.formats import open_runs
     from npucmp.errors import UsageError
-    from npucmp.formats import open_runs
-    from npucmp.recipes.show import inspect
     from npucmp.report.listing import listing
+    from npucmp.workflows.show import inspect
 
     runs = open_runs(dump, format_)
     chosen = [run for run in runs if step in (None, run.step) and rank in (None, run.rank)]
@@ -47,7 +47,7 @@ def show(
 
 @click.command(help="The formats that npucmp reads, and how it recognises them.")
 def formats() -> None:
-    from npucmp.formats import FORMATS, module_of
+    from npucmp.dump.formats import FORMATS, module_of
 
     for module in map(module_of, FORMATS):
         click.echo(f"{module.NAME:10}  {module.ABOUT}")

@@ -25,14 +25,14 @@ class Shown(NamedTuple):
     screen: "dict[str, Any]"
 
     def bar(self) -> "AbstractContextManager[Optional[Callable[[int, int], None]]]":
-        """The progress bar, while a recipe works."""
+        """The progress bar, while a workflow works."""
         from npucmp.commands.progress import bar
 
         return bar(self.progress)
 
 
 def taken(given: "dict[str, Any]") -> Shown:
-    """The options about showing, taken out of all that were given; what is left is for the recipe."""
+    """The options about showing, taken out of all that were given; what is left is for the workflow."""
     output, quiet, progress = (given.pop(name) for name in ("output", "quiet", "progress"))
     if given.get("resume") and not output:
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
@@ -49,7 +49,7 @@ def finish(report: Any, shown: Shown, columns: Sequence[str] = ()) -> int:
     report = replace(report, argv=tuple(sys.argv))
     files = write_reports(report, shown.output, columns) if shown.output else []
     if shown.output and report.command in RESUMED and not report.partial:
-        from npucmp import journal
+        from npucmp.measure import journal
 
         journal.remove(shown.output)  # its measurements are in the report now
     if not shown.quiet:

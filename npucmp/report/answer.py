@@ -13,12 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Iterator, Optional, Sequence, Union
 
 from npucmp import __version__
-from npucmp.evidence import brief
+from npucmp.localise.evidence import brief
 from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
+from npucmp.model.stack import source_line
 from npucmp.report import coverage, fused, fusion, island, overflow_terminal, rerun_terminal, spots, terminal
 from npucmp.report.rerun import odd_words
 from npucmp.report.sanitise import visible
-from npucmp.stack import source_line
 
 FIRST = 5  # roots
 MOST = 40  # fused operators, operators that differ between runs, lines of one kind

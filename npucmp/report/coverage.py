@@ -6,11 +6,11 @@ import math
 from collections import Counter
 from typing import Any, Iterable, Optional
 
-from npucmp import metrics
-from npucmp.dtypes import lookup, size_of
+from npucmp.judge.precision import REDUCED, reduced_products, round_off_of
+from npucmp.localise.nodes import differing_arguments, is_meaningless
+from npucmp.measure import metrics
 from npucmp.model import Comparison, Finding, Pair, Report, Run, Verdict
-from npucmp.nodes import differing_arguments, is_meaningless
-from npucmp.precision import REDUCED, reduced_products, round_off_of
+from npucmp.model.dtypes import lookup, size_of
 from npucmp.report.status import DECIDED
 
 

@@ -11,8 +11,8 @@ import re
 from collections import Counter
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp import metrics
-from npucmp.evidence import brief, is_fed
+from npucmp.localise.evidence import brief, is_fed
+from npucmp.measure import metrics
 from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, TensorRef, Verdict
 from npucmp.report.tables import csv_text
 

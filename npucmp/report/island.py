@@ -17,10 +17,10 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.graphs.graph import escaped
-from npucmp.links import Producers, fingerprint
+from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.nodes import differing_arguments, is_output
+from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import Comparison, Event, Finding, Moments, Operator, Overflow, Pair, Report, Root, Scan
-from npucmp.nodes import differing_arguments, is_output
 from npucmp.report import overflow, tables
 from npucmp.report.sanitise import visible
 

@@ -6,9 +6,9 @@ import math
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Measurement, Operator, Run, TensorRef
+from npucmp.model.stack import source_line
 from npucmp.report.sanitise import visible
 from npucmp.report.terminal import describe
-from npucmp.stack import source_line
 
 
 def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Measurement]]]", top: Optional[int]) -> str:

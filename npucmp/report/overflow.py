@@ -7,13 +7,13 @@ from collections import Counter
 from typing import Any, Iterator, Sequence
 
 from npucmp import __version__
-from npucmp.flow import headroom
+from npucmp.localise.overflow import headroom
 from npucmp.model import Event, Overflow, Root, Scan
+from npucmp.model.stack import source_line
 from npucmp.report import coverage
 from npucmp.report.json import ROOTS, strict
 from npucmp.report.status import overflow_status
 from npucmp.report.tables import ROOT_COLUMNS, csv_text, root_row
-from npucmp.stack import source_line
 
 NAME = "overflow"
 COLUMNS = tuple(

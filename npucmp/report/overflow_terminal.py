@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Cause, Event, Overflow, Root, Scan
+from npucmp.model.stack import source_line
 from npucmp.report.sanitise import visible
 from npucmp.report.status import overflow_status
 from npucmp.report.terminal import NOTES, Paint, count_of, describe, rate_of
-from npucmp.stack import source_line
 
 CHAIN = 8  # steps of the way that are shown of one birth
 

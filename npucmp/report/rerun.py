@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Iterator, Sequence
 
 from npucmp.model import Report, Rerun
+from npucmp.model.stack import source_line
 from npucmp.report.tables import csv_text
-from npucmp.stack import source_line
 
 NAME = "rerun"
 COLUMNS = tuple(

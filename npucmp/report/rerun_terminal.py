@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from npucmp.model import Cause, Comparison, Report, Rerun, Verdict
+from npucmp.model.stack import source_line
 from npucmp.report.rerun import odd_words
 from npucmp.report.sanitise import visible
 from npucmp.report.status import exit_status
 from npucmp.report.terminal import NOTES, Paint, count_of, describe, notes_of, rate_of
-from npucmp.stack import source_line
 
 
 def render(

@@ -10,8 +10,8 @@ import math
 from itertools import groupby
 from typing import Any, Optional
 
-from npucmp.dtypes import lookup
 from npucmp.model import Spots
+from npucmp.model.dtypes import lookup
 
 LEVELS = (0.01, 0.1, 0.9)  # shares of the elements of a cell from which on it is drawn darker
 HEIGHT = 96  # pixels of a picture of many lines

@@ -9,10 +9,10 @@ import math
 from itertools import chain
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
-from npucmp import metrics
+from npucmp.measure import metrics
 from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef
+from npucmp.model.stack import source_line
 from npucmp.report.sanitise import inert
-from npucmp.stack import source_line
 
 NAME = "csv"
 Columns = dict[str, list[Any]]

@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
-from npucmp.evidence import brief
+from npucmp.localise.evidence import brief
 from npucmp.model import DIFFERS, Cause, Comparison, Pair, Report, Root, Run, Verdict
+from npucmp.model.stack import source_line
 from npucmp.report import coverage, fusion
 from npucmp.report.sanitise import visible
 from npucmp.report.status import exit_status
-from npucmp.stack import source_line
 
 NOTES = 6  # of one kind, before "and n more"
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not

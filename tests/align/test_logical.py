@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from npucmp.align.logical import settle
-from npucmp.measure import measure
+from npucmp.measure.pairs import measure
 from npucmp.model import Device, Operator, Pair, Payload, TensorRef
 
 ACTIVATION, WEIGHT, MATRIX = "NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ"

@@ -22,9 +22,9 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from npucmp.align import align, pairs
-from npucmp.formats import open_runs
-from npucmp.measure import measure_pairs
-from npucmp.readers import files, npy, stored_zip, torch_pt
+from npucmp.dump.formats import open_runs
+from npucmp.dump.readers import files, npy, stored_zip, torch_pt
+from npucmp.measure.pairs import measure_pairs
 
 
 def trusting() -> "list[mock._patch[object]]":

@@ -72,7 +72,7 @@ def naive(folder: Path) -> None:
     import ml_dtypes  # noqa: F401  numpy then knows bfloat16
     import numpy as np
 
-    from npucmp.readers import header
+    from npucmp.dump.readers import header
 
     with np.errstate(all="ignore"):
         for pair in files(folder):
@@ -87,9 +87,9 @@ def naive(folder: Path) -> None:
 def phase(folder: Path, jobs: int) -> None:
     """Measuring alone: both dumps are open and their operators lined up before the clock starts."""
     from npucmp.align import align, pairs
-    from npucmp.formats import open_runs
-    from npucmp.measure import measure_pairs
-    from npucmp.runner import default_jobs
+    from npucmp.dump.formats import open_runs
+    from npucmp.measure.executor import default_jobs
+    from npucmp.measure.pairs import measure_pairs
 
     (target,), (golden,) = open_runs(folder / "target"), open_runs(folder / "golden")
     todo = list(pairs(target, golden, align(target, golden, {})))
@@ -149,7 +149,7 @@ def elements(folder: Path) -> "tuple[int, int, int]":
     """Pairs, elements of a side, bytes of both sides."""
     import math
 
-    from npucmp.formats import open_runs
+    from npucmp.dump.formats import open_runs
 
     (run,) = open_runs(folder / "golden")
     shapes = [tensor.shape for operator in run.operators for tensor in operator.tensors]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.readers import craft
+from tests.dump.readers import craft
 
 Array = NDArray[Any]
 

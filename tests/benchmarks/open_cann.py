@@ -15,8 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from npucmp.formats import open_runs
-from tests.readers import craft_cann as craft
+from npucmp.dump.formats import open_runs
+from tests.dump.readers import craft_cann as craft
 
 
 def make(folder: Path, number: int) -> None:

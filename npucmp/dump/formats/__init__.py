@@ -1,0 +1,101 @@
+"""DIRECTORY → Runs. One module per format; none knows that there is a second run.
+
+A format is a module of this package with
+    NAME                    the word of `--format`, which is the module's name
+    ABOUT                   one line: what it is and how it is recognised
+    sniff(path) -> bool     cheap, never raises
+    open_runs(path) -> list[Run]    names, shapes and places of tensors; no payload is read
+FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Optional
+
+from npucmp.dump.readers.files import confine
+from npucmp.errors import DumpError, UsageError
+from npucmp.model import Run
+
+NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
+
+FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "npy")
+
+
+def module_of(name: str) -> ModuleType:
+    """The format of a name. Raises UsageError if there is none."""
+    if name not in FORMATS:
+        raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
+    return import_module(f"{__name__}.{name}")
+
+
+def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:
+    """The runs below `path`, one per (step, rank), in that order.
+
+    `format` names one of FORMATS instead of recognising it. Raises DumpError when the path does not
+    exist, is no dump, or holds nothing; UsageError for an unknown format.
+    """
+    where = Path(path)
+    if not _exists(where):
+        raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
+    confine(where)
+    module = _recognise(where) if format is None else module_of(format)
+    runs: list[Run] = module.open_runs(where)
+    broken = [run.problem for run in runs if run.problem]
+    if broken and len(broken) == len(runs):
+        raise DumpError(where, f"none of its {len(runs)} dumps can be read, the first: {broken[0]}")
+    if not any(run.operators or run.records for run in runs):
+        raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
+    _require_one_dump(where, runs)
+    return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _require_one_dump(path: Path, runs: "list[Run]") -> None:
+    """A folder that holds several dumps would be compared at random."""
+    places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
+    for run in runs:
+        places.setdefault((run.step, run.rank), []).append(run.path)
+    several = next((paths for paths in places.values() if len(paths) > 1), None)
+    if several:
+        raise DumpError(
+            path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them"
+        )
+
+
+def _recognise(path: Path) -> ModuleType:
+    module = _sniffed(path)
+    if module is not None:
+        return module
+    if path.is_dir() and not any(path.iterdir()):
+        raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
+    below = _below(path)
+    if below:
+        raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
+    raise DumpError(
+        path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
+    )
+
+
+def _sniffed(path: Path) -> Optional[ModuleType]:
+    return next((module for module in map(module_of, FORMATS) if module.sniff(path)), None)
+
+
+def _below(path: Path) -> "list[str]":
+    """Up to NAMED direct sub-folders in which a dump is recognised; no more than LOOKED_AT are looked at."""
+    try:
+        with os.scandir(path) as entries:
+            folders = list(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT))
+    except OSError:
+        return []
+    return list(islice((folder for folder in sorted(folders) if _sniffed(Path(folder))), NAMED))

@@ -1,0 +1,347 @@
+"""Raw dumps of an Ascend device: one file per executed operator.
+
+    {time}/{device}/{model}/{model id}/{step}/   any part of it, or step_{N} and rank_{M} folders
+        {type}.{name}.{task}.{time}                                        the first generation
+        {type}.{name}.{task}.{stream}.{time}                               the second
+        {type}.{name}.{task}.{stream}.{time}.4.{context}.{thread}.{device} FFTS+: one file per slice
+        {any of these}.csv                                                 statistics instead of values
+        {digits}                                                           a name too long: mapping.csv tells it
+        Opdebug.Node_OpDebug.…                                             overflow records, no operator
+
+Escaped names lose "/" and "."; DumpData.op_name, which has them, is preferred. Layouts of the bytes:
+readers/cann_raw.py and readers/cann_nano.py. Files are in the order of their times, in that of the graph where one is
+found.
+Source: public sources of CANN's runtime and of msaccucmp; docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
+from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
+from npucmp.dump.readers.cann_words import RawDump, RawTensor
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.folders import folders, some_names
+from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.opdebug import DEBUG, overflow_records
+from npucmp.errors import DumpError
+from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
+
+NAME = "cann"
+ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
+
+_NAME = re.compile(
+    r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\.(?P<name>[\w-]+)"
+    r"\.(?P<task>\d{1,10})(?:\.(?P<stream>\d{1,10}))?\.(?P<time>\d{1,255})"
+    r"(?:\.(?P<kind>\d)\.(?P<context>\d{1,10})\.(?P<thread>\d{1,10})\.\d{1,10})?(?P<csv>\.csv)?",
+    re.ASCII,
+)
+_SNIFFED = 1000  # folders that are looked through for a mapping.csv
+_DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
+_TIME_FOLDER = re.compile(r"\d{14}")
+_STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
+INSERTED = {"TransData", "Cast", "AtomicAddrClean", "DynamicAtomicAddrClean", "MemSet", "MemcpyAsync", "TensorMove"}
+
+
+class Name(NamedTuple):
+    """What a file name says; op_name is escaped. thread is -1 for an operator that was not cut into slices."""
+
+    op_type: str
+    op_name: str
+    task: int
+    stream: int
+    time: int
+    context: int
+    thread: int
+    csv: bool
+
+
+class Record(NamedTuple):
+    """One file: its name taken apart, its header, or why that cannot be read."""
+
+    path: str
+    name: Name
+    op_name: str
+    op_type: str
+    slice: int
+    dump: Optional[RawDump]
+    problem: str = ""
+
+
+class Place(NamedTuple):
+    """Which run a folder belongs to: the dump it is part of, step and rank."""
+
+    dump: str
+    step: Optional[int]
+    rank: Optional[int]
+
+
+def sniff(path: Path) -> bool:
+    """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
+    files are all numbered, and whose mapping.csv tells such names."""
+    try:
+        if path.is_file():
+            return parse_name(path.name) is not None or _is_dump(path)
+        if not path.is_dir():
+            return False
+        named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
+        return any(map(parse_name, some_names(path))) or any(
+            parse_name(n) for f in named for n in long_names(f, []).values()
+        )
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _is_dump(path: Path) -> bool:
+    """A file of another name is recognised by its bytes."""
+    try:
+        return bool(_header(str(path)).tensors)
+    except DumpError:
+        return False
+
+
+def parse_name(name: str) -> Optional[Name]:
+    """A file name taken apart; None if it is not one of this format."""
+    match = _NAME.fullmatch(name)
+    if match is None or match["kind"] not in (None, "0", "1", "2", "3", "4", "5"):
+        return None
+    if match["stream"] is None and len(match["time"]) < 9:  # {op}.{output}.{n} of something else
+        return None
+    number = {key: int(match[key]) if match[key] else -1 for key in ("task", "stream", "context", "thread")}
+    return Name(match["type"], match["name"], time=int(match["time"]), csv=bool(match["csv"]), **number)
+
+
+def open_runs(path: Path) -> list[Run]:
+    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    places: dict[Place, list[Record]] = defaultdict(list)
+    models: dict[Place, set[str]] = defaultdict(set)
+    notes: dict[Place, list[str]] = defaultdict(list)
+    debug: dict[Place, list[str]] = defaultdict(list)
+    found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
+    for folder, names in found:
+        where = _place(Path(folder))
+        records = _records(folder, names, notes[where], any_name=path.is_file())
+        debug[where] += overflow_records(folder, names)
+        if records or debug[where]:
+            places[where] += records
+            models[where].add(_model(Path(folder)))
+    return [
+        replace(_run(where, records, models[where], notes[where]), records=tuple(debug[where]))
+        for where, records in places.items()
+    ]
+
+
+def _place(folder: Path) -> Place:
+    """Step and rank from the folders above: step_N and rank_M, else what stands behind the time of the dump.
+
+    Only models of one step share a place: whatever else differs in the path is another dump.
+    """
+    parts = folder.absolute().parts
+    times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
+    step = rank = None
+    root = len(parts)
+    if times:
+        root = times[-1] + 1
+        below = parts[root:]
+        if below and below[0].isdecimal():
+            rank = int(below[0])
+        if len(below) >= 3 and below[-1].isdecimal():
+            step = int(below[-1])
+    elif len(parts) >= 3 and parts[-1].isdecimal() and parts[-2].isdecimal() and not parts[-3].isdecimal():
+        step = int(parts[-1])
+        rank = int(parts[-4]) if len(parts) >= 4 and parts[-4].isdecimal() else None
+        root = len(parts) - 3
+    for i, part in enumerate(parts):
+        found = _STEP.fullmatch(part), _RANK.fullmatch(part)
+        step, rank = int(found[0][1]) if found[0] else step, int(found[1][1]) if found[1] else rank
+        root = max(root, i + 1) if any(found) else root
+    return Place(os.path.join(*parts[:root]), step, rank)
+
+
+def _model(folder: Path) -> str:
+    """The name of the model that was dumped, "" if the folders do not tell."""
+    parts = folder.absolute().parts
+    times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
+    below = parts[times[-1] + 2 :] if times else ()
+    return next((part for part in below[:1] if not part.isdecimal()), "")
+
+
+def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool) -> list[Record]:
+    real = long_names(Path(folder, MAPPING), notes)
+    found = []
+    nameless = 0
+    for name in names:
+        path = os.path.join(folder, name)
+        numbered = _DIGITS.fullmatch(name) is not None
+        parsed = _mapped(name, real) if numbered else parse_name(name)
+        nameless += numbered and parsed is None
+        if parsed is None and (any_name or (numbered and _is_dump(Path(path)))):
+            parsed = Name("", Path(name).stem, -1, -1, 0, -1, -1, False)
+        if parsed is not None and parsed.op_type != DEBUG:
+            found.append(_record(path, parsed))
+    if nameless:
+        notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
+    return found
+
+
+def _mapped(name: str, real: "Mapping[str, str]") -> Optional[Name]:
+    """What stands behind a number; the .csv of statistics may stand in either column."""
+    stem, csv, _ = name.partition(".csv")
+    whole = real.get(name) or real.get(stem) or ""
+    return parse_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
+
+
+def _record(path: str, name: Name) -> Record:
+    dump: Optional[RawDump] = None
+    problem = ""
+    if not name.csv:
+        try:
+            dump = _header(path)
+        except DumpError as error:
+            problem = error.because
+    op_name, op_type = dump.op_name if dump and dump.op_name else name.op_name, name.op_type
+    if dump and dump.op_name and escaped(dump.op_name) == name.op_type != name.op_name:
+        op_type = name.op_name  # MindSpore writes {name}.{type} for operators of the newer operator library
+    op_name, number = cann_slices.whole_name(op_name)
+    return Record(path, name, op_name, op_type, number if number >= 0 else name.thread, dump, problem)
+
+
+def _header(path: str) -> RawDump:
+    with open_regular(path) as file:
+        file.prefetch(0, 4096)
+        return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
+
+
+def _run(where: Place, records: Sequence[Record], models: Iterable[str], notes: "list[str]") -> Run:
+    operators = [_operator(order, group, notes) for order, group in enumerate(_executions(records))]
+    return Run(
+        path=where.dump,
+        format=NAME,
+        operators=tuple(operators),
+        step=where.step,
+        rank=where.rank,
+        detail=" · ".join(sorted(filter(None, models))),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _executions(records: "Sequence[Record]") -> "list[list[Record]]":
+    """Files of one execution of one operator together, slice by slice, in order of time."""
+    slices: dict[tuple[str, int, bool], list[Record]] = defaultdict(list)
+    for record in records:
+        slices[record.op_name, record.slice, record.name.csv].append(record)
+    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    for (op_name, _, _), same in slices.items():
+        same.sort(key=lambda record: (record.name.time, record.path))
+        for back, record in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
+            groups[op_name, back].append(record)
+    for group in groups.values():
+        group.sort(key=lambda record: (record.name.csv, record.slice))
+    return sorted(groups.values(), key=_position)
+
+
+def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
+    first = min(group, key=lambda record: (record.name.time, record.path))
+    return first.name.time, first.name.task, first.path
+
+
+def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Operator:
+    first = group[0]
+    tensors = _statistics(group) if first.name.csv else _tensors(group, notes)
+    return Operator(
+        name=first.op_name,
+        op_type=first.op_type,
+        kind=first.op_name,
+        phase="",
+        order=order,
+        tensors=tensors,
+        call=first.op_name,
+        reads_recorded=any(not tensor.is_output for tensor in tensors),
+        inserted=first.op_type in INSERTED,
+        tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
+    )
+
+
+def _statistics(group: "Sequence[Record]") -> "tuple[TensorRef, ...]":
+    first = group[0]
+    try:
+        tensors = cann_statistics.read(first.path)
+    except DumpError as error:
+        return (_broken(first, error.because),)
+    if len(group) > 1:
+        problem = f"computed in {len(group)} slices, and statistics of slices do not tell those of the whole"
+        return tuple(tensor._replace(problem=problem) for tensor in tensors)
+    return tensors
+
+
+def _broken(record: Record, problem: str) -> TensorRef:
+    return TensorRef("", "", (), file=record.path, problem=problem, label=os.path.basename(record.path))
+
+
+def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef, ...]":
+    """Tensors of one execution: of its one file, or of its slices joined."""
+    records = [record for record in group if not record.name.csv]
+    broken = next((record for record in records if record.dump is None), None)
+    if broken is not None:
+        return (_broken(broken, broken.problem),)
+    dumps = [record.dump for record in records if record.dump is not None]
+    slots = [dict(_slots(dump)) for dump in dumps]
+    cuts = cann_slices.cuts(dumps[0].attributes)
+    if cuts is not None and cuts.slices not in (0, len(dumps)):
+        notes.append(f"{records[0].op_name}: {len(dumps)} of {cuts.slices} slices were dumped")
+    found = []
+    for role, index in dict.fromkeys(slot for one in slots for slot in one):
+        parts = [(record.path, one[role, index]) for record, one in zip(records, slots) if (role, index) in one]
+        path, raw = parts[0]
+        axis = None if cuts is None else cuts.axis(role, index)
+        made = max(len(dumps), cuts.slices) if cuts is not None and axis is not None else len(dumps)
+        whole = cann_slices.join([part for _, part in parts], axis, made)
+        payload = Payload(path, raw.dtype, whole.shape, raw.offset)
+        if whole.shape != raw.shape and not whole.problem:
+            places = tuple(Payload(path, part.dtype, part.shape, part.offset) for path, part in parts)
+            payload = payload._replace(parts=places, axis=axis or 0)
+        found.append(_tensor(f"{role}:{index}", whole, payload, f"{os.path.basename(path)}:{role}.{index}"))
+    return tuple(found)
+
+
+def _slots(dump: RawDump) -> "Iterator[tuple[tuple[str, int], RawTensor]]":
+    seen: Counter[str] = Counter()
+    for tensor in dump.tensors:
+        yield (tensor.role, seen[tensor.role]), tensor
+        seen[tensor.role] += 1
+
+
+def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRef:
+    """The tensor in its logical shape, where header and layout tell it."""
+    made = TensorRef(
+        slot, raw.dtype, raw.shape, payload.path, layout=raw.layout, problem=raw.problem, label=label, origin=raw.origin
+    )
+    if raw.problem:
+        return made._replace(shape=raw.original or raw.shape)
+    if raw.layout not in DEVICE_LAYOUTS:
+        plain = raw.original if raw.original is not None and _as_many(raw.original, raw.shape) else raw.shape
+        return made._replace(shape=plain, payload=payload._replace(shape=plain))
+    device = Device(raw.layout, raw.shape, "", raw.groups)
+    if raw.original is None or (not raw.original and math.prod(raw.shape) > 1):
+        return made._replace(payload=payload._replace(device=device))
+    logical = raw.original
+    fitting = [order for order in origins(raw.layout) if fits(raw.shape, raw.layout, order, logical, raw.groups)]
+    if not fitting:
+        words = f"layout {raw.layout} of stored shape {list(raw.shape)} cannot hold shape {list(logical)}"
+        return made._replace(shape=logical, problem=words)
+    device = device._replace(origin=fitting[0] if len(fitting) == 1 else "")
+    return made._replace(shape=logical, payload=payload._replace(shape=logical, device=device))
+
+
+def _as_many(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:
+    return math.prod(one) == math.prod(other)

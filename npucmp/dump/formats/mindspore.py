@@ -1,0 +1,371 @@
+"""MindSpore's own dumps: a file per tensor, or a table of statistics, of every kernel of a graph.
+
+    {root}/rank_{r}/{net}/{graph}/{iteration}/      CPU, GPU, Ascend O0 and O1; any folder of it, or such files alone
+    {root}/{step}/{time}/{device}/{model}/{model id}/{iteration}/     Ascend O2; {time} has 14 digits
+    {root}/rank_{r}/{time}/step_{n}/                                  msprobe, level L2
+        {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}….npy      readers/mindspore_names.py
+        statistic.csv       a row per tensor, beside the files or instead of them
+        mapping.csv         {digits}.npy → the name that was too long
+        Opdebug.Node_OpDebug.{task}.{stream}.{microseconds}.output.0.json         overflow records, no operators
+    {root}/rank_{r}/debug_files/{iteration}/                                  overflow records of the same step
+    {root}/rank_{r}/execution_order/ms_execution_order_graph_{graph}.csv      full names of kernels, a line each
+    {root}/rank_{r}/graphs/ms_output_trace_code_graph_{graph}.ir              full names, constants and source lines
+
+Kernels with several times for one tensor were executed several times. Parameter.{name} are no kernels: weights and
+network inputs, dumped when the step is over, with the values that the optimizer left; they count as reads at the end of
+the step. Task and stream are 0 everywhere, or 65535, where MindSpore does not know them.
+Source: MindSpore's public documentation, sources and output (2.10 on CPU); docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.readers import npy
+from npucmp.dump.readers.cann_words import from_name
+from npucmp.dump.readers.folders import folders
+from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.mindspore_ir import Companions
+from npucmp.dump.readers.mindspore_names import Name, kind, parse_name
+from npucmp.dump.readers.mindspore_statistics import STATISTIC, Row, is_table, rows
+from npucmp.dump.readers.opdebug import DEBUG, overflow_records
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, Task, TensorRef
+from npucmp.model.dtypes import canonical, lookup
+
+NAME = "mindspore"
+ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
+
+_DEPTH = 8
+_SNIFFED = 5000  # file names that sniffing looks at
+_NO_OPERATORS = {"constants", ".dump_metadata", "graphs", "execution_order"}
+_DEBUG_FILES = "debug_files"
+_NO_TASK = (65535, 65535)
+
+_RAW = re.compile(r"[\w-]+\.[\w-]+(\.[0-9]+){2,7}")  # formats/cann.py reads these
+_RECORD = re.compile(rf"{DEBUG}\.[\w-]+(\.[0-9]+){{2,7}}\.output\.[0-9]+\.json")
+_TIME_FOLDER = re.compile(r"[0-9]{14}")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_DEVICE_LAYOUT = re.compile(r"FRACTAL_\w+|\w*C1\w*C0\w*|C1HWNCoC0")
+
+
+class Entry(NamedTuple):
+    """One tensor with the name that it was dumped under, and the folder of its graph."""
+
+    name: Name
+    tensor: TensorRef
+    folder: str
+
+
+class Place(NamedTuple):
+    """Which run a folder belongs to. step_folder and iteration both count steps; only O2 dumps have both."""
+
+    dump: str
+    step_folder: Optional[int]
+    iteration: Optional[int]
+    rank: Optional[int]
+
+
+@dataclass
+class Found:
+    """What the folders of one place hold."""
+
+    entries: list[Entry] = field(default_factory=list)
+    records: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def sniff(path: Path) -> bool:
+    """A .npy file or an overflow record with such a name, a statistic.csv, or a folder with one, eight levels deep."""
+    try:
+        if path.is_file():
+            return _is_named(path.name) or (path.name == STATISTIC and is_table(path))
+        return path.is_dir() and any(_holds_some(Path(folder), names) for folder, names in _looked_at(path))
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _looked_at(path: Path) -> "Iterator[tuple[str, list[str]]]":
+    left = _SNIFFED
+    for folder, names in _dump_folders(path):
+        yield folder, names[:left]
+        left -= len(names) + 1
+        if left <= 0:
+            return
+
+
+def _holds_some(folder: Path, names: Sequence[str]) -> bool:
+    if any(map(_is_named, names)):
+        return True
+    if STATISTIC in names and not any(map(_RAW.fullmatch, names)):  # raw dumps hold more than the table
+        return is_table(folder / STATISTIC)
+    real = long_names(folder / MAPPING, []) if MAPPING in names else {}
+    return any(_is_named(_real_name(name, real)) for name in names if real)
+
+
+def _is_named(name: str) -> bool:
+    return parse_name(name) is not None or _RECORD.fullmatch(name) is not None
+
+
+def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
+    """Folders that may hold operators or records; links to folders are not followed."""
+    base = len(path.parts)
+    for folder, names in folders(path, _DEPTH):
+        below = Path(folder).parts[base:]
+        if _NO_OPERATORS.isdisjoint(below):
+            yield folder, [name for name in names if _DEBUG_FILES not in below or name.startswith(f"{DEBUG}.")]
+
+
+def open_runs(path: Path) -> list[Run]:
+    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    places: dict[Place, Found] = defaultdict(Found)
+    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
+        notes: list[str] = []
+        entries = list(_entries(Path(folder), names, notes))
+        records = overflow_records(folder, names)
+        if entries or records or notes:
+            found = places[_place(Path(folder))]
+            found.entries += entries
+            found.records += records
+            found.notes += notes
+    steps = _steps(list(places))
+    _join_records(places, steps)
+    beside: dict[Path, Companions] = {}  # the runs of one rank share it
+    runs = []
+    for place, found in places.items():
+        where = _beside(Path(found.entries[0].folder)) if found.entries else path
+        about = beside.setdefault(where, Companions(where))
+        runs.append(_run(place, steps[place], found, about))
+    return runs
+
+
+def _place(folder: Path) -> Place:
+    """Step and rank from the path: step_N and rank_M, what is around a time, else {graph}/{iteration} at its end."""
+    parts = folder.absolute().parts
+    rank, step = _numbered(parts, "rank"), _numbered(parts, "step")
+    root = len(parts)
+    iteration: Optional[int] = None
+    times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
+    below = parts[times[-1] + 1 :] if times else ()
+    if step is not None:
+        root = max(i for i, part in enumerate(parts) if re.fullmatch(r"step_?[0-9]+", part)) + 1
+    elif below and _NUMBER.fullmatch(below[0]):
+        step = _as_number(parts[times[-1] - 1])
+        rank = int(below[0]) if rank is None else rank
+        iteration = _as_number(below[-1]) if len(below) > 2 else None
+        root = times[-1] + 2
+    elif len(parts) > 3 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(rf"[0-9]{{1,9}}|{_DEBUG_FILES}", parts[-2]):
+        iteration = int(parts[-1])
+        root = len(parts) - 2
+    return Place(os.path.join(*parts[:root]), step, iteration, rank)
+
+
+def _numbered(parts: Sequence[str], word: str) -> Optional[int]:
+    found = [match for part in parts if (match := re.fullmatch(word + r"_?([0-9]{1,9})", part))]
+    return int(found[-1][1]) if found else None
+
+
+def _as_number(text: str) -> Optional[int]:
+    return int(text) if _NUMBER.fullmatch(text) else None
+
+
+def _steps(places: Sequence[Place]) -> dict[Place, Optional[int]]:
+    """The step of each run: that of the step folder, unless it holds several iterations of the graph."""
+    steps = {place: place.iteration if place.step_folder is None else place.step_folder for place in places}
+    if len({(steps[place], place.rank) for place in places}) < len(places):
+        return {place: place.step_folder if place.iteration is None else place.iteration for place in places}
+    return steps
+
+
+def _join_records(places: dict[Place, Found], steps: Mapping[Place, Optional[int]]) -> None:
+    """Records that lie apart from the operators of their step and rank go to that run."""
+    for place in [place for place, found in places.items() if found.records and not found.entries]:
+        same = [
+            other
+            for other, found in places.items()
+            if found.entries and (steps[other], other.rank) == (steps[place], place.rank)
+        ]
+        if len(same) == 1:
+            apart = places.pop(place)
+            places[same[0]].records += apart.records
+            places[same[0]].notes += apart.notes
+
+
+def _real_name(name: str, real: Mapping[str, str]) -> str:
+    """The name that a file stands for; mapping.csv only renames, it names no other file."""
+    return real.get(name) or real.get(name[: -len(".npy")] if name.endswith(".npy") else name) or name
+
+
+def _entries(folder: Path, names: Sequence[str], notes: list[str]) -> Iterator[Entry]:
+    """The tensors of one folder: files, with their statistics where there are some, and statistics alone."""
+    real = long_names(folder / MAPPING, notes) if MAPPING in names else {}
+    named = [(name, parse_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
+    files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
+    recorded = rows(folder / STATISTIC, notes) if STATISTIC in names else []
+    others = [name for name, parsed in named if parsed is None and name.endswith(".npy")]
+    if others and (files or recorded):
+        notes.append(f"{folder}: {len(others)} .npy files have no operator's name and are left out, as {others[0]}")
+    for file, row in _joined(files, recorded):
+        if file:
+            yield Entry(file[0], _tensor(*file, row), str(folder))
+        elif row:
+            yield Entry(*row, str(folder))
+
+
+def _joined(
+    files: "Sequence[tuple[Name, str]]", recorded: Sequence[Row]
+) -> "Iterator[tuple[Optional[tuple[Name, str]], Optional[Row]]]":
+    """Files and rows of one tensor together: by time, what is left from the newest on."""
+    left: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
+    for row in recorded:
+        left[row.name.key][row.name.time] = row
+    waiting = defaultdict(list)
+    for file in files:
+        row_of_it = left[file[0].key].pop(file[0].time, None)
+        if row_of_it:
+            yield file, row_of_it
+        else:
+            waiting[file[0].key].append(file)
+    for key in {**waiting, **left}:
+        newest = sorted(waiting.get(key, ()), reverse=True)
+        yield from zip_longest(newest, [row for _, row in sorted(left.get(key, {}).items(), reverse=True)])
+
+
+def _tensor(name: Name, file: str, row: Optional[Row]) -> TensorRef:
+    label = os.path.basename(file)
+    try:
+        header = npy.header(file)
+    except DumpError as error:
+        return TensorRef("", "", (), file=file, encoding="npy", problem=error.because, label=label)
+    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(header.shape) >= 5 or name.layout.startswith("FRACTAL_"))
+    return TensorRef(
+        slot=name.slot,
+        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), header.dtype),
+        shape=header.shape,
+        file=file,
+        encoding="npy",
+        statistics=row.tensor.statistics if row else None,
+        checksum=row.tensor.checksum if row else "",
+        layout=name.layout if device else "",
+        label=label,
+    )
+
+
+def _dtype(word: str, stored: str) -> str:
+    """The type that the run computed in, if NPY has none for it and the file holds a wider float; else the file's."""
+    named, held = lookup(canonical(from_name(word))), lookup(stored)
+    if named and held and named.kind == held.kind == "f" and named.round_off > held.round_off:
+        return named.name
+    return stored
+
+
+def _run(place: Place, step: Optional[int], found: Found, beside: Companions) -> Run:
+    entries, notes = found.entries, found.notes
+    groups = _executions(entries)
+    order = _recorded_order(groups, beside)
+    groups.sort(key=lambda group: (group[0].name.is_parameter, order.get(id(group), (0, 0)), *_position(group)))
+    kinds = Counter(kind(op_name) for op_name in {entry.name.op_name for entry in entries})
+    timed = bool(order) or all(group[0].name.time for group in groups)
+    if not timed:
+        notes.append("not every tensor has a time: operators without one stand in the order of their names")
+    operators = [_operator(number, group, kinds, beside) for number, group in enumerate(groups)]
+    if not any(set(operator.tasks) - {Task(0, 0)} for operator in operators):
+        operators = [operator._replace(tasks=()) for operator in operators]
+    return Run(
+        path=os.path.commonpath({entry.folder for entry in entries}) if entries else place.dump,
+        format=NAME,
+        operators=tuple(operators),
+        step=step,
+        rank=place.rank,
+        detail=_detail(place, entries),
+        notes=tuple(dict.fromkeys(notes + beside.notes)),
+        ordered=timed,
+        problem="" if entries or found.records else "; ".join(notes),
+        records=tuple(found.records),
+    )
+
+
+def _detail(place: Place, entries: Sequence[Entry]) -> str:
+    graph = os.path.basename(place.dump) if place.step_folder is None and place.iteration is not None else ""
+    task = "statistics" if entries else ""
+    task = "checksums" if any(entry.tensor.checksum for entry in entries) else task
+    task = "tensor" if any(entry.tensor.file for entry in entries) else task
+    return " · ".join(filter(None, (graph, task)))
+
+
+def _executions(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Tensors of one execution of one operator together, inputs first."""
+    slots: dict[tuple[str, tuple[str, str, int]], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        slots[entry.folder, entry.name.key].append(entry)
+    groups: dict[tuple[str, str, int], list[Entry]] = defaultdict(list)
+    for (folder, (op_name, _, _)), same in slots.items():
+        same.sort(key=lambda entry: (entry.name.time, entry.tensor.label))
+        for back, entry in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
+            groups[folder, op_name, back].append(entry)
+    return [sorted(group, key=lambda entry: entry.name.key) for group in groups.values()]
+
+
+def _position(group: Sequence[Entry]) -> tuple[int, str, str]:
+    return min(entry.name.time for entry in group), group[0].name.op_name, group[0].folder
+
+
+def _recorded_order(groups: Sequence[Sequence[Entry]], beside: Companions) -> dict[int, tuple[int, int]]:
+    """Places by execution_order/, where that knows each operator and each was executed once; else none: times decide.
+
+    A list that lacks an operator cannot say where it belongs, and a time among places may put it before what it reads.
+    """
+    kernels: dict[str, list[Sequence[Entry]]] = defaultdict(list)
+    for group in groups:
+        if not group[0].name.is_parameter:
+            kernels[group[0].folder].append(group)
+    places: dict[int, tuple[int, int]] = {}
+    for folder, some in kernels.items():
+        found = beside.launched(Path(folder).absolute().parent.name, [group[0].name.op_name for group in some])
+        if not found:
+            return {}
+        start = min(_position(group)[0] for group in some)
+        places.update((id(group), (start, place)) for group, place in zip(some, found))
+    return places
+
+
+def _operator(order: int, group: Sequence[Entry], kinds: Mapping[str, int], beside: Companions) -> Operator:
+    name = group[0].name
+    tensors = tuple(entry.tensor for entry in group)
+    node = beside.node(name.op_name)
+    scalars = {tensor.slot: tensor.dtype for tensor in tensors if tensor.shape == ()}
+    tasks = dict.fromkeys(entry.name.task for entry in group if not name.is_parameter)
+    return Operator(
+        name=name.op_name,
+        op_type=name.op_type,
+        kind=kind(name.op_name),
+        # Of forward and optimizer nothing tells them apart. A backward kernel has all that it reads among its own
+        # inputs, so that no `call` ties it to its forward.
+        phase="backward" if name.op_name.startswith("Gradients") else "",
+        order=order,
+        tensors=tensors,
+        # constants were dumped as tensors too, whose type must be the same
+        arguments={slot: value for slot, (dtype, value) in node.constants.items() if scalars.get(slot) == dtype},
+        stack=node.stack,
+        # "-op1" counts the kernels of one type in one scope, so that one more shifts those after it. A name without
+        # such neighbours says scope and type alone, and these are the network's own.
+        unique=kinds[kind(name.op_name)] == 1,
+        call=name.op_name,
+        reads_recorded=any(not tensor.is_output for tensor in tensors),
+        tasks=tuple(task for task in tasks if task.task >= 0 and task[:2] != _NO_TASK),
+    )
+
+
+def _beside(folder: Path) -> Path:
+    """The folder that holds graphs/ and execution_order/, as far as the path tells: rank_N, or where it would be."""
+    folder = folder.absolute()
+    for parent in (folder, *folder.parents):
+        if re.fullmatch(r"rank_?[0-9]+", parent.name):
+            return parent
+    return folder.parents[2] if _NUMBER.fullmatch(folder.name) and len(folder.parents) > 2 else folder

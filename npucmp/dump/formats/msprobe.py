@@ -1,0 +1,367 @@
+"""msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
+
+    {root}/step{N}/{rank{M} | rank | proc{pid}}/
+        dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
+        stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
+        construct.json   {operator: parent module | [parent, …] | null}
+        dump_tensor_data/{data_name}     .pt (PyTorch) or .npy (MindSpore)
+
+"data" is in execution order. A record holds trees of values under input_args, input_kwargs, output and
+parameters (forward), input and output (backward), or parameter names (parameters_grad). A leaf is a tensor
+{"type", "dtype", "shape", "Max", "Min", "Mean", "Norm"[, "md5"][, "data_name"]} or {"type", "value"}.
+The files are JSON in Python's dialect: NaN and Infinity stand bare.
+
+Names:  API     {api type}.{api name}.{call index}.{forward|backward}
+        module  {Module|Cell}.{path}.{class}.{forward|backward}.{call index}
+        grads   {Module|Cell}.{path}.{class}.parameters_grad[.{n}]
+        debug   {user's name}.{count}.debug
+
+Source: public documentation and output of mindstudio-probe 26.2 and older; docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
+
+from npucmp.dump.readers.text import read_text
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.model.dtypes import canonical
+
+NAME = "msprobe"
+ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
+
+DATA_FOLDER = "dump_tensor_data"
+_DEPTH = 6  # verl and others put folders above step*
+_NESTING = 64
+_ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
+_ENDINGS = tuple(_ENCODINGS)
+_PHASES = ("forward", "backward")
+_TREES = (  # of a record, and how their slots begin
+    ("input_args", "input:"),
+    ("input", "input:"),
+    ("input_kwargs", "input:"),
+    ("parameters", "param:"),
+    ("output", "output:"),
+)
+_SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
+_ELSEWHERE = re.compile(r"[/\\\0]")
+_STATISTICS = ("Max", "Min", "Mean", "Norm")
+_NOTHING = (None,) * 4
+
+
+def sniff(path: Path) -> bool:
+    """A dump.json or debug.json, or a folder with one at most six levels down."""
+    try:
+        if path.is_file():
+            return path.suffix == ".json" and _starts_like_a_dump(path)
+        return next(_dump_files(path), None) is not None
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def open_runs(path: Path) -> list[Run]:
+    """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
+    files = [path] if path.is_file() else _without_helpers(list(_dump_files(path)))
+    if len(files) == 1:
+        return [_open(files[0])]
+    return [_open_one_of_many(file) for file in files]
+
+
+def _open_one_of_many(file: Path) -> Run:
+    """A broken dump.json costs its own step and rank, not the others."""
+    try:
+        return _open(file)
+    except DumpError as error:
+        return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
+
+
+def _starts_like_a_dump(path: Path) -> bool:
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(4096)
+    except OSError:
+        return False
+    return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
+
+
+def _dump_files(folder: Path) -> Iterator[Path]:
+    """dump.json files below a folder, in name order; tensor folders are not entered."""
+    base = len(folder.parts)
+    for here, folders, files in os.walk(folder):
+        folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
+        found = [name for name in ("dump.json", "debug.json") if name in files]
+        if found:
+            folders[:] = []
+            yield Path(here, found[0])
+
+
+def _without_helpers(files: list[Path]) -> list[Path]:
+    """Where rank* and proc* stand side by side, proc* are helper processes of the same run."""
+    ranked = {file.parent.parent for file in files if file.parent.name.startswith("rank")}
+    files = [file for file in files if not (file.parent.name.startswith("proc") and file.parent.parent in ranked)]
+    for step in {file.parent.parent for file in files}:
+        processes = [file.parent.name for file in files if file.parent.parent == step and _is_process(file)]
+        if len(processes) > 1:
+            raise DumpError(
+                step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them"
+            )
+    return files
+
+
+def _is_process(file: Path) -> bool:
+    return file.parent.name.startswith("proc")
+
+
+def _number(path: Path, word: str) -> Optional[int]:
+    for part in reversed(path.absolute().parts):
+        found = re.fullmatch(word + r"(\d+)", part)
+        if found:
+            return int(found.group(1))
+    return None
+
+
+def _load(path: Path) -> Any:
+    text = read_text(path, "json_bytes")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DumpError(
+            path,
+            f"is not complete JSON ({error.msg}); the run that wrote it was probably interrupted",
+            len(text[: error.pos].encode("utf-8", "surrogatepass")),
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
+
+
+def _open(path: Path) -> Run:
+    top = _load(path)
+    if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
+        raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
+    stacks, notes = _beside(path, "stack.json", _stacks)
+    scopes, more = _beside(path, "construct.json", _scopes)
+    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
+    operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
+    return Run(
+        path=str(path),
+        format=NAME,
+        operators=tuple(operators),
+        step=_number(path.parent, "step"),
+        rank=_number(path.parent, "rank"),
+        detail=_detail(top, operators),
+        notes=notes + more,
+    )
+
+
+def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
+    tensors = [tensor for operator in operators for tensor in operator.tensors]
+    task = top.get("task", "")
+    if any(tensor.file for tensor in tensors):
+        task = "tensor"
+    elif any(tensor.checksum for tensor in tensors):
+        task = "checksums"
+    framework = top.get("framework") or _framework(top["data"])
+    return " · ".join(str(word) for word in (framework, f"{top.get('level', '')} {task}".strip()) if word)
+
+
+def _framework(data: Mapping[str, Any]) -> str:
+    """Old files do not name it; the "type" of the first tensor does."""
+    found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
+    return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
+
+
+def _beside(path: Path, name: str, parse: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A companion file is a help, not a need: if it is broken, the run goes on with a note."""
+    file = path.parent / name
+    if not file.exists():
+        return {}, ()
+    try:
+        return parse(_load(file)), ()
+    except (DumpError, TypeError, ValueError, AttributeError) as error:
+        return {}, (f"{file}: ignored, {getattr(error, 'because', 'not as expected')}",)
+
+
+def _stacks(top: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    stacks: dict[str, tuple[str, ...]] = {}
+    for key, value in top.items():
+        shared = len(value) == 2 and all(isinstance(part, list) for part in value)
+        names, frames = value if shared else ([key], value)
+        text = tuple(str(frame) for frame in frames)
+        stacks.update((str(name), text) for name in names)
+    return stacks
+
+
+def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
+    scopes = {}
+    for key, value in top.items():
+        parent = value[0] if isinstance(value, list) and value else value
+        if isinstance(parent, str) and parent:
+            scopes[key] = parent
+    return scopes
+
+
+class Name(NamedTuple):
+    """What an operator's name says; see the module's docstring for the grammar."""
+
+    op_type: str
+    kind: str
+    phase: str
+    call: str
+    unique: bool
+
+
+def parse_name(name: str) -> Name:
+    """Takes a name apart from the right: a module path may hold digits and dots of its own."""
+    head, *tail = name.rsplit(".", 2)
+    if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
+        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
+    if len(tail) == 2 and tail[0] in _PHASES and tail[1].isdigit():
+        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
+    for mark in (".parameters_grad", ".debug"):
+        owner, found, number = name.rpartition(mark)
+        if found and (not number or number[1:].isdigit()):
+            kind = owner.rstrip(".0123456789") if mark == ".debug" else owner
+            phase = "backward" if mark == ".parameters_grad" else ""
+            return Name(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
+    return Name(name.rsplit(".", 1)[-1], name, "", name, unique=True)
+
+
+class _Dump(NamedTuple):
+    """What the records of a dump.json share: its tensor folder, its companion files."""
+
+    folder: str
+    stacks: Mapping[str, tuple[str, ...]]
+    scopes: Mapping[str, str]
+
+
+def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
+    parts = parse_name(name)
+    tensors: list[TensorRef] = []
+    arguments: dict[str, Any] = {}
+    for slot, leaf in _leaves(record, parts):
+        if "dtype" in leaf and "shape" in leaf:
+            tensors.append(_tensor(name, slot, leaf, dump))
+        else:
+            arguments[slot] = leaf.get("value", leaf.get("format"))
+    forward = f"{parts.call}.forward" if not parts.unique else name.replace(".backward.", ".forward.")
+    return Operator(
+        name=name,
+        op_type=parts.op_type,
+        kind=parts.kind,
+        phase=parts.phase,
+        order=order,
+        tensors=tuple(tensors),
+        scope=dump.scopes.get(name, ""),
+        path=_module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
+        arguments=arguments,
+        stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
+        unique=parts.unique,
+        call=parts.call,
+        reads_recorded=_reads_recorded(record),
+    )
+
+
+def _module_path(parts: Name) -> str:
+    """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
+    for mark in (".forward", ".backward", ".parameters_grad"):
+        if parts.kind.endswith(mark):
+            return parts.kind[: -len(mark)].rpartition(".")[0]
+    return ""
+
+
+def _reads_recorded(record: Any) -> bool:
+    """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
+    if not isinstance(record, dict):
+        return False
+    trees = [record[key] for key in ("input_args", "input_kwargs", "input", "parameters") if key in record]
+    return bool(trees) and any(tree != [None] for tree in trees)
+
+
+_Leaves = list[tuple[str, dict[str, Any]]]
+
+
+def _leaves(record: Any, parts: Name) -> _Leaves:
+    """(slot, leaf) of a record, inputs before parameters before outputs."""
+    found: _Leaves = []
+    if parts.kind.endswith(".debug"):
+        _walk("output:", record, _NESTING, found)
+    elif not isinstance(record, dict):
+        pass
+    elif parts.kind.endswith(".parameters_grad"):
+        for key, tree in record.items():
+            single = isinstance(tree, list) and len(tree) == 1
+            _walk(f"grad:{key}", tree[0] if single else tree, _NESTING, found)
+    else:
+        for key, word in _TREES:
+            if key in record:
+                _walk(word, record[key], _NESTING, found)
+    return found
+
+
+def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
+    """Leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
+    if depth == 0:
+        found.append((slot, {"type": "str", "value": f"nested deeper than {_NESTING}, not read"}))
+        return
+    items: Any
+    if isinstance(value, dict):
+        if "type" in value and ("shape" in value or "value" in value or "format" in value):
+            found.append((slot, value))
+            return
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    else:
+        return
+    start = slot if slot.endswith(":") else f"{slot}."
+    for key, below in items:
+        _walk(f"{start}{key}", below, depth - 1, found)
+
+
+def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
+    data_name = leaf.get("data_name")
+    file, problem, shape = "", "", leaf["shape"]
+    if not _is_shape(shape):
+        shape, problem = (), f"dump.json gives it the shape {shape!r:.60}"
+    if data_name is not None and str(data_name) != "-1":
+        file, trouble = _inside(dump, data_name)
+        problem = problem or trouble
+    label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"
+    encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
+    checksum = str(leaf.get("md5") or "")
+    dtype = canonical(str(leaf["dtype"]))
+    return TensorRef(slot, dtype, tuple(shape), file, encoding, _statistics(leaf), checksum, "", problem, label)
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, list) and {*map(type, shape)} <= _SIZES and (not shape or min(shape) >= 0)
+
+
+def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
+    """The file a record names. It must lie in the dump's own tensor folder: dumps are untrusted."""
+    if not isinstance(data_name, str) or _ELSEWHERE.search(data_name):
+        return "", f"refused: dump.json names a file outside its {DATA_FOLDER}"
+    if not data_name.endswith(_ENDINGS) or data_name in _ENDINGS:
+        return "", f"dump.json names {data_name!r:.60}, which is neither .pt nor .npy"
+    return f"{dump.folder}{data_name}", ""
+
+
+def _number_in(value: Any) -> Optional[float]:
+    """A JSON number, a whole one beyond float64 being infinite; None for anything else."""
+    if not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
+    numbers = tuple(map(_number_in, map(leaf.get, _STATISTICS)))
+    return Statistics._make(numbers) if numbers != _NOTHING else None

@@ -1,0 +1,136 @@
+"""A folder of .npy files, one tensor each. The names tell operator, output and time:
+
+    {operator}.{output index}.{microseconds}.npy     tfdbg by precision_tool, msquickcmp for TF and ONNX, Caffe
+    {operator}.{input|output}.{index}.npy            tensor folders of msprobe without their dump.json
+    {anything}.npy                                   plain: one operator with one output
+
+A file whose name was too long for the file system has a number for a name; mapping.csv beside it tells the real one.
+Files with a time are executed in that order; the others in the natural order of their names, and the run says so.
+Several times for one (operator, index) are several executions.
+Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Mapping, NamedTuple
+
+from npucmp.dump.readers import npy as reader
+from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.names import natural, op_type
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, TensorRef
+
+NAME = "npy"
+ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
+
+_TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
+_SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\.\w+)*)")
+
+
+class File(NamedTuple):
+    """What one file's name says."""
+
+    operator: str
+    slot: str
+    time: int
+    path: str
+
+
+def sniff(path: Path) -> bool:
+    """A .npy file, or a folder that directly holds one."""
+    try:
+        if not path.is_dir():
+            return path.is_file() and path.suffix == ".npy"
+        with os.scandir(path) as entries:
+            return any(entry.name.endswith(".npy") for entry in entries)
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def open_runs(path: Path) -> list[Run]:
+    """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
+    notes: list[str] = []
+    real = {} if path.is_file() else long_names(path / MAPPING, notes)
+    names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
+    files = [parse_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
+    executions = _executions(files)
+    operators = tuple(_operator(order, files) for order, files in enumerate(executions))
+    timed = all(files[0].time for files in executions)
+    outputs = all(file.slot.startswith("output") for file in files)
+    if not timed:
+        notes.append("not every file name holds a time: operators with no time stand in the order of their names")
+    return [
+        Run(
+            path=str(path),
+            format=NAME,
+            operators=operators,
+            detail="outputs only" if outputs else "",
+            notes=tuple(notes),
+            ordered=timed,
+        )
+    ]
+
+
+def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:
+    return file.suffix == ".npy" or file.name in real
+
+
+def parse_name(file: Path, long_name: str = "") -> File:
+    """Operator, slot and time from a file name, or from the long name it stands for; see the table at the top."""
+    name = long_name or file.name
+    stem = name[: -len(".npy")] if name.endswith(".npy") else name
+    timed = _TIMED.fullmatch(stem)
+    if timed:
+        return File(timed["op"], f"output:{int(timed['index'])}", int(timed["time"]), str(file))
+    slotted = _SLOTTED.fullmatch(stem)
+    if slotted:
+        return File(slotted["op"], f"{slotted['role']}:{slotted['index']}", 0, str(file))
+    return File(stem, "output:0", 0, str(file))
+
+
+def _executions(files: list[File]) -> list[list[File]]:
+    """Files of one execution of one operator together, in order of time, then of name."""
+    slots: dict[tuple[str, str], list[File]] = defaultdict(list)
+    for file in files:
+        slots[file.operator, file.slot].append(file)
+    groups: dict[tuple[str, int], list[File]] = defaultdict(list)
+    for (operator, _), same in slots.items():
+        same.sort(key=lambda file: file.time)
+        for back, file in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
+            groups[operator, back].append(file)
+    return sorted((sorted(group, key=_natural_slot) for group in groups.values()), key=_position)
+
+
+def _natural_slot(file: File) -> list[object]:
+    return natural(file.slot)
+
+
+def _position(group: list[File]) -> tuple[int, list[object]]:
+    return min(file.time for file in group), natural(group[0].operator)
+
+
+def _operator(order: int, files: list[File]) -> Operator:
+    name = files[0].operator
+    return Operator(
+        name=name,
+        op_type=op_type(name),
+        kind=name,
+        phase="backward" if name.endswith(".backward") else "",
+        order=order,
+        tensors=tuple(_tensor(file) for file in files),
+        call=name,
+        reads_recorded=any(not file.slot.startswith("output") for file in files),
+    )
+
+
+def _tensor(file: File) -> TensorRef:
+    label = os.path.basename(file.path)
+    try:
+        header = reader.header(file.path)
+    except DumpError as error:
+        return TensorRef("", "", (), file=file.path, encoding="npy", problem=error.because, label=label)
+    return TensorRef(file.slot, header.dtype, header.shape, file=file.path, encoding="npy", label=label)

@@ -1,0 +1,409 @@
+"""Raw dumps of the TensorFlow debugger, tfdbg v1 (DumpingDebugWrapperSession, DumpingDebugHook).
+
+    {root}/run_{microseconds}_{count}/          one call of Session.run
+        _tfdbg_device_,job_localhost,…,device_CPU_0/    this level since TF 1.5; before it, files lie below run_*
+            {scope}/{scope}/{base}_{slot}_{debug op}_{microseconds}[-{k}]
+            _tfdbg_graph_[hash{n}_]{microseconds}       Event.4: the GraphDef that ran on the device
+        _tfdbg_core_metadata_*, _tfdbg_fetches_info_, _tfdbg_feed_keys_info_    Event.6: text
+
+The slashes of a node's name are folders; its own part is taken from the file name from the right. -{k} tells files
+of one microsecond apart. DebugIdentity is the tensor itself; other debug ops (DebugNanCount …) are numbers about it.
+A file is one serialized Event, without the framing of TFRecord:
+
+    Event        1 wall_time double · 4 graph_def bytes · 5 summary · 6 log_message
+    Summary      1 value, here one
+    Value        1 tag · 7 node_name "{node}:{slot}:{debug op}" · 8 tensor · 9 metadata
+    TensorProto  1 dtype (_DTYPES) · 2 shape · 4 tensor_content: the values in C order, little endian
+                 5 float_val · 6 double_val · 9 scomplex_val · 12 dcomplex_val · 18 float8_val (UNVERIFIED): raw values
+                 7 int_val · 10 int64_val · 11 bool_val · 13 half_val · 16 uint32_val · 17 uint64_val: varints
+                 8 string_val · 14 resource_handle_val · 15 variant_val
+    Shape        2 dim {1 size} · 3 unknown_rank
+
+A run holds outputs only; what an operator read is known from the graph. Source: TensorFlow's event.proto,
+summary.proto, tensor.proto, tensor_shape.proto, types.proto and debug_data.py; a dump of TensorFlow 2.21.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from npucmp.dump.graphs.annotate import annotate
+from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.graphs.graphdef import from_wire
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.limits import DEFAULT, beyond, payload_bytes
+from npucmp.dump.readers.names import natural, op_type
+from npucmp.dump.readers.protobuf import Cursor, Field, signed
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Payload, Run, TensorRef
+from npucmp.model.dtypes import DTYPES
+
+NAME = "tfdbg"
+ABOUT = (
+    "raw dumps of the TensorFlow debugger (tfdbg v1): run_*/_tfdbg_device_*/{scope}/{node}_{output}_{debug op}_{time}"
+)
+
+_RUN = "run_"
+_META = "_tfdbg_"
+_DEVICE = "_tfdbg_device_"
+_GRAPH = "_tfdbg_graph_"
+_TENSOR_OP = "DebugIdentity"  # and its later versions, DebugIdentityV2 …
+_DEPTH = 40  # every name scope of a node is a folder
+
+_NAME = re.compile(
+    r"(?P<base>.+)_(?P<slot>[0-9]{1,6})_(?P<op>[A-Za-z][A-Za-z0-9]*)_(?P<time>[0-9]{1,20})(?:-(?P<again>[0-9]{1,9}))?",
+    re.DOTALL,
+)
+
+# types.proto. Quantised types are read as the integers they are stored as.
+_DTYPES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64", 9: "int64", 10: "bool",
+    11: "int8", 12: "uint8", 13: "int32", 14: "bfloat16", 15: "int16", 16: "uint16", 17: "uint16", 18: "complex128",
+    19: "float16", 22: "uint32", 23: "uint64", 24: "float8_e5m2", 25: "float8_e4m3fn",
+}  # fmt: skip
+_TEXT = 7
+_HANDLES = (20, 21)  # resource, variant: they point to a variable or hold an object of the process
+_UNREAD = {
+    26: "float8_e4m3fnuz",
+    27: "float8_e4m3b11fnuz",
+    28: "float8_e5m2fnuz",
+    29: "int4",
+    30: "uint4",
+    31: "int2",
+    32: "uint2",
+}
+_REFERENCE = 100  # 101 … are the reference types of 1 …
+_CONTENT = 4
+_RAW = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12, "float8_e5m2": 18, "float8_e4m3fn": 18}
+_VARYING = (7, 10, 11, 13, 16, 17)
+
+Fields = dict[int, list[Field]]
+
+
+class File(NamedTuple):
+    """What one file's name and folders say. `again` tells files of one microsecond apart."""
+
+    node: str
+    slot: int
+    op: str
+    time: int
+    again: int
+    device: str = ""
+    path: str = ""
+    label: str = ""
+
+
+@dataclass
+class Contents:
+    """What was found below one run's folder, and how much of it was passed over."""
+
+    files: list[File] = field(default_factory=list)
+    others: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # files by debug op
+    strangers: int = 0
+    deep: int = 0
+    links: int = 0
+    closed: int = 0
+    handles: int = 0
+
+    def notes(self) -> Iterator[str]:
+        if self.others:
+            ops = ", ".join(sorted(self.others)[:5])
+            yield f"{sum(self.others.values())} files of other debug ops than {_TENSOR_OP} are left out: {ops}"
+        if self.handles:
+            yield f"{self.handles} outputs are left out: handles of variables or objects, not numbers"
+        if self.strangers:
+            yield f"{self.strangers} files are left out: not named as the debugger names a tensor"
+        if self.deep:
+            yield f"{self.deep} folders are left out: more than {_DEPTH} levels deep"
+        if self.links:
+            yield f"{self.links} folders are left out: links are not followed"
+        if self.closed:
+            yield f"{self.closed} folders cannot be opened"
+
+
+def sniff(path: Path) -> bool:
+    """A folder with _tfdbg_* entries, or one with run_* folders that have them."""
+    return next(_run_folders(path), None) is not None
+
+
+def open_runs(path: Path) -> list[Run]:
+    """One Run per run_* folder, in order of time; headers are read, payloads are not.
+
+    A file that cannot be read is an operator with one unreadable tensor. Raises DumpError where sniff says False.
+    """
+    folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
+    if not folders:
+        raise DumpError(path, "no dump of the TensorFlow debugger: neither it nor a run_* folder in it holds _tfdbg_*")
+    runs = [_run(folder, step if len(folders) > 1 else None) for step, folder in enumerate(folders)]
+    return [_with_graph(run) for run in runs]
+
+
+def _with_graph(run: Run) -> Run:
+    """The run with the inputs and types that its own graph tells."""
+    notes: list[str] = []
+    known = own_graphs(Path(run.path), notes)
+    return annotate(replace(run, notes=(*run.notes, *notes)), known)
+
+
+def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
+    """The graphs that a dump holds itself; a broken one is a note."""
+    found = []
+    for file, start, end in graphs(path):
+        try:
+            with open_regular(file) as opened:
+                found.append(from_wire(Cursor(opened), start, end, file))
+        except DumpError as error:
+            notes.append(f"{file}: graph ignored, {error.because}")
+    return found
+
+
+def graphs(path: Path) -> list[tuple[str, int, int]]:
+    """(file, start, end) of each GraphDef that the dump keeps, one per device and run; broken files are left out."""
+    found = []
+    for folder in _run_folders(path):
+        entries = _entries(folder) or []
+        inner = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
+        for place in [folder, *inner]:
+            files = [entry.path for entry in _entries(place) or [] if entry.name.startswith(_GRAPH)]
+            found += [graph for file in files for graph in _graph(file)]
+    return sorted(found)
+
+
+def parse_name(name: str, scope: str = "") -> Optional[File]:
+    """Node, slot, debug op and time from a file's name, below the folders `scope`; None if it is named otherwise."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    return File(scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0))
+
+
+def _run_folders(path: Path) -> Iterator[str]:
+    """The path itself if it is a run, else the runs directly below it."""
+    entries = _entries(os.fspath(path))
+    if entries is None:
+        return
+    if path.name.startswith(_DEVICE) or _is_run(entries):
+        yield os.fspath(path)
+        return
+    for entry in entries:
+        if entry.name.startswith(_RUN) and _is_folder(entry) and _is_run(_entries(entry.path) or []):
+            yield entry.path
+
+
+def _entries(folder: str) -> "Optional[list[os.DirEntry[str]]]":
+    """None for what is no folder or cannot be opened."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return None
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
+    return any(entry.name.startswith(_META) for entry in entries)
+
+
+def _run(folder: str, step: Optional[int]) -> Run:
+    contents = _contents(folder)
+    tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file)]
+    contents.handles = len(contents.files) - len(tensors)
+    return Run(
+        path=folder,
+        format=NAME,
+        operators=tuple(_operator(order, group) for order, group in enumerate(_executions(tensors))),
+        step=step,
+        detail="outputs only",
+        notes=tuple(contents.notes()),
+    )
+
+
+def _contents(run: str) -> Contents:
+    """All tensor files of a run, over its devices. Links to folders are not followed: they could lead in circles."""
+    found = Contents()
+    waiting = [(run, "", "", 0)]
+    while waiting:
+        folder, device, scope, depth = waiting.pop()
+        entries = _entries(folder)
+        found.closed += entries is None
+        for entry in entries or []:
+            if not _is_folder(entry):
+                _take(found, entry, device, scope)
+            elif not scope and not device and entry.name.startswith(_DEVICE):
+                waiting.append((entry.path, entry.name, "", 0))
+            elif depth < _DEPTH:
+                waiting.append((entry.path, device, f"{scope}{entry.name}/", depth + 1))
+            else:
+                found.deep += 1
+    return found
+
+
+def _take(found: Contents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
+    file = parse_name(entry.name, scope)
+    if entry.is_symlink() and os.path.isdir(entry.path):
+        found.links += 1
+    elif not scope and entry.name.startswith(_META):
+        return  # the graph and other facts about the run
+    elif file is None:
+        found.strangers += 1
+    elif file.op.startswith(_TENSOR_OP):
+        found.files.append(file._replace(device=device, path=entry.path, label=scope + entry.name))
+    else:
+        found.others[file.op] += 1
+
+
+Tensors = list[tuple[File, TensorRef]]
+
+
+def _executions(tensors: Tensors) -> list[Tensors]:
+    """Outputs of one execution of one node together, in order of time, then of name."""
+    slots: dict[tuple[str, str, int], Tensors] = defaultdict(list)
+    for file, tensor in tensors:
+        slots[file.device, file.node, file.slot].append((file, tensor))
+    groups: dict[tuple[str, str, int], Tensors] = defaultdict(list)
+    for (device, node, _), same in slots.items():
+        same.sort(key=lambda one: (one[0].time, one[0].again, one[0].path))
+        for back, one in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
+            groups[device, node, back].append(one)
+    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups.values()), key=_position)
+
+
+def _position(group: Tensors) -> tuple[int, int, list[object], str]:
+    first = min((file for file, _ in group), key=lambda file: (file.time, file.again))
+    return first.time, first.again, natural(first.node), first.device
+
+
+def _operator(order: int, group: Tensors) -> Operator:
+    name = group[0][0].node
+    return Operator(
+        name=name,
+        op_type=op_type(name),
+        kind=name,
+        phase="",
+        order=order,
+        tensors=tuple(tensor for _, tensor in group),
+        call=name,
+        reads_recorded=False,
+    )
+
+
+def _tensor(file: File) -> Iterator[TensorRef]:
+    """The tensor of one file; none for a handle."""
+    try:
+        with open_regular(file.path) as opened:
+            cursor = Cursor(opened)
+            number, shape, fields = _header(cursor)
+            if number not in _HANDLES:
+                yield _described(file, number, shape, fields)
+    except DumpError as error:
+        yield TensorRef("", "", (), file=file.path, problem=error.because, label=file.label)
+
+
+def _header(cursor: Cursor) -> tuple[int, tuple[int, ...], Fields]:
+    """Number of the element type, shape and the fields of the TensorProto."""
+    event = _fields(cursor, Field(0, 2, 0, 0, cursor.file.size))
+    summary = _fields(cursor, _message(cursor, event, 5, "summary"))
+    value = _fields(cursor, _message(cursor, summary, 1, "value"))
+    tensor = _fields(cursor, _message(cursor, value, 8, "tensor"))
+    number = tensor[1][-1].value if 1 in tensor else 0
+    shape = _shape(cursor, tensor[2][-1]) if 2 in tensor else ()
+    return number - _REFERENCE if number > _REFERENCE else number, shape, tensor
+
+
+def _fields(cursor: Cursor, message: Field) -> Fields:
+    """The fields of a message by number; all of it is walked, so that damage behind the tensor is seen."""
+    found: Fields = defaultdict(list)
+    for one in cursor.fields(message.start, message.end):
+        found[one.number].append(one)
+    return found
+
+
+def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
+    for one in fields.get(number, ()):
+        if one.wire == 2:
+            return one
+    raise DumpError(cursor.file.path, f"holds no tensor of the TensorFlow debugger: no {word}")
+
+
+def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
+    """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
+    if message.end - message.start > DEFAULT.header_bytes:
+        raise DumpError(cursor.file.path, beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes"))
+    fields = _fields(cursor, message)
+    if any(one.value for one in fields.get(3, ())):
+        raise DumpError(cursor.file.path, "a shape of unknown rank")
+    dims = fields.get(2, [])
+    if len(dims) > DEFAULT.ndim:
+        raise DumpError(cursor.file.path, beyond(f"{len(dims)} dimensions", "ndim"))
+    shape = tuple(_size(cursor, dim) for dim in dims)
+    payload_bytes(cursor.file.path, shape, 1)
+    return shape
+
+
+def _size(cursor: Cursor, dim: Field) -> int:
+    """A size of 0 is not written."""
+    sizes = [one.value for one in cursor.fields(dim.start, dim.end) if one.number == 1] if dim.wire == 2 else []
+    return signed(sizes[-1]) if sizes else 0
+
+
+def _described(file: File, number: int, shape: tuple[int, ...], fields: Fields) -> TensorRef:
+    """The TensorRef of a file that was understood, be its values of a kind that is read or not."""
+    dtype = _DTYPES.get(number, "")
+    word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
+    bare = TensorRef(f"output:{file.slot}", word, shape, file=file.path, label=file.label)
+    if not dtype:
+        return bare._replace(problem=_strange(number))
+    try:
+        offset = _offset(file.path, dtype, shape, fields)
+    except DumpError as error:
+        return bare._replace(problem=error.because)
+    return bare._replace(payload=Payload(file.path, dtype, shape, offset))
+
+
+def _strange(number: int) -> str:
+    if number == _TEXT:
+        return "text, no numbers"
+    if number in _UNREAD:
+        return f"elements of type {_UNREAD[number]}: not read"
+    return f"elements of an unknown type, number {number} of TensorFlow"
+
+
+def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields) -> int:
+    """Where the values lie in the file, checked to be exactly those of the shape."""
+    size = payload_bytes(path, shape, DTYPES[dtype].itemsize)
+    pieces = [one for one in fields.get(_CONTENT, ()) if one.wire == 2 and one.end > one.start][-1:]
+    pieces = pieces or [one for one in fields.get(_RAW.get(dtype, 0), ()) if one.wire and one.end > one.start]
+    if len(pieces) == 1:
+        held = pieces[0].end - pieces[0].start
+        if held != size:
+            raise DumpError(path, f"holds {held} bytes of values, a shape of {list(shape)} needs {size}")
+        return pieces[0].start
+    if pieces:
+        raise DumpError(path, "values in several pieces: not read")
+    if any(number in fields for number in _VARYING):
+        raise DumpError(path, "values as numbers of varying length: not read")
+    if size:
+        raise DumpError(path, "uninitialised when it was dumped")
+    return 0
+
+
+def _graph(file: str) -> Iterator[tuple[str, int, int]]:
+    try:
+        with open_regular(file) as opened:
+            for one in Cursor(opened).fields(0, opened.size):
+                if one.number == 4 and one.wire == 2:
+                    yield file, one.start, one.end
+    except DumpError:
+        return

@@ -1,0 +1,122 @@
+"""What was executed, as the compiler or framework wrote it down: graph files become Graphs.
+
+A graph tells what no dump does: which operators of the network a fused operator stands for, which tensor an input
+reads, in what logical shape. It is a witness, not a dump: no module here reads a tensor, and a run that has no graph,
+or one that does not fit, is compared all the same.
+
+    graph.py     the nouns: Graph, Node, Port
+    ge.py        GE, the Ascend graph compiler: text and JSON
+    graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
+
+Another kind of graph is another module that makes these nouns, and a line in `load`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from npucmp.dump.graphs import ge, graphdef
+from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.textproto import Message, parse
+from npucmp.errors import DumpError
+
+MOST_FILES = 200
+_ANCESTORS = 4
+_ENTRIES = 100_000  # of a folder that are looked at
+_FILE = re.compile(r"ge_proto_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
+_FOLDER = re.compile(r"graphs?|pid_.*")
+_PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" stands below extra-info/graph
+_STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
+_EXPECTED = (
+    "not a graph that is read here: GE text or JSON with `graph { op { … } }`, or GraphDef text with `node { … }`"
+)
+
+
+def load(path: "str | os.PathLike[str]") -> list[Graph]:
+    """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
+
+    Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
+    """
+    text = read_text(path, "graph_bytes")
+    tree = ge.from_json(text, path) if text.lstrip()[:1] == "{" else parse(text, path, ge.keep)
+    graphs = _graphs(tree, path)
+    if not any(graph.nodes for graph in graphs):
+        raise DumpError(path, _EXPECTED)
+    return graphs
+
+
+def _graphs(tree: Message, path: object) -> list[Graph]:
+    if "graph" in tree:
+        return ge.from_tree(tree, path)
+    if "op" in tree:  # a single GE graph, without a model around it
+        return ge.from_tree({"graph": [tree]}, path)
+    return graphdef.from_tree(tree, path)
+
+
+def beside(path: Path) -> list[Path]:
+    """Files that look like graphs near a dump, by their names alone; of GE's compile stages the last, if it is there.
+
+    Looked through are the dump's folder and its parent, and what stands in a folder `graph`, `graphs` or `pid_…` of
+    it or of its next four ancestors. At most MOST_FILES, final stages first, always in the same order. Never raises.
+    """
+    try:
+        folder = Path(os.path.abspath(path))
+    except OSError:  # the working directory is gone
+        return []
+    if not _is_folder(folder):
+        folder = folder.parent
+    found: dict[Path, None] = {}
+    for place in _places(folder):
+        names = _names(place, folders=False)
+        found.update((place / name, None) for name in _last_stages([name for name in names if _FILE.fullmatch(name)]))
+    files = sorted(found, key=lambda file: not _is_final(file.name))  # stable: nearer folders stay first
+    return files[:MOST_FILES]
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    """Folders that may hold graphs, nearest first."""
+    yield folder
+    yield folder.parent
+    for base in (folder, *islice(folder.parents, _ANCESTORS)):
+        for name in _names(base, folders=True):
+            if _FOLDER.fullmatch(name):
+                yield base / name
+            if name in ("graph", "graphs"):
+                yield from (base / name / one for one in _names(base / name, folders=True) if _PROCESS.fullmatch(one))
+
+
+def _names(folder: Path, folders: bool) -> list[str]:
+    """Sorted names of the files or folders in a folder, links left out; none of one that cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            some = islice(entries, _ENTRIES)
+            return sorted(one.name for one in some if (one.is_dir if folders else one.is_file)(follow_symlinks=False))
+    except (OSError, ValueError):
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_final(name: str) -> bool:
+    return re.search(r"Build\.(?:txt|json)$", name) is not None
+
+
+def _last_stages(names: list[str]) -> list[str]:
+    """The names without those of a graph's earlier stages, where its last stage was written too."""
+    built = {_graph_of(name) for name in names if _is_final(name)}
+    return [name for name in names if _is_final(name) or _graph_of(name) not in built]
+
+
+def _graph_of(name: str) -> str:
+    found = _STAGE.fullmatch(name)
+    return "\0" + name if found is None else found[1] or ""

@@ -1,0 +1,363 @@
+"""A run and the graphs that were executed in it → the same run, knowing what each operator stands for and reads.
+
+Of a GE graph: originals and passes of a fused operator, the tensor of the unfused network that each output is
+(`origin`), the tensor that each input reads (`source`) and stands for, logical shapes and orders of axes, the order
+of execution. Of a TensorFlow GraphDef, whose dumps hold outputs only: types, and the inputs themselves, which are the
+outputs of their producers.
+Source of the rules: attributes of GE's public graph_metadef, and msaccucmp's mapping of outputs and inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
+from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
+from npucmp.model import Operator, Run, TensorRef
+
+PASSING = {"TransData", "Cast", "Identity", "ReadVariableOp", "TensorMove", "TransDataD", "Print", "Enter", "RefEnter"}
+CONSTANT = {"Const", "Constant", "Placeholder", "NoOp"}
+_HOPS = 64  # producers that are passed through on the way back to one that was dumped
+_LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
+
+
+_FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
+
+
+class Known(NamedTuple):
+    """All graphs of a run in one: nodes by their own and by their escaped names."""
+
+    by_name: "Mapping[str, Node]"
+    by_key: "Mapping[str, Optional[Node]]"
+
+    def node(self, name: str) -> Optional[Node]:
+        """The node of a dumped name, escaped or not; None if there is none, or more than one."""
+        return self.by_name.get(name) or self.by_key.get(escaped(name))
+
+
+def fed(name: str) -> str:
+    """The tensor that a stand-in for a fed value is, "{operator}:{index}"; "" for other operators."""
+    match = _FED.fullmatch(name)
+    return f"{match[1]}:{match[2]}" if match else ""
+
+
+def together(graphs: "Sequence[Graph]") -> Known:
+    """Several graphs as one; of two nodes with the same name the first counts."""
+    by_name: dict[str, Node] = {}  # of several graphs in one run, two may have nodes of one name
+    for graph in graphs:
+        for node in (*graph.nodes, *united(graph)):
+            by_name.setdefault(node.name, node)
+    by_key: dict[str, Optional[Node]] = {}
+    for node in by_name.values():
+        key = escaped(node.name)
+        by_key[key] = None if key in by_key else node
+    return Known(by_name, by_key)
+
+
+def serves(graph: Graph, run: Run) -> bool:
+    """Whether a graph is of the kind that a run's device executes; names alone would tell a reference what GE fused."""
+    return (run.format == "cann") == any(node.ports_out or node.originals is not None for node in graph.nodes)
+
+
+def holds(graph: Graph, run: Run) -> float:
+    """Share of a run's operators that a graph holds."""
+    known = together([graph])
+    return sum(known.node(operator.name) is not None for operator in run.operators) / max(1, len(run.operators))
+
+
+def fitting(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
+    """The graphs of a run: of several states of one graph the one that holds most of the run, the last of equals."""
+    best: dict[str, tuple[float, Graph]] = {}
+    for number, graph in enumerate(graphs):
+        share = holds(graph, run)
+        name = graph.name or f"\0{number}"
+        if share > 0 and share >= best.get(name, (0.0, graph))[0]:
+            best[name] = share, graph
+    found = sorted(best.values(), key=lambda one: -one[0])
+    enough = [one for share, one in found if share >= _LEAST or share * len(run.operators) >= 0.5 * len(one.nodes)]
+    return _needed([graph for graph in enough if not _is_less_fused(run, graph, enough)], run)
+
+
+def _is_less_fused(run: Run, graph: Graph, graphs: "Sequence[Graph]") -> bool:
+    """Whether a run executed by themselves operators that a graph has inside others: it is no run of that graph."""
+    nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # of a split operator, a part bears its name
+    fused = {escaped(name) for node in graph.nodes for name in node.originals or ()} - nodes
+    return any(escaped(operator.name) in fused for operator in run.operators)
+
+
+def _needed(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
+    """Graphs, best first, without those that hold nothing that the better ones do not hold."""
+    left = {escaped(operator.name) for operator in run.operators}
+    found = []
+    for graph in graphs:
+        names = {escaped(node.name) for node in graph.nodes}
+        if left & names:
+            found.append(graph)
+            left -= names
+    return found
+
+
+def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
+    """The run with what its graphs tell; the same run if none of them is its graph."""
+    models = _models(run, graphs)
+    if len(models) < 2:
+        return _annotate(run, graphs)
+    operators, notes = list(run.operators), list(run.notes)
+    for model, places in models.items():  # the compiler's own names (trans_Cast_1) come again in every model
+        part = replace(run, operators=tuple(run.operators[place] for place in places), notes=())
+        files = {graph.path for graph in graphs if escaped(graph.name) == model}
+        part = _annotate(part, [graph for graph in graphs if graph.path in files] if model else graphs)
+        for place, operator in zip(places, part.operators):
+            operators[place] = operator._replace(order=place)
+        notes += [note for note in part.notes if note not in notes]
+    if operators == list(run.operators):
+        return run
+    return replace(run, operators=tuple(operators), ordered=True, notes=tuple(notes))
+
+
+def _models(run: Run, graphs: "Sequence[Graph]") -> "dict[str, list[int]]":
+    """Model → its operators, by their places; GE names the folder of a model's dump after its graph."""
+    names = {escaped(graph.name) for graph in graphs if graph.name}
+    found: dict[str, list[int]] = defaultdict(list)
+    for place, operator in enumerate(run.operators):
+        folders = set(PurePath(operator.tensors[0].file).parts) if operator.tensors and names else set[str]()
+        found[min(names & folders, default="")].append(place)
+    return found
+
+
+def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
+    chosen = fitting(graphs, run)
+    if not chosen:
+        return run
+    known = together(chosen)
+    written = _written(run, known)
+    operators = [_annotated(operator, back, known, written) for operator, back in _from_newest(run.operators)]
+    files = dict.fromkeys(graph.path for graph in chosen)
+    return replace(
+        run,
+        operators=tuple(_in_order(operators, known) if _has_order(chosen) else _after_producers(operators)),
+        ordered=True,
+        notes=(*run.notes, *(f"graph {path}" for path in files)),
+    )
+
+
+def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[Operator, int]]":
+    """Each operator with how many of its executions come after this one."""
+    later, found = Counter[str](), []
+    for operator in reversed(operators):
+        found.append((operator, later[operator.name]))
+        later[operator.name] += 1
+    return found[::-1]
+
+
+def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
+    """(node, output index) → that output's tensors, oldest execution first."""
+    found: dict[tuple[str, int], list[TensorRef]] = defaultdict(list)
+    for operator in run.operators:
+        node, number = known.node(operator.name), ""
+        if node is None:
+            name, _, number = fed(operator.name).partition(":")
+            node = known.node(name)
+        for tensor in operator.tensors if node is not None else ():
+            index = int(number) if number else _index(tensor)
+            if node is not None and tensor.slot.startswith("output") and index is not None:
+                found[node.name, index].append(tensor)
+    return found
+
+
+def _index(tensor: TensorRef) -> Optional[int]:
+    index = tensor.slot.partition(":")[2]
+    return int(index) if index.isdecimal() and len(index) < 10 else None
+
+
+def _annotated(
+    operator: Operator, back: int, known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
+) -> Operator:
+    """An operator with what its node tells; `back` executions of it are newer."""
+    node = known.node(operator.name)
+    if node is None:
+        return operator
+    tensors = operator.tensors
+    if operator.reads_recorded or node.ports_out:
+        tensors = _described(tensors, node, known, written)
+    reads_recorded = operator.reads_recorded
+    if not any(tensor.slot.startswith("input") for tensor in tensors):
+        borrowed = [_borrowed(i, one, back, known, written) for i, one in enumerate(node.inputs)]
+        tensors = (*(tensor for tensor in borrowed if tensor is not None), *tensors)
+        reads_recorded = all(
+            tensor is not None or _is_constant(one[0], known) for tensor, one in zip(borrowed, node.inputs)
+        )
+    originals = node.originals if node.originals is not None else ()
+    return operator._replace(
+        op_type=node.op_type or operator.op_type,
+        tensors=tensors,
+        reads_recorded=reads_recorded,
+        originals=originals,
+        inserted=node.originals == () or (operator.inserted and not originals),
+        passes=node.passes,
+    )
+
+
+def _is_constant(name: str, known: Known) -> bool:
+    node = known.by_name.get(name)
+    return node is not None and node.op_type in CONSTANT
+
+
+def _borrowed(
+    i: int,
+    read: "tuple[str, int]",
+    back: int,
+    known: Known,
+    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
+) -> Optional[TensorRef]:
+    """An input that was not dumped: the output that it is, of the same execution."""
+    for one in _back(read, known):
+        if one in written:
+            dumped = written[one][max(0, len(written[one]) - 1 - back)]
+            producer = known.by_name[one[0]]
+            origin = _origin(producer, one[1], known) if producer.ports_out else ""
+            return _logical_output(dumped, one, known)._replace(
+                slot=f"input:{i}", source=f"{one[0]}:{one[1]}", origin=origin
+            )
+    return None
+
+
+def _logical_output(tensor: TensorRef, one: "tuple[str, int]", known: Known) -> TensorRef:
+    ports = known.by_name[one[0]].ports_out
+    return _logical(tensor, ports[one[1]]) if one[1] < len(ports) else tensor
+
+
+def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
+    """The tensor that is read, and those it is a copy of, nearest first."""
+    found = [read]
+    for _ in range(_HOPS):
+        node = known.by_name.get(found[-1][0])
+        if node is None or node.op_type not in PASSING or not node.inputs or node.inputs[0] in found:
+            break
+        found.append(node.inputs[0])
+    return found
+
+
+def _described(
+    tensors: "Sequence[TensorRef]",
+    node: Node,
+    known: Known,
+    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
+) -> "tuple[TensorRef, ...]":
+    """The tensors of an operator of a GE graph with all that its descriptors tell."""
+    inputs = _places(tensors, "input", node.ports_in)
+    outputs = _places(tensors, "output", node.ports_out)
+    found = []
+    for at, tensor in enumerate(tensors):
+        port: Optional[Port] = None
+        if at in outputs:
+            port = node.ports_out[outputs[at]]
+            tensor = tensor._replace(origin=_origin(node, outputs[at], known) or tensor.origin)
+        elif at in inputs:
+            port = node.ports_in[inputs[at]]
+            if inputs[at] < len(node.inputs):
+                tensor = _read(tensor, node.inputs[inputs[at]], known, written)
+        found.append(tensor if port is None else _logical(tensor, port))
+    return tuple(found)
+
+
+def _places(tensors: "Sequence[TensorRef]", role: str, ports: "Sequence[Port]") -> "dict[int, int]":
+    """Tensor → descriptor. One by one, unless some were left out of the dump: then by what only one of them fits."""
+    mine = [at for at, tensor in enumerate(tensors) if tensor.slot.startswith(role)]
+    if len(mine) == len(ports):
+        return dict(zip(mine, range(len(ports))))
+    found = {}
+    for at in mine:
+        fitting = [i for i, port in enumerate(ports) if _stored(tensors[at]) == tuple(port.shape)]
+        if len(fitting) == 1:
+            found[at] = fitting[0]
+    taken = Counter(found.values())
+    return {at: i for at, i in found.items() if taken[i] == 1}
+
+
+def _stored(tensor: TensorRef) -> "tuple[int, ...]":
+    device = tensor.payload.device if tensor.payload is not None else None
+    return device.shape if device is not None else tensor.shape
+
+
+def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
+    """The tensor of the unfused network that an output is; "" for one inside a fused operator."""
+    port = node.ports_out[index] if index < len(node.ports_out) else None
+    if port is not None and port.origin_name:
+        return f"{port.origin_name}:{port.origin_index}"
+    if node.originals is None and node.op_type not in PASSING:
+        return f"{node.name}:{index}"
+    if node.originals and len(node.originals) == 1:
+        inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
+        return "" if inner else f"{node.originals[0]}:{index}"
+    if node.op_type in PASSING and node.inputs and hops:  # inserted, and hands on what it gets
+        producer, at = node.inputs[0]
+        before = known.by_name.get(producer)
+        return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
+    return ""
+
+
+def _read(
+    tensor: TensorRef,
+    read: "tuple[str, int]",
+    known: Known,
+    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
+) -> TensorRef:
+    """An input with the output that it reads, and the tensor of the unfused network that this is."""
+    dumped = next((one for one in _back(read, known) if one in written), read)
+    producer = known.by_name.get(read[0])
+    origin = _origin(producer, read[1], known) if producer is not None else f"{read[0]}:{read[1]}"
+    return tensor._replace(source=f"{dumped[0]}:{dumped[1]}", origin=origin)
+
+
+def _logical(tensor: TensorRef, port: Port) -> TensorRef:
+    """The tensor in the logical shape and order of axes of its descriptor, if its bytes can hold that."""
+    payload = tensor.payload
+    if payload is None or payload.device is None or port.origin_shape is None:
+        return tensor
+    device, shape = payload.device, tuple(port.origin_shape)
+    order = port.origin_layout if port.origin_layout not in ("", *DEVICE_LAYOUTS) else device.origin
+    if not fits(device.shape, device.layout, order, shape, device.groups):
+        return tensor
+    return tensor._replace(shape=shape, payload=payload._replace(shape=shape, device=device._replace(origin=order)))
+
+
+def _has_order(graphs: "Sequence[Graph]") -> bool:
+    """A GE graph numbers its operators as they run; a GraphDef only says what must come before what."""
+    return any(node.ports_out for graph in graphs for node in graph.nodes)
+
+
+def _after_producers(operators: "Sequence[Operator]") -> "list[Operator]":
+    """In the order of their times, but each after the operators that it reads: a debugger may write them later."""
+    times = Counter(operator.name for operator in operators)
+    places = {escaped(op.name): i for i, op in enumerate(operators) if times[op.name] == 1}
+    done: dict[int, None] = {}
+    for start in range(len(operators)):
+        path = {start: None} if start not in done else {}  # a dictionary, because a circle must be noticed fast
+        while path:
+            last = next(reversed(path))
+            reads = (places.get(escaped(t.source.rpartition(":")[0])) for t in operators[last].tensors if t.source)
+            waiting = next((i for i in reads if i is not None and i not in done and i not in path), None)
+            if waiting is not None:
+                path[waiting] = None
+            else:
+                done[last] = path.pop(last)
+    return [operators[i]._replace(order=order) for order, i in enumerate(done)]
+
+
+def _in_order(operators: "Sequence[Operator]", known: Known) -> "list[Operator]":
+    """In the order of the graph; what it does not hold stays behind its predecessor, repetitions follow in time."""
+    keys, rounds = [], Counter[str]()
+    last = (0, -1)
+    for operator in operators:
+        node = known.node(operator.name)
+        if node is not None:
+            last = (rounds[operator.name], node.order)
+        rounds[operator.name] += 1
+        keys.append(last)
+    ranked = sorted(range(len(operators)), key=lambda i: (keys[i], i))
+    return [operators[i]._replace(order=order) for order, i in enumerate(ranked)]

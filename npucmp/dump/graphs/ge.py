@@ -1,0 +1,193 @@
+"""Graphs of GE, the Ascend graph compiler: ge.proto.ModelDef as text (DUMP_GE_GRAPH) or JSON (atc --mode=1, --mode=5).
+
+    ModelDef          name · graph: the root, then its subgraphs · attr
+    GraphDef          name · op
+    OpDef             name · type · id: order of execution · input: "producer:output index", index -1 for a control
+                      edge, "" for an optional input that is absent · attr · input_desc, output_desc
+    TensorDescriptor  dtype · shape { dim } · layout · attr
+    attr              key · value { s | i | b | list { s, i, … } }
+
+    attributes of an op      _datadump_original_op_names (list s, empty for an inserted operator) ·
+                             _datadump_is_multiop (b) · _L1_fusion_sub_graph_no (s) · pass_name (list s) ·
+                             fusion_scope (i; those that share one above 0 become one operator at the end)
+    of a descriptor          _datadump_origin_name (s) · _datadump_origin_output_index (i) ·
+                             _datadump_origin_format, origin_format (s) · origin_shape (list i)
+
+JSON has the same names, maps as lists of {"key", "value"}, and null for attributes without a value. Either leaves out
+what has its default value: the first operator has no id. Text becomes the tree that readers/textproto.py makes, JSON
+the same tree here; one builder reads it. Attributes that are not in the table are let go of while reading, for they
+are most of a file.
+Source: ge_ir.proto of the public graph_metadef; descriptions of absent inputs from files of real compilations.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn, Optional
+
+from npucmp.dump.graphs.graph import Graph, Node, Port
+from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.readers.textproto import Message, integers, messages, texts
+from npucmp.errors import DumpError
+
+_ORIGINALS = "_datadump_original_op_names"
+_MULTIOP = "_datadump_is_multiop"
+_GROUP = "_L1_fusion_sub_graph_no"
+_PASSES = "pass_name"
+_SCOPE = "fusion_scope"
+_ORIGIN_NAME = "_datadump_origin_name"
+_ORIGIN_INDEX = "_datadump_origin_output_index"
+_ORIGIN_LAYOUTS = ("_datadump_origin_format", "origin_format")
+_ORIGIN_SHAPE = "origin_shape"
+_WANTED = {_ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE}
+_ABSENT = "FORMAT_RESERVED"  # layout of the description of an input that is not there
+_CONTROL = -1
+
+
+def keep(name: str, message: Message) -> bool:
+    """Whether anything of a message is read; for textproto.parse."""
+    return name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ()))
+
+
+def from_json(text: str, path: object) -> Message:
+    """The tree of a JSON text. Raises DumpError for what is not a JSON object."""
+    held = 0
+
+    def message(found: dict[str, Any]) -> Optional[Message]:
+        nonlocal held
+        if "value" in found and isinstance(found.get("key"), str) and found["key"] not in _WANTED:
+            return None
+        held += len(found)
+        if held > DEFAULT.graph_values:
+            raise DumpError(path, beyond("values", "graph_values"))
+        return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
+
+    try:
+        tree = json.loads(text, object_hook=message, parse_int=_integer, parse_constant=_constant)
+    except RecursionError:
+        raise DumpError(path, "not a graph: JSON that is nested too deep") from None
+    except json.JSONDecodeError as error:
+        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
+        raise DumpError(path, f"not JSON: {error}") from None
+    if not isinstance(tree, dict):
+        raise DumpError(path, "not a graph: JSON, but not an object")
+    return tree
+
+
+def _listed(value: Any) -> list[Any]:
+    """The value of a field as a list; null is nothing, as are attributes that nobody reads."""
+    return [_shown(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
+
+
+def _shown(value: Any) -> Any:
+    """A text without half characters (\\ud800), which JSON can spell and no report could write."""
+    if isinstance(value, str) and not value.isascii():
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 40:  # no 64-bit number; converting takes quadratic time
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def from_tree(tree: Message, path: object) -> list[Graph]:
+    """The graphs of a ModelDef in the order of the file. Raises DumpError for fields of another type."""
+    try:
+        return [_graph(one, str(path)) for one in messages(tree, "graph")]
+    except ValueError as error:
+        raise DumpError(path, f"not a GE graph: {error}") from None
+
+
+def _graph(message: Message, path: str) -> Graph:
+    nodes = sorted(map(_node, messages(message, "op")), key=lambda node: node.order)
+    return Graph(path, _first(texts(message, "name"), ""), tuple(nodes))
+
+
+def _node(op: Message) -> Node:
+    attributes = _attributes(op)
+    entries = [_entry(text) for text in texts(op, "input")]
+    data = [entry for entry in entries if entry is None or entry[1] != _CONTROL]
+    originals = attributes.get(_ORIGINALS)
+    return Node(
+        name=_first(texts(op, "name"), ""),
+        op_type=_first(texts(op, "type"), ""),
+        order=_first(integers(op, "id"), 0),
+        inputs=tuple(entry for entry in data if entry is not None),
+        controls=tuple(entry[0] for entry in entries if entry is not None and entry[1] == _CONTROL),
+        originals=None if originals is None else tuple(dict.fromkeys(filter(None, _words(originals)))),
+        passes=tuple(_words(attributes.get(_PASSES, {}))),
+        is_multiop=bool(_first(integers(attributes.get(_MULTIOP, {}), "b"), False)),
+        group=_first(_words(attributes.get(_GROUP, {})), ""),
+        ports_in=_ports_in(data, messages(op, "input_desc")),
+        ports_out=tuple(_port(one, index) for index, one in enumerate(messages(op, "output_desc"))),
+        scope=max(0, _first(integers(attributes.get(_SCOPE, {}), "i"), 0)),
+    )
+
+
+def _entry(text: str) -> Optional[tuple[str, int]]:
+    """One edge; None for an absent input. A name may hold colons, so that only the last one counts."""
+    name, colon, index = text.rpartition(":")
+    digits = index[1:] if index.startswith("-") else index
+    if not text:
+        return None
+    if not colon or not name or not digits.isdecimal() or len(digits) > 9:
+        raise ValueError(f"an input is not name:index but {text[:80]!r}")
+    return name, int(index)
+
+
+def _ports_in(data: "list[Optional[tuple[str, int]]]", descriptions: "list[Message]") -> tuple[Port, ...]:
+    """One port for each input that is there. Absent ones at the end may have a description but no entry."""
+    ports = [_port(one, index) for index, one in enumerate(descriptions)]
+    if len(data) == len(ports):
+        return tuple(port for entry, port in zip(data, ports) if entry is not None)
+    there = [port for port in ports if port.layout != _ABSENT]
+    return tuple(there) if len(there) == sum(entry is not None for entry in data) else ()
+
+
+def _port(description: Message, index: int) -> Port:
+    attributes = _attributes(description)
+    shape = tuple(integers(_first(messages(description, "shape"), {}), "dim"))
+    layouts = [word for key in _ORIGIN_LAYOUTS for word in _words(attributes.get(key, {})) if word]
+    return Port(
+        dtype=_first(texts(description, "dtype"), ""),
+        layout=_first(texts(description, "layout"), ""),
+        shape=shape,
+        origin_layout=_first(layouts, ""),
+        origin_shape=_origin_shape(attributes.get(_ORIGIN_SHAPE), shape),
+        origin_name=_first(_words(attributes.get(_ORIGIN_NAME, {})), ""),
+        origin_index=_first(integers(attributes.get(_ORIGIN_INDEX, {}), "i"), index),
+    )
+
+
+def _origin_shape(value: Optional[Message], shape: tuple[int, ...]) -> Optional[tuple[int, ...]]:
+    """An empty list is a scalar, or a shape that was never set: then the stored tensor has more than one element."""
+    if value is None:
+        return None
+    found = tuple(dim for part in messages(value, "list") for dim in integers(part, "i"))
+    return found if found or all(dim == 1 for dim in shape) else None
+
+
+def _attributes(message: Message) -> dict[str, Message]:
+    """Attributes that have a value."""
+    found = {}
+    for entry in messages(message, "attr"):
+        value = messages(entry, "value")
+        for key in texts(entry, "key") if value else ():
+            found[key] = value[0]
+    return found
+
+
+def _words(value: Message) -> list[str]:
+    """The texts of an attribute, be it one or a list."""
+    return [*texts(value, "s"), *(word for part in messages(value, "list") for word in texts(part, "s"))]
+
+
+def _first(values: "list[Any]", default: Any) -> Any:
+    return values[0] if values else default

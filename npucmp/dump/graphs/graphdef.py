@@ -1,0 +1,149 @@
+"""Graphs of TensorFlow: GraphDef as protobuf text (graph.pbtxt) or, inside the Event of a tfdbg dump, in wire format.
+
+    GraphDef  node 1
+    NodeDef   name 1 · op 2 · input 3: "producer", "producer:output index", "^producer" for a control edge
+
+A GraphDef has no order of execution: it is taken as topological, in the order of the file where that leaves a choice.
+What tfdbg put in is taken out again: each watched output passes through "__copy_{producer}_{output index}" (op Copy or
+CopyHost) to its readers, and "__dbg_…" (op Debug…) writes it.
+Source: graph.proto and node_def.proto of TensorFlow; the names of tfdbg from a graph that it wrote.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from npucmp.dump.graphs.graph import Graph, Node
+from npucmp.dump.readers.protobuf import Cursor
+from npucmp.dump.readers.textproto import Message, messages, texts
+from npucmp.errors import DumpError
+
+_NODE = 1
+_NAME, _OP, _INPUT = 1, 2, 3
+_LOOPS_BACK = ("NextIteration", "RefNextIteration")  # the only edges that may close a circle
+
+
+_HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
+
+
+class _Raw(NamedTuple):
+    """A NodeDef as the file spells it."""
+
+    name: str
+    op: str
+    inputs: Sequence[str]
+
+
+def from_tree(tree: Message, path: object) -> list[Graph]:
+    """The graph of a GraphDef. Raises DumpError for fields of another type."""
+    try:
+        return [_graph([_raw(node) for node in messages(tree, "node")], str(path))]
+    except ValueError as error:
+        raise DumpError(path, f"not a GraphDef: {error}") from None
+
+
+def from_wire(cursor: Cursor, start: int, end: int, path: object) -> Graph:
+    """The graph of the GraphDef between two positions of a file. Raises DumpError for anything else."""
+    raw = []
+    for field in cursor.fields(start, end):
+        if field.number == _NODE and field.wire == 2:
+            raw.append(_raw_of_wire(cursor, field.start, field.end))
+    return _graph(raw, str(path))
+
+
+def _raw(node: Message) -> _Raw:
+    name, op = ("".join(texts(node, field)[-1:]) for field in ("name", "op"))
+    return _Raw(name, op, texts(node, "input"))
+
+
+def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
+    words: dict[int, list[str]] = {_NAME: [""], _OP: [""], _INPUT: []}
+    for field in cursor.fields(start, end):
+        if field.number in words and field.wire == 2:
+            words[field.number].append(cursor.text(field))
+    return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT])
+
+
+def _graph(raw: Sequence[_Raw], path: str) -> Graph:
+    copies = {node.name: _data(node.inputs)[:1] for node in raw if _is_copy(node)}
+    debug = {node.name for node in raw if _is_debug(node)}
+    kept = [node for node in raw if node.name not in copies and node.name not in debug]
+    nodes = [_node(node, copies, debug) for node in kept]
+    return Graph(path, "", tuple(nodes[i]._replace(order=order) for order, i in enumerate(_order(nodes))))
+
+
+def _is_copy(node: _Raw) -> bool:
+    return node.op in ("Copy", "CopyHost") and node.name.startswith("__copy_")
+
+
+def _is_debug(node: _Raw) -> bool:
+    return node.op.startswith("Debug") and node.name.startswith("__dbg_")
+
+
+def _node(node: _Raw, copies: "Mapping[str, Sequence[tuple[str, int]]]", debug: "set[str]") -> Node:
+    read = (_source(one, copies) for one in _data(node.inputs))
+    before = (_source((name[1:], 0), copies)[0] for name in node.inputs if name.startswith("^"))
+    controls = dict.fromkeys(name for name in before if name not in debug)
+    return Node(node.name, node.op, inputs=tuple(read), controls=tuple(controls))
+
+
+def _data(inputs: Iterable[str]) -> list[tuple[str, int]]:
+    found = []
+    for text in inputs:
+        name, _, index = text.rpartition(":")
+        if not text or text.startswith("^"):
+            continue
+        found.append((name, int(index)) if name and index.isdecimal() and len(index) < 10 else (text, 0))
+    return found
+
+
+def _source(read: tuple[str, int], copies: "Mapping[str, Sequence[tuple[str, int]]]") -> tuple[str, int]:
+    """The tensor that a copy is made of."""
+    for _ in range(_HOPS):
+        if not copies.get(read[0]):
+            break
+        read = copies[read[0]][0]
+    return read
+
+
+def _order(nodes: Sequence[Node]) -> list[int]:
+    """Places of the nodes in a topological order, the first of the file where there is a choice.
+
+    While loops are circles. What closes them is left out, and where one remains its first node goes first.
+    """
+    place = {node.name: i for i, node in reversed(list(enumerate(nodes)))}
+    readers: dict[int, list[int]] = defaultdict(list)
+    missing = [0] * len(nodes)
+    for i, node in enumerate(nodes):
+        names = {name for name, _ in node.inputs}.union(node.controls)
+        before = {place[name] for name in names if name in place}
+        for producer in before:
+            if nodes[producer].op_type not in _LOOPS_BACK:
+                readers[producer].append(i)
+                missing[i] += 1
+    return _sorted(readers, missing)
+
+
+def _sorted(readers: "Mapping[int, Sequence[int]]", missing: "list[int]") -> list[int]:
+    """Kahn's algorithm; `missing` counts what each node waits for, and is used up."""
+    ready = [i for i, count in enumerate(missing) if not count]
+    heapify(ready)
+    done = [False] * len(missing)
+    order: list[int] = []
+    first = 0
+    while len(order) < len(missing):
+        while not ready and done[first]:
+            first += 1
+        i = heappop(ready) if ready else first
+        if done[i]:
+            continue
+        done[i] = True
+        order.append(i)
+        for reader in readers.get(i, ()):
+            missing[reader] -= 1
+            if not missing[reader]:
+                heappush(ready, reader)
+    return order

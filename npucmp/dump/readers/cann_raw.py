@@ -1,0 +1,170 @@
+"""Raw CANN dump files, "version 2" and "version 1": a protobuf header and the payloads.
+
+    version 2   offset  bytes  content
+                0       8      H, length of the header, uint64
+                8       H      DumpData, its `data` fields empty
+                8 + H   …      payloads without gaps: input 0 …, output 0 …, buffers, workspaces; `size` bytes each
+    version 1   the whole file is one DumpData with the payloads inside
+
+    DumpData    3 output · 4 input · 5 buffer · 6 op_name · 7 attr {1 name 2 value} · 8 space
+    OpOutput    1 data_type 2 format 3 shape 4 original_op {1 name 2 output_index} 5 data 6 size 7 original_shape
+                8 sub_format
+    OpInput     1 data_type 2 format 3 shape 4 data 5 size 6 original_shape 7 sub_format
+    Shape       1 dim, packed or not
+
+`size` may be more than the shape needs (padding to 32 bytes); the rest is ignored. proto3 leaves zeros out, older
+writers whole fields: every field is optional. Only positions of payloads are taken, never the payloads.
+Source: dump_data.proto of the public CANN and MindSpore repositories.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from npucmp.dump.readers.cann_raw_tensor import Described, place
+from npucmp.dump.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
+from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.readers.protobuf import Cursor, Field
+from npucmp.errors import DumpError
+
+
+class _Roles(NamedTuple):
+    """Field numbers of one tensor message, 0 for what it does not have."""
+
+    origin: int
+    data: int
+    size: int
+    original: int
+    sub_format: int
+
+
+_OUTPUT, _INPUT, _BUFFER = _Roles(4, 5, 6, 7, 8), _Roles(0, 4, 5, 6, 7), _Roles(0, 2, 3, 0, 0)
+_ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 8: ("space", _BUFFER)}
+_ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
+
+
+def read(file: RegularFile) -> RawDump:
+    """The header of a dump file of either version; DumpError if it is neither."""
+    if file.size < 9:
+        raise DumpError(file.path, f"ended early: {file.size} bytes are no dump")
+    cursor = Cursor(file)
+    length = int.from_bytes(cursor.bytes(0, 8), "little")
+    if length <= file.size - 8:
+        if length > DEFAULT.cann_header_bytes:
+            raise DumpError(file.path, beyond(f"a header of {length} bytes", "cann_header_bytes"), 0)
+        message = _message(cursor, 8, 8 + length)
+        if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
+            raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
+        return _assemble(file, message, 8 + length)
+    if not length >> 32:  # a message does not start with such bytes
+        raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
+    try:
+        message = _message(cursor, 0, file.size)
+    except DumpError:
+        raise DumpError(file.path, "neither the length of a header nor protobuf stands at its start", 0) from None
+    if not message.op_name:  # written after the tensors: without it the file may be cut between two of them
+        raise DumpError(file.path, "no operator name where its header should end: cut short, or no dump")
+    return _assemble(file, message, None)
+
+
+class _Message(NamedTuple):
+    op_name: str
+    tensors: "dict[str, list[Described]]"
+    attributes: "tuple[tuple[str, str], ...]"
+
+
+def _message(cursor: Cursor, start: int, end: int) -> _Message:
+    tensors: dict[str, list[Described]] = {role: [] for role in _ORDER}
+    attributes = []
+    op_name = ""
+    for field in cursor.fields(start, end):
+        if field.number in (1, 3, 4, 5, 6, 7, 8) and field.wire != 2:
+            raise DumpError(cursor.file.path, f"field {field.number} of the header is no message", field.start)
+        if field.number in _ROLES:
+            role, numbers = _ROLES[field.number]
+            tensors[role].append(_tensor(cursor, field, numbers))
+        elif field.number == 6:
+            op_name = cursor.text(field)
+        elif field.number == 7:
+            texts = {inner.number: cursor.text(inner) for inner in cursor.fields(field.start, field.end)}
+            attributes.append((texts.get(1, ""), texts.get(2, "")))
+    return _Message(op_name, tensors, tuple(attributes))
+
+
+def _tensor(cursor: Cursor, message: Field, numbers: _Roles) -> Described:
+    data_type = layout = groups = 0
+    size: Optional[int] = None
+    shape: Optional[tuple[int, ...]] = None
+    original: Optional[tuple[int, ...]] = None
+    data: Optional[Field] = None
+    origin = ""
+    for field in cursor.fields(message.start, message.end):
+        if field.number == numbers.data and field.wire == 2:
+            data = field
+        elif field.number == numbers.size:
+            size = field.value
+        elif numbers is _BUFFER:
+            continue
+        elif field.number == 1:
+            data_type = field.value
+        elif field.number == 2:
+            layout = field.value
+        elif field.number == 3:
+            shape = _shape(cursor, field)
+        elif field.number == numbers.original:
+            original = _shape(cursor, field)
+        elif field.number == numbers.sub_format:
+            groups = field.value
+        elif field.number == numbers.origin:
+            origin = _origin(cursor, field)
+    if data is not None and size is None:
+        size = data.end - data.start
+    return Described(
+        dtype=OUTPUT_DATA_TYPE.get(data_type, f"data type {data_type}"),
+        known=data_type in OUTPUT_DATA_TYPE,
+        layout=OUTPUT_FORMAT.get(layout, f"format {layout}"),
+        shape=shape,
+        original=original,
+        groups=max(1, groups if groups < 1 << 31 else 1),
+        size=size or 0,
+        inline=None if data is None or data.start == data.end else (data.start, data.end - data.start),
+        origin=origin,
+    )
+
+
+def _origin(cursor: Cursor, message: Field) -> str:
+    name, index = "", 0
+    for field in cursor.fields(message.start, message.end) if message.wire == 2 else ():
+        if field.number == 1 and field.wire == 2:
+            name = cursor.text(field)
+        elif field.number == 2:
+            index = field.value
+    return f"{name}:{index}" if name else ""
+
+
+def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
+    if message.wire != 2:
+        raise DumpError(cursor.file.path, "a shape is no message", message.start)
+    dims: list[int] = []
+    for field in cursor.fields(message.start, message.end):
+        dims += cursor.numbers(field) if field.number == 1 else ()
+        if len(dims) > DEFAULT.protobuf_fields:
+            raise DumpError(cursor.file.path, beyond("dimensions of a shape", "protobuf_fields"), field.start)
+    return tuple(dims)
+
+
+def _assemble(file: RegularFile, message: _Message, payloads: Optional[int]) -> RawDump:
+    """Tensors with their places: one after the other from `payloads` on, or inside the message if that is None."""
+    found = []
+    at = payloads
+    for role in _ORDER:
+        for tensor in message.tensors[role]:
+            offset, size = at or 0, tensor.size
+            if at is None:
+                offset, size = tensor.inline or (0, 0)
+            else:
+                at += tensor.size
+            if role in ("input", "output"):
+                found.append(place(file, role, tensor, offset, size))
+    return RawDump(message.op_name, tuple(found), message.attributes)

@@ -1,0 +1,63 @@
+"""What a header says of a tensor, held against the file: does the type exist, do shape and size go together."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional
+
+from npucmp.dump.readers.cann_words import NOT_NUMBERS, RawTensor
+from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.limits import payload_bytes
+from npucmp.errors import DumpError
+from npucmp.model.dtypes import lookup
+
+
+class Described(NamedTuple):
+    """A tensor as its header describes it; `known` says whether the number of its type is in the table, `inline` is
+    (offset, bytes) of values inside the header."""
+
+    dtype: str
+    known: bool
+    layout: str
+    shape: Optional[tuple[int, ...]]
+    original: Optional[tuple[int, ...]]
+    groups: int
+    size: int
+    inline: Optional[tuple[int, int]] = None
+    origin: str = ""
+
+
+def place(file: RegularFile, role: str, tensor: Described, offset: int, size: int) -> RawTensor:
+    """The tensor at its place, with a problem where its values cannot be read."""
+    dtype, shape, original = tensor.dtype, tensor.shape, tensor.original
+    if dtype == "undefined" or (shape is None and size):
+        dtype = "int8" if dtype == "undefined" else dtype  # bytes of no type, as the vendor's tool shows them
+        row = lookup(dtype)
+        shape, original = (size * 8 // (row.bits or row.itemsize * 8) if row else size,), None
+    shape = shape or ()
+    made = RawTensor(role, dtype, tensor.layout, shape, original, tensor.groups, offset, size, origin=tensor.origin)
+    return made._replace(problem=_problem(file, made, tensor.known))
+
+
+def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
+    row = lookup(tensor.dtype)
+    if not known:
+        return f"unknown {tensor.dtype}"
+    if tensor.dtype in NOT_NUMBERS:
+        return f"elements of type {tensor.dtype} are no numbers"
+    if row is None:
+        return f"unsupported: elements of type {tensor.dtype}"
+    try:
+        payload_bytes(file.path, tensor.shape, row.itemsize)
+        payload_bytes(file.path, tensor.original or (), row.itemsize)
+    except DumpError as error:
+        return error.because
+    elements = math.prod(tensor.shape)
+    needed = row.stored(elements)
+    if needed > tensor.size:
+        if not tensor.size:
+            return "its values were not written: 0 bytes"
+        return f"shape {list(tensor.shape)} needs {needed} bytes, its header promises {tensor.size}"
+    if tensor.offset + needed > file.size:
+        return f"ended early: {file.size} bytes, its values end at {tensor.offset + needed}"
+    return ""

@@ -1,0 +1,88 @@
+"""Statistics that a device keeps instead of values: one CSV per operator, one row per tensor.
+
+    Input/Output, Index, Data Size, Data Type, Format, Shape, Max Value, Min Value, Avg Value, Count, Nan Count,
+    Negative Inf Count, Positive Inf Count, l2norm     columns by name; which of them stand there varies
+Shapes are "2x3", "-" for none; "NA" where a type has no such figure. NaN and Inf are left out of max, min and average
+and counted; here they are put back, because the maximum of a tensor with a NaN is NaN.
+Source: public sources of CANN's runtime.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from pathlib import Path
+from typing import Mapping, Optional
+
+from npucmp.dump.readers.cann_words import from_name
+from npucmp.dump.readers.text import read_text
+from npucmp.errors import DumpError
+from npucmp.model import Statistics, TensorRef
+
+_ROLES = {"input": "input", "output": "output"}
+_DIM = re.compile(r"\d{1,18}", re.ASCII)
+
+
+def read(path: str) -> "tuple[TensorRef, ...]":
+    """The tensors of one file; DumpError if it is no such table."""
+    try:
+        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes").splitlines()))
+    except csv.Error as error:
+        raise DumpError(path, f"not CSV: {error}") from None
+    found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))
+    if not found:
+        raise DumpError(path, "no row with Input/Output and Index: cut short, or no statistics")
+    return found
+
+
+def _stripped(row: "Mapping[Optional[str], object]") -> "dict[str, str]":
+    return {key.strip().lower(): value.strip() for key, value in row.items() if key and isinstance(value, str)}
+
+
+def _tensor(row: "Mapping[str, str]", file: str, short: bool) -> Optional[TensorRef]:
+    role, index = _ROLES.get(row.get("input/output", "").lower()), row.get("index", "")
+    if role is None or not _DIM.fullmatch(index):
+        return None
+    dims = [dim for dim in row.get("shape", "").split("x") if dim not in ("", "-")]
+    shape = tuple(int(dim) for dim in dims if _DIM.fullmatch(dim))
+    problem = "" if len(shape) == len(dims) else f"a shape of {row.get('shape', '')!r:.40}"
+    problem = "ended early: a row with fewer cells than the header" if short else problem
+    return TensorRef(
+        f"{role}:{int(index)}",
+        from_name(row.get("data type", "")),
+        shape,
+        statistics=statistics(row),
+        layout=row.get("format", ""),
+        problem=problem,
+        label=f"{file}:{role}.{int(index)}",
+    )
+
+
+def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
+    """Figures of a row with lower-case names, also of MindSpore; None for what it does not tell, or tells nothing.
+
+    What NaN and Inf do to a maximum and a minimum is known. Mean and norm of a tensor with an Inf are not told: those
+    that stand there are of the rest.
+    """
+    if _figure(row, "nan count"):
+        return Statistics(math.nan, math.nan, math.nan, math.nan)
+    if any(row.get(name, "").lower() == "null" for name in ("max value", "min value")):
+        return Statistics(math.nan, math.nan, math.nan, math.nan)  # nothing is finite; a type without figures has "NA"
+    high, low = _figure(row, "max value"), _figure(row, "min value")
+    mean, norm = _figure(row, "avg value", "mean value"), _figure(row, "l2norm", "l2norm value", "l2 value")
+    below, above = _figure(row, "negative inf count"), _figure(row, "positive inf count")
+    if below or above:
+        high, low, mean, norm = math.inf if above else high, -math.inf if below else low, None, None
+    found = Statistics(high, low, mean, norm)
+    return found if any(value is not None for value in found) else None
+
+
+def _figure(row: "Mapping[str, str]", *names: str) -> Optional[float]:
+    for name in names:
+        text = row.get(name, "")
+        try:
+            return float({"true": "1", "false": "0"}.get(text.lower(), text))
+        except ValueError:  # "NA", "null"
+            continue
+    return None

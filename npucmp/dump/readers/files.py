@@ -1,0 +1,193 @@
+"""Opening one file of a dump: regular files only, not outside the dump, read by position, never mapped.
+
+A FIFO would block and a device never ends, so both are refused. So is a link below a dump that leads out of it: a dump
+that came with a ticket must not choose what is read of this machine. A map of a file that shrinks ends the process
+with SIGBUS; a short pread is an error that can be reported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from functools import lru_cache
+from types import TracebackType
+from typing import Optional
+
+from npucmp.dump.readers.limits import DEFAULT
+from npucmp.errors import DumpError
+
+# O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
+_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+_UNLINKED = _FLAGS | getattr(os, "O_NOFOLLOW", 0)  # fails if the last name of the path is a link
+_ADVISE = getattr(os, "posix_fadvise", None)  # not on macOS
+_KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"))
+
+
+class RegularFile:
+    """An open regular file, to be used in a `with`. Reads are exact: all bytes asked for, or DumpError."""
+
+    __slots__ = ("_fd", "_reads", "_status", "_windows", "is_held", "path", "size")
+
+    def __init__(self, path: str, fd: int, status: os.stat_result) -> None:
+        self.path = path
+        self.size = status.st_size
+        self._fd = fd
+        self._status = status
+        self._reads = 0
+        self._windows: list[tuple[int, bytes]] = []
+        self.is_held = False  # whether a window holds the whole file
+
+    def __enter__(self) -> "RegularFile":
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        try:
+            if kind is None:
+                self.require_unchanged()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def require_unchanged(self) -> None:
+        """DumpError if the file was written to between its opening and now.
+
+        What a single read found is of one moment: small files, read whole, are not worth the call (1 % of a pair).
+        """
+        if self._reads < 2:
+            return
+        try:
+            now = os.fstat(self._fd)
+        except OSError as error:
+            raise DumpError(self.path, f"cannot be read: {error.strerror}") from None
+        if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise DumpError(self.path, "changed while it was read")
+
+    def prefetch(self, offset: int, length: int) -> None:
+        """Keep a window of the file, cut to its size; reads inside it cost no further system call."""
+        offset = max(0, offset)
+        length = min(length, self.size - offset)
+        if length > 0:
+            self._windows.append((offset, self._pread(offset, length)))
+            self.is_held = self.is_held or length == self.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
+        for start, window in self._windows:
+            if start <= offset and offset + length <= start + len(window):
+                return window[offset - start : offset - start + length]
+        return self._pread(offset, length)
+
+    def view(self, offset: int, length: int) -> tuple[bytes, int]:
+        """The same bytes and where they begin in what is returned: nothing is copied out of a window."""
+        for start, window in self._windows:
+            if start <= offset and offset + length <= start + len(window):
+                return window, offset - start
+        return self.read(offset, length), 0
+
+    def read_into(self, offset: int, room: memoryview) -> None:
+        """Fill `room`: pages that are used again and again cost less than a new object for each read."""
+        length, done = len(room), 0
+        self._reads += 1
+        if offset < 0 or offset + length > self.size:
+            raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
+        try:
+            while done < length:
+                some = os.preadv(self._fd, [room[done:]], offset + done)
+                if not some:
+                    raise DumpError(self.path, "ended early: it became shorter while it was read", offset + done)
+                done += some
+        except OSError as error:
+            raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
+
+    def expect(self, offset: int, length: int) -> None:
+        """Tell the system what will be read next, so that a disk works while a kernel does."""
+        if _ADVISE is not None and length > 0:
+            try:
+                _ADVISE(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
+            except OSError:  # a file system that takes no advice
+                pass
+
+    def _pread(self, offset: int, length: int) -> bytes:
+        self._reads += 1
+        try:
+            data = os.pread(self._fd, length, offset)
+            while len(data) < length:  # a signal or a file system may cut a read short; only b"" is the end
+                more = os.pread(self._fd, length - len(data), offset + len(data))
+                if not more:
+                    raise DumpError(self.path, "ended early: it became shorter while it was read", offset + len(data))
+                data += more
+        except OSError as error:
+            raise DumpError(self.path, f"cannot be read: {error.strerror}", offset) from None
+        return data
+
+
+_dumps: dict[str, str] = {}  # folders of the dumps that were opened → where they really are
+
+
+def confine(dump: "str | os.PathLike[str]") -> None:
+    """From now on, files below this dump are not read through links that lead out of all such dumps.
+
+    The path itself is the user's word and may be a link, or lead through some; of a file its folder is the dump.
+    """
+    path = os.path.abspath(dump)
+    if not os.path.isdir(path):
+        _dumps[path] = os.path.realpath(path)
+        path = os.path.dirname(path)
+    _dumps[path] = os.path.realpath(path)
+    _leads_out.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def _leads_out(path: str) -> bool:
+    """Whether a path below a dump is really elsewhere."""
+    named, real = os.path.abspath(path), os.path.realpath(path)
+    return any(_is_below(named, dump) for dump in _dumps) and not any(_is_below(real, d) for d in _dumps.values())
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _opened(path: str) -> int:
+    """A descriptor; a link costs more than one call, other files none but a look at what is known of their folder."""
+    if not _leads_out(path[: path.rfind(os.sep) + 1]):
+        try:
+            return os.open(path, _UNLINKED)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        if not _leads_out(path):
+            return os.open(path, _FLAGS)
+    if not DEFAULT.links_out:
+        raise DumpError(path, "refused: a link that leads out of the dump; --limit links_out=1 follows such links")
+    return os.open(path, _FLAGS)
+
+
+def open_regular(path: str) -> RegularFile:
+    """Open for reading, for the time of a `with`; anything but a regular file is a DumpError."""
+    try:
+        fd = _opened(path)
+    except FileNotFoundError:
+        raise DumpError(path, "no such file") from None
+    except OSError as error:
+        raise DumpError(path, f"cannot be opened: {error.strerror}") from None
+    except ValueError:  # a NUL or a lone surrogate in the name
+        raise DumpError(path, "not a file name") from None
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            kind = next((word for test, word in _KINDS if test(status.st_mode)), "a device")
+            raise DumpError(path, f"{kind}, not a file")
+    except OSError as error:
+        os.close(fd)
+        raise DumpError(path, f"cannot be read: {error.strerror}") from None
+    except BaseException:
+        os.close(fd)
+        raise
+    return RegularFile(path, fd, status)

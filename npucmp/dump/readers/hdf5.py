@@ -1,0 +1,382 @@
+"""HDF5 files: a tree of groups and datasets, read through h5py as something that may lie.
+
+    superblock at byte 0, behind a user block at 512, 1024 …: 89 48 44 46 0D 0A 1A 0A ("\\x89HDF\\r\\n\\x1a\\n")
+
+    link in a group       hard            followed; a group that was met before is not entered again
+                          soft            counted, not followed: what it names has a hard link of its own
+                          external        refused: another file
+    layout of a dataset   contiguous      at one place of the file: its values are read without HDF5
+                          compact         in the object's header
+                          chunked         in boxes of one shape, which filters may have packed: unpacked here
+                          virtual, external storage     refused: other files
+    elements              numbers and h5py's bool; text, references, compounds, enumerations, arrays are refused
+
+    filters               1 deflate, 2 shuffle, 3 fletcher32; others are refused
+
+The library lists a file in a process of its own (hdf5_walk.py, hdf5_child.py): a damaged file may make it crash, loop
+or allocate without end, which then is a DumpError or one row. What a dataset claims is held against what the file
+stores before anything is allocated or unpacked. Values are never read through the library's own pipeline: it takes the
+lengths in a damaged file for granted; for a filter that it does not have, it would load what lies in its plug-in
+folder.
+Source: HDF5 File Format Specification 3.0 (support.hdfgroup.org); DEFLATE packs at most 1032 to 1 (zlib.net).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npucmp.dump.readers import hdf5_walk
+from npucmp.dump.readers.files import RegularFile, open_regular
+from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.readers.strides import compact, reach
+from npucmp.errors import DumpError, MissingExtra
+from npucmp.model import Payload
+from npucmp.model.dtypes import DTYPES, numpy_dtype
+
+Array = NDArray[Any]
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+ISOLATED = True  # False: the library works in this process
+ATTRIBUTES = ("Type", "DataType", "DeviceType", "Stride")  # those of PyTorch 1.5 for Ascend
+_PLACES = (0, 512, 1024, 2048)
+_LEAST, _MOST = 1 << 20, 64 << 20  # bytes of one slab, unless one row of chunks is larger
+_ROW = 1 << 30  # a row of chunks above this is unpacked more than once
+_PATIENCE = 10  # seconds by the clock for each second of the processor
+_NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+class Stored(NamedTuple):
+    """Where values lie that are not in one piece: boxes of one shape (offset, bytes, filter mask each), or `data`."""
+
+    chunk: tuple[int, ...] = ()
+    filters: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    table: Optional[Array] = None
+    data: bytes = b""
+
+
+class Entry(NamedTuple):
+    """One named object. `payload` and `attributes` are those of a dataset; `problem` says why it is not read."""
+
+    parts: tuple[str, ...]
+    problem: str = ""
+    is_dataset: bool = False
+    payload: Optional[Payload] = None
+    attributes: Mapping[str, Sequence[int]] = {}
+    stored: Optional[Stored] = None
+
+    @property
+    def name(self) -> str:
+        return "/" + "/".join(self.parts)
+
+
+class Listing(NamedTuple):
+    """What a file holds, in the order of the dump: groups before what is in them, each group once.
+
+    soft counts the soft links that were passed by, again the further names of groups; tracked is whether the file keeps
+    the order in which things were created.
+    """
+
+    entries: Mapping[str, Entry]
+    soft: int = 0
+    again: int = 0
+    tracked: bool = True
+
+
+def is_hdf5(path: str) -> bool:
+    """Whether a regular file has the signature where one may stand; never raises."""
+    try:
+        with open_regular(path) as file:
+            ends = [place for place in _PLACES if place + len(SIGNATURE) <= file.size]
+            return any(file.read(place, len(SIGNATURE)) == SIGNATURE for place in ends)
+    except DumpError:
+        return False
+
+
+def listing(path: str) -> Listing:
+    """What a file holds, as of now. Raises MissingExtra without h5py, DumpError if nothing of it can be read."""
+    with open_regular(path):  # a regular file, or a DumpError
+        found = os.stat(path)
+    return _listing(path, (found.st_size, found.st_mtime_ns, found.st_ino), ISOLATED)
+
+
+@lru_cache(maxsize=64)  # files of a dump are listed once, and read later
+def _listing(path: str, state: "tuple[int, ...]", isolated: bool) -> Listing:
+    entries: dict[str, Entry] = {}
+    facts = _from_child(path, state[0]) if isolated else hdf5_walk.facts(path, ATTRIBUTES)
+    end: Mapping[str, Any] = {}
+    for fact in facts:
+        if "end" in fact:
+            end = fact["end"]
+        elif "at" not in fact:
+            entry = _entry(path, fact)
+            entries[entry.name] = entry
+    return Listing(entries, **end)
+
+
+def _entry(path: str, fact: "hdf5_walk.Fact") -> Entry:
+    parts = tuple(fact["parts"])
+    problem = fact.get("problem", "")
+    if "attributes" not in fact or problem:
+        return Entry(parts, problem, "attributes" in fact, attributes=fact.get("attributes", {}))
+    shape, offset = tuple(fact["shape"]), fact.get("offset")
+    stored = None
+    if "chunk" in fact:
+        packed = tuple((code, tuple(parameters)) for code, parameters in fact["filters"])
+        stored = Stored(tuple(fact["chunk"]), packed, np.array(fact["table"], np.int64).reshape(-1, 3))
+    elif "data" in fact:
+        stored = Stored(data=b64decode(fact["data"]))
+    name = "/" + "/".join(parts) if stored else ""
+    payload = Payload(path, fact["dtype"], shape, offset or 0, byteorder=fact["order"], dataset=name)
+    return Entry(parts, "", True, payload, fact["attributes"], stored)
+
+
+def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
+    """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
+    seconds = DEFAULT.hdf5_seconds + (size >> 20)
+    call = os.path.realpath(path), ATTRIBUTES, asdict(DEFAULT), seconds
+    # The same places to import from as here, and no other: the folder we stand in may be the dump.
+    where = [os.path.abspath(place) for place in sys.path]
+    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import main; main(*{call!r})"
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for us; we end it
+    )
+    clock = threading.Timer(seconds * _PATIENCE, child.kill)
+    clock.daemon = True
+    clock.start()
+    place: Sequence[str] = ()
+    because = ""
+    ended = False
+    try:
+        assert child.stdout is not None
+        for line in child.stdout:
+            fact: hdf5_walk.Fact = json.loads(line) if line.endswith(b"\n") else {"at": place}
+            if "missing" in fact:
+                raise MissingExtra(fact["missing"], f"reading {path}")
+            if "error" in fact:
+                because = fact["error"]
+                break
+            place, ended = fact.get("at", place), "end" in fact
+            yield fact
+        child.wait()  # the clock is running
+    finally:
+        clock.cancel()
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+    if not ended:
+        because = because or _end_of(child.returncode, seconds)
+        if not place:
+            raise DumpError(path, because)
+        yield {"parts": place, "problem": f"{because}; what follows is not read"}
+
+
+def _end_of(status: int, seconds: int) -> str:
+    if status in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
+        return beyond(f"HDF5 did not come to an end within {seconds} seconds", "hdf5_seconds")
+    name = next((one.name for one in signal.Signals if one == -status), f"exit status {status}")
+    return f"cannot be read by HDF5: the library crashed ({name})"
+
+
+def describe(entry: Entry, dtype: str = "") -> Payload:
+    """Where the values of a dataset lie; DumpError says why they cannot be read.
+
+    `dtype` is the dump's word for elements of one byte: writers keep bool and uint8 as int8.
+    """
+    if entry.payload is None:
+        raise DumpError(entry.name, entry.problem or "is no dataset")
+    if dtype in DTYPES and entry.payload.dtype in ("int8", "uint8") and DTYPES[dtype].itemsize == 1:
+        return entry.payload._replace(dtype=dtype)
+    return entry.payload
+
+
+def strided(payload: Payload, strides: Sequence[int]) -> Payload:
+    """The same elements where the dump wrote them in another than the C order; DumpError if they are not all there."""
+    shape = payload.shape
+    if len(strides) != len(shape) or any(stride < 0 for stride in strides):
+        raise DumpError(payload.path, f"strides {list(strides)} do not fit shape {list(shape)}")
+    if reach(shape, strides) > math.prod(shape):
+        kept = math.prod(shape)
+        raise DumpError(payload.path, f"strides {list(strides)} reach beyond the {kept} elements that were kept")
+    steps = compact(shape, strides)
+    if steps and payload.dataset:
+        raise DumpError(payload.path, "unsupported: strides of a dataset that does not lie in one piece")
+    return payload._replace(strides=steps)
+
+
+def pieces(payload: Payload, elements: int) -> Iterator[Array]:
+    """The values of a dataset that does not lie in one piece: 1-D arrays in logical C order, in native byte order.
+
+    One slab of about `elements` is in memory at a time, or one row of chunks where that is more.
+    """
+    entry = listing(payload.path).entries.get(payload.dataset)
+    if entry is not None and entry.problem:
+        raise DumpError(payload.path, entry.problem)
+    if entry is None or not entry.stored or describe(entry, payload.dtype) != payload:
+        raise DumpError(payload.path, f"changed since it was opened: {payload.dataset}")
+    with open_regular(payload.path) as file:
+        yield from _pieces(file, entry.stored, payload, elements)
+
+
+def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) -> Iterator[Array]:
+    if not stored.chunk:
+        yield _values(payload, np.frombuffer(stored.data, _bits(payload.dtype)))
+        return
+    chunks = _Chunks(file, stored, payload)
+    itemsize = DTYPES[payload.dtype].itemsize
+    most = max(_LEAST, min(elements * itemsize, _MOST))
+    for start, count in _slabs(payload.shape, stored.chunk, most // itemsize, _ROW // itemsize):
+        yield _values(payload, chunks.box(start, count))
+
+
+def whole(entry: Entry, payload: Payload) -> Array:
+    """All values of a small dataset, wherever they lie."""
+    with open_regular(payload.path) as file:
+        if entry.stored:
+            parts = list(_pieces(file, entry.stored, payload, math.prod(payload.shape)))
+            return np.concatenate(parts).reshape(payload.shape)
+        data = file.read(payload.offset, math.prod(payload.shape) * DTYPES[payload.dtype].itemsize)
+        return _values(payload, np.frombuffer(data, _bits(payload.dtype))).reshape(payload.shape)
+
+
+def _bits(dtype: str) -> Any:
+    """A type of the same width that numpy copies without looking at the values."""
+    itemsize = DTYPES[dtype].itemsize
+    return np.dtype(f"u{itemsize}" if itemsize <= 8 else np.complex128)
+
+
+def _values(payload: Payload, bits: Array) -> Array:
+    """Elements as they lie in the file → one-dimensional, in the type and byte order that values are held in."""
+    flat: Array = bits.reshape(-1)
+    if payload.dtype == "bool":
+        flat = flat != 0  # a byte of 2 would be a bool that equals neither
+        return flat
+    if payload.byteorder != _NATIVE and flat.itemsize > 1:
+        unit = flat.itemsize // 2 if DTYPES[payload.dtype].kind == "c" else flat.itemsize
+        flat = flat.view(f"u{unit}").byteswap()
+    return flat.view(numpy_dtype(payload.dtype, _NATIVE))
+
+
+class _Chunks:
+    """Boxes of a chunked dataset, unpacked here."""
+
+    def __init__(self, file: RegularFile, stored: Stored, payload: Payload) -> None:
+        self._file, self._stored, self._bits = file, stored, _bits(payload.dtype)
+        self._chunk = stored.chunk
+        self._grid = [-(-dim // step) for dim, step in zip(payload.shape, stored.chunk)]
+
+    def box(self, start: Sequence[int], count: Sequence[int]) -> Array:
+        into: Array = np.empty(tuple(count), self._bits)
+        first = [at // step for at, step in zip(start, self._chunk)]
+        turns = [-(-(at + n) // step) - low for at, n, step, low in zip(start, count, self._chunk, first)]
+        for turn in np.ndindex(*turns):
+            corner = tuple((low + index) * step for low, index, step in zip(first, turn, self._chunk))
+            lows = [max(at, edge) for at, edge in zip(start, corner)]
+            ends = [min(at + n, edge + step) for at, n, edge, step in zip(start, count, corner, self._chunk)]
+            source = tuple(slice(low - edge, end - edge) for low, end, edge in zip(lows, ends, corner))
+            target = tuple(slice(low - at, end - at) for low, end, at in zip(lows, ends, start))
+            into[target] = self._one(corner)[source]
+        return into
+
+    def _one(self, corner: tuple[int, ...]) -> Array:
+        """One chunk, unpacked; its length is checked."""
+        size = math.prod(self._chunk) * self._bits.itemsize
+        index = 0
+        for at, step, most in zip(corner, self._chunk, self._grid):
+            index = index * most + at // step
+        assert self._stored.table is not None
+        offset, length, mask = self._stored.table[index].tolist()
+        data = self._file.read(offset, length)
+        for place, (code, parameters) in reversed(list(enumerate(self._stored.filters))):
+            if not mask >> place & 1:
+                try:
+                    data = _UNPACK[code](data, parameters, size)
+                except (ValueError, zlib.error) as error:
+                    raise DumpError(self._file.path, f"a chunk at {list(corner)} cannot be unpacked: {error}") from None
+        if len(data) != size:
+            raise DumpError(self._file.path, f"a chunk at {list(corner)} has {len(data)} bytes unpacked, not {size}")
+        return np.frombuffer(data, self._bits).reshape(self._chunk)
+
+
+def _inflate(data: bytes, _: Sequence[int], size: int) -> bytes:
+    """At most a little more than a chunk: a checksum may have been packed with it, or it was packed twice."""
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(data, size + size // 8 + 1024)
+    if not stream.eof:
+        raise ValueError("it is larger than a chunk" if len(unpacked) > size else "it ends early")
+    return unpacked
+
+
+def _unshuffle(data: bytes, parameters: Sequence[int], _: int) -> bytes:
+    """All first bytes of the elements, then all second ones …; bytes that fill no element stand at the end."""
+    width = parameters[0] if parameters else 1
+    if not 1 < width <= len(data):
+        return data
+    length = len(data) // width * width
+    elements: Array = np.frombuffer(data, np.uint8, length).reshape(width, -1).T
+    return elements.tobytes() + data[length:]
+
+
+def _unsum(data: bytes, _: Sequence[int], __: int) -> bytes:
+    """Fletcher's checksum over big-endian words of 16 bits, kept as 4 bytes, little endian, at the end."""
+    body, kept = data[:-4], int.from_bytes(data[-4:], "little")
+    words = np.frombuffer(body + bytes(len(body) % 2), ">u2").astype(np.uint64)
+    low = high = 0
+    for at in range(0, len(words), 1 << 16):  # so that sums of 16-bit words times their places fit 64 bits
+        part = words[at : at + (1 << 16)]
+        high += len(part) * low + int((part * np.arange(len(part), 0, -1, dtype=np.uint64)).sum())
+        low += int(part.sum())
+        low, high = low % 65535, high % 65535
+    if kept % 65536 % 65535 != low or (kept >> 16) % 65535 != high:
+        raise ValueError("its checksum differs")
+    return body
+
+
+_UNPACK: dict[int, Callable[[bytes, Sequence[int], int], bytes]] = {1: _inflate, 2: _unshuffle, 3: _unsum}
+
+
+def _slabs(shape: Sequence[int], chunk: Sequence[int], most: int, largest: int) -> Iterator[Box]:
+    """(start, count) of boxes that follow each other in C order, at most `most` elements each.
+
+    If a row of chunks is more than that, a box is one such row, so that no chunk is unpacked twice; at most `largest`.
+    """
+    if not shape:
+        yield (), ()
+        return
+    cut = next((i for i, dim in enumerate(shape) if min(chunk[i], dim) > 1), len(shape) - 1)
+    most = max(1, most, min(largest, min(chunk[cut], shape[cut]) * math.prod(shape[cut + 1 :])))
+    axis, inner = len(shape) - 1, 1
+    while axis > 0 and inner * shape[axis] <= most:
+        inner *= shape[axis]
+        axis -= 1
+    step = max(1, most // inner)
+    if step > chunk[axis]:
+        step -= step % chunk[axis]
+    for outer in np.ndindex(*shape[:axis]):
+        for at in range(0, shape[axis], step):
+            count = min(step, shape[axis] - at)
+            yield (*outer, at, *(0 for _ in shape[axis + 1 :])), (*(1 for _ in outer), count, *shape[axis + 1 :])

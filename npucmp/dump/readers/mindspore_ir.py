@@ -1,0 +1,171 @@
+"""What MindSpore tells of a rank's graphs beside its dump, by full names ("Default/fc-Dense/MatMul-op0").
+
+    graphs/ms_output_trace_code_graph_{graph}.ir
+        %0(y) = PrimFunc_LayerNorm(%para1_x, %para2_w, I64(-1), F32(1e-07)) {…}     constants stand among the inputs
+            : (<Tensor[Float32], (2, 3)>) -> (<Tensor[Float32], (2, 3)>)
+            # Fullname with scope: (Default/network-Net/ln-LayerNorm/LayerNorm-op0)   older: full_name_with_scope
+            # In file net.py:13~15, 4~59/    def construct(self,x):/                  outermost call first, and each
+            # In file net.py:15, 10~15/        x=self.ln(x)/                          function before the line in it
+    execution_order/ms_execution_order_graph_{graph}.csv
+        a header, then a full name per line, in the order of launch
+Source: MindSpore 2.10 on CPU, and public test data of 2.x releases.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.readers.mindspore_names import kind
+from npucmp.dump.readers.text import read_text
+from npucmp.errors import DumpError
+from npucmp.model import Scalar
+
+_GRAPHS = 16  # files of one rank
+_FRAMES = 64  # of one node
+_CALL_LENGTH = 4096
+
+_FULL_NAME = re.compile(r"[#:]\s*full_?name_?\s*_?with_?\s*_?scope:?\s*\((?P<name>[^()\s]+)\)", re.IGNORECASE)
+_CALL = re.compile(r"% ?\w+\(.*?\) = [\w.]+\((?P<inputs>.*)")
+_CONSTANT = re.compile(r"(?P<type>Bool|[IUF][0-9]{1,2})\((?P<value>[^()]{1,40})\)")
+_FRAME = re.compile(
+    r"# In file (?P<path>.+?)(?::|\()(?P<line>[0-9]{1,9})(?:~[0-9]+, [0-9~]+|, [0-9~]+|\))/(?P<code>.*)"
+)
+_DEFINITION = re.compile(r"\s*(?:async )?def (?P<name>\w+)")
+
+
+class Node(NamedTuple):
+    """A kernel of a graph: its full name, constant inputs by slot, as (dtype, value), and frames, innermost first."""
+
+    name: str
+    constants: Mapping[str, "tuple[str, Scalar]"]
+    stack: tuple[str, ...]
+
+
+class FullNames:
+    """Finds the place of a full name in a list by the spelling of file names."""
+
+    def __init__(self, full_names: Iterable[str]) -> None:
+        self._places: dict[str, int] = {}
+        self._spellings: dict[str, set[str]] = {}
+        for place, full in enumerate(full_names):
+            self._places.setdefault(full, place)
+            escaped = re.sub(r"[/.\\ ]", "_", full)
+            # the number last: a compiler pass that replaces a kernel counts it anew, after the order was written
+            for spelling in (escaped, full.rpartition("/")[2], kind(escaped)):
+                self._spellings.setdefault(spelling, set()).add(full)
+
+    def find(self, op_name: str) -> Optional[int]:
+        """The place of the one full name that can be meant, None if there is none or there are several."""
+        for spelling in (op_name, kind(op_name)):
+            found = self._spellings.get(spelling, set())
+            if len(found) == 1:
+                return self._places[next(iter(found))]
+        return None
+
+
+class Companions:
+    """The files of one rank's folder, each read once. A broken one costs a note."""
+
+    def __init__(self, folder: Path) -> None:
+        self.notes: list[str] = []
+        self._folder = folder
+        self._orders: dict[str, FullNames] = {}
+
+    def launched(self, graph: str, op_names: Sequence[str]) -> list[int]:
+        """Places of a graph's kernels in the order of launch; none unless each has one of its own."""
+        if graph not in self._orders:
+            text = self._read(self._folder / "execution_order" / f"ms_execution_order_graph_{graph}.csv")
+            self._orders[graph] = FullNames(filter(None, map(str.strip, text.splitlines()[1:])))
+        found = [self._orders[graph].find(name) for name in op_names]
+        return [] if None in found or len(set(found)) < len(found) else [place for place in found if place is not None]
+
+    def node(self, op_name: str) -> Node:
+        """What the graphs tell of a kernel: the first of its name; an empty one if they know none or several names."""
+        place = self._names.find(op_name)
+        return Node("", {}, ()) if place is None else self._nodes[place]
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        files = sorted(self._folder.glob("graphs/ms_output_trace_code_graph_*.ir"))[:_GRAPHS]
+        return [node for file in files for node in _nodes(self._read(file))]
+
+    @cached_property
+    def _names(self) -> FullNames:
+        return FullNames(node.name for node in self._nodes)
+
+    def _read(self, file: Path) -> str:
+        try:
+            return read_text(file, "table_bytes") if file.exists() else ""
+        except (DumpError, OSError) as error:
+            self.notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
+            return ""
+
+
+def _nodes(text: str) -> Iterator[Node]:
+    call, name = "", ""
+    frames: list[str] = []
+    for line in [*map(str.strip, text.splitlines()), ""]:  # a line that is no comment begins another node
+        if not line.startswith(("#", ":")):
+            if name:
+                yield Node(name, _constants(call), _stack(frames))
+            call, name, frames = line, "", []
+        elif not name:
+            match = _FULL_NAME.match(line)
+            name = match["name"] if match else ""
+        elif line.startswith("# In file ") and len(frames) < _FRAMES:
+            frames.append(line)
+
+
+def _constants(call: str) -> "dict[str, tuple[str, Scalar]]":
+    match = _CALL.match(call[:_CALL_LENGTH])
+    constants = {f"input:{i}": _constant(text) for i, text in enumerate(_inputs(match["inputs"]) if match else ())}
+    return {slot: constant for slot, constant in constants.items() if constant}
+
+
+def _constant(text: str) -> "Optional[tuple[str, Scalar]]":
+    match = _CONSTANT.fullmatch(text)
+    if match is None:
+        return None
+    word, value = match["type"], match["value"]
+    try:
+        if word == "Bool":
+            return "bool", value in ("1", "true", "True")
+        if word[0] == "F":
+            return f"float{word[1:]}", float(value)
+        return f"{'int' if word[0] == 'I' else 'uint'}{word[1:]}", int(value)
+    except ValueError:
+        return None
+
+
+def _inputs(text: str) -> Iterator[str]:
+    """The inputs of a call up to its closing bracket, split at commas that no bracket encloses."""
+    depth = start = 0
+    for i, sign in enumerate(text):
+        if sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        if depth < 0 or (depth == 0 and sign == ","):
+            yield text[start:i].strip()
+            start = i + 1
+        if depth < 0:
+            return
+
+
+def _stack(lines: Iterable[str]) -> tuple[str, ...]:
+    """Frames as msprobe spells them (npucmp/model/stack.py)."""
+    frames: list[str] = []
+    functions: dict[str, str] = {}
+    for match in filter(None, map(_FRAME.match, lines)):
+        path, code = match["path"], match["code"].partition("/<~~")[0].rstrip("/")
+        definition = _DEFINITION.match(code)
+        if definition:
+            functions[path] = definition["name"]
+            continue
+        frame = f"File {path}, line {match['line']}, in {functions.get(path, '?')}, \n {code.strip()}"
+        if frame not in frames[-1:]:
+            frames.append(frame)
+    return tuple(reversed(frames))

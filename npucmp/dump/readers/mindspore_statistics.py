@@ -1,0 +1,91 @@
+"""statistic.csv of MindSpore: a row per tensor of a folder, beside the files or instead of them.
+
+    Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
+    Max Value, Min Value, …     columns by name, in any order; the configuration says which figures stand there
+    MD5, or MD5 Value           checksum
+Shapes are "(2, 3)" or "2x3", "-" for none; "null" where nothing is finite, figures of Bool are "True" and "False".
+Source: MindSpore's public documentation and sources, public test data.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+from typing import Mapping, NamedTuple, Optional
+
+from npucmp.dump.readers.cann_statistics import statistics
+from npucmp.dump.readers.cann_words import from_name
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.mindspore_names import Name
+from npucmp.dump.readers.text import read_text
+from npucmp.errors import DumpError
+from npucmp.model import Task, TensorRef
+from npucmp.model.dtypes import canonical
+
+STATISTIC = "statistic.csv"
+_SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
+
+
+class Row(NamedTuple):
+    name: Name
+    tensor: TensorRef
+
+
+def is_table(file: Path) -> bool:
+    """Whether the head of the file names the columns; never raises."""
+    try:
+        with open_regular(str(file)) as opened:
+            head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
+    except DumpError:
+        return False
+    return all(word in head for word in ("op name", "slot", "data type", "shape"))
+
+
+def rows(file: Path, notes: list[str]) -> list[Row]:
+    """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
+    try:
+        table = csv.reader(read_text(file, "statistics_bytes").splitlines())
+        header = [word.strip().lower() for word in next(table, [])]
+        found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
+    except (DumpError, csv.Error) as error:
+        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
+        return []
+    lost = found.count(None)
+    if lost or not found:
+        notes.append(f"{file}: {lost} rows do not name a tensor and are left out" if lost else f"{file}: has no rows")
+    return [row for row in found if row]
+
+
+def _row(cells: Mapping[str, str]) -> Optional[Row]:
+    role = (cells.get("io") or cells.get("input/output") or "").lower()
+    index, op_type, op_name = cells.get("slot", ""), cells.get("op type", ""), cells.get("op name", "")
+    if role not in ("input", "output") or not op_name or not re.fullmatch("[0-9]{1,9}", index):
+        return None
+    task = Task(_number(cells, "task id", -1), _number(cells, "stream id", -1))
+    name = Name(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
+    shape = _shape(cells.get("shape", ""))
+    return Row(
+        name,
+        TensorRef(
+            slot=name.slot,
+            dtype=canonical(from_name(cells.get("data type", ""))),
+            shape=shape or (),
+            statistics=statistics(cells),
+            checksum=cells.get("md5") or cells.get("md5 value") or "",
+            problem=f"{STATISTIC} gives it the shape {cells.get('shape', '')!r:.60}" if shape is None else "",
+            label=f"{op_type}.{op_name}.{name.time}.{role}.{name.number}",
+        ),
+    )
+
+
+def _number(cells: Mapping[str, str], column: str, otherwise: int) -> int:
+    text = cells.get(column, "")
+    return int(text) if re.fullmatch("[0-9]{1,20}", text) else otherwise
+
+
+def _shape(text: str) -> Optional[tuple[int, ...]]:
+    sizes = re.findall("[0-9]+", text)
+    if not _SHAPE.fullmatch(text) or len(sizes) > 64 or any(len(size) > 18 for size in sizes):
+        return None
+    return tuple(map(int, sizes))

@@ -1,0 +1,119 @@
+"""The protobuf wire format, walked in a file with bounds checks; a payload is passed over, never copied.
+
+    tag       varint: field number · 8 + wire type
+    wire type 0 varint · 1 eight bytes · 2 varint length and that many bytes · 5 four bytes
+    varint    7 bits a byte, lowest first, the top bit says that more follow; at most 10 bytes
+
+What a field means is the caller's business. Wire types 3 and 4 (groups) are in none of the formats read here.
+Source: protobuf.dev, "Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.errors import DumpError
+
+_WINDOW = 4096  # bytes held of the file; headers of dumps have a few hundred
+_LONGEST = 10  # bytes of a varint
+_FIXED = {1: 8, 5: 4}
+_MASK = (1 << 64) - 1
+
+
+class Field(NamedTuple):
+    """One field: of wire type 2 its content lies from byte `start` to `end` of the file, else `value` holds it."""
+
+    number: int
+    wire: int
+    value: int
+    start: int
+    end: int
+
+
+class Cursor:
+    """Reads small pieces of a file through one window."""
+
+    __slots__ = ("_base", "_window", "file")
+
+    def __init__(self, file: RegularFile) -> None:
+        self.file = file
+        self._base = 0
+        self._window = b""
+
+    def bytes(self, start: int, length: int) -> bytes:
+        """Exactly these bytes; DumpError beyond the end of the file."""
+        at = start - self._base
+        if at >= 0 and at + length <= len(self._window):
+            return self._window[at : at + length]
+        if length > _WINDOW:
+            return self.file.read(start, length)
+        self._base, self._window = start, self.file.read(start, max(length, min(_WINDOW, self.file.size - start)))
+        return self._window[:length]
+
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """(value below 2^64, position after it)."""
+        inside = at - self._base
+        if 0 <= inside < len(self._window) and at < end and self._window[inside] < 0x80:
+            return self._window[inside], at + 1  # most numbers of a header are one byte
+        limit = min(_LONGEST, end - at)
+        data = self.bytes(at, max(0, limit))
+        value = 0
+        for count, byte in enumerate(data):
+            value |= (byte & 0x7F) << (7 * count)
+            if byte < 0x80:
+                return value & _MASK, at + count + 1
+        raise DumpError(self.file.path, "a protobuf number does not end", at)
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """The fields of the message between two positions, in the order of the file."""
+        count = 0
+        while start < end:
+            tag, at = self.varint(start, end)
+            number, wire = tag >> 3, tag & 7
+            if not 0 < number < 1 << 29 or (wire not in _FIXED and wire not in (0, 2)):
+                raise DumpError(self.file.path, f"not a protobuf field: tag {tag}", start)
+            count += 1
+            if count > DEFAULT.protobuf_fields:
+                raise DumpError(self.file.path, beyond("fields of a message", "protobuf_fields"), start)
+            if wire == 0:
+                value, start = self.varint(at, end)
+                yield Field(number, wire, value, at, start)
+                continue
+            length = _FIXED.get(wire, 0)
+            if wire == 2:
+                length, at = self.varint(at, end)
+            if length > end - at:
+                raise DumpError(
+                    self.file.path, f"ended early: a protobuf field needs {length} bytes of {end - at} left", at
+                )
+            start = at + length
+            value = 0 if wire == 2 else int.from_bytes(self.bytes(at, length), "little")
+            yield Field(number, wire, value, at, start)
+
+    def text(self, field: Field) -> str:
+        """A string field; bytes that are no UTF-8 are shown as \\xNN."""
+        if field.end - field.start > DEFAULT.text_bytes:
+            because = beyond(f"a text of {field.end - field.start} bytes", "text_bytes")
+            raise DumpError(self.file.path, because, field.start)
+        return self.bytes(field.start, field.end - field.start).decode("utf-8", "backslashreplace")
+
+    def numbers(self, field: Field) -> list[int]:
+        """A repeated integer field: one value, or several packed."""
+        if field.wire != 2:
+            return [field.value]
+        found = []
+        at = field.start
+        while at < field.end:
+            value, at = self.varint(at, field.end)
+            found.append(value)
+            if len(found) > DEFAULT.protobuf_fields:
+                raise DumpError(self.file.path, beyond("numbers in one field", "protobuf_fields"), at)
+        return found
+
+
+def signed(value: int) -> int:
+    """int32 and int64 travel as 64-bit two's complement."""
+    return value - (1 << 64) if value >> 63 else value

@@ -1,0 +1,182 @@
+"""The directory of a zip file of stored (uncompressed) members, as torch.save writes it.
+
+    end of central directory, last 22 bytes   PK 05 06, disks, entries (2+2), size (4), offset (4), comment length 0
+    zip64 locator, the 20 bytes before        PK 06 07, disk (4), offset of the zip64 record (8), disks (4)
+    zip64 record, the 56 bytes before         PK 06 06, …, entries (8+8), size (8), offset (8)
+    central entry, 46 bytes + name + extra + comment
+        PK 01 02, …, flags (2), method (2), …, sizes (4+4), lengths (2+2+2), disk (2), …, offset of local header (4)
+    local header, 30 bytes + name + extra, then the data
+        PK 03 04, version (2), flags (2), method (2), time, date, crc, sizes (4+4), name length (2), extra length (2)
+    extra field 1 (zip64): 8 bytes for each of uncompressed size, compressed size and offset that is FF FF FF FF
+
+Source: PKWARE APPNOTE 6.3. Zip readers disagree on files that say things twice, so every such pair must agree here:
+names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts five
+entries on one local header. Checksums are left alone: torch can be told to write wrong ones
+(torch.serialization.set_crc32_options).
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.limits import Limits, beyond
+from npucmp.errors import DumpError
+
+_END = Struct("<4s4H2IH")
+_LOCATOR = Struct("<4sIQI")
+_END64 = Struct("<4sQ4x2I4Q")
+_ENTRY = Struct("<4s4x2H8x2I4H6xI")
+_LOCAL = Struct("<4s2x2H8x2I2H")
+_ENTRY_SIZE, _ENTRY_AT = _ENTRY.size, _ENTRY.unpack_from
+_LOCAL_SIZE, _LOCAL_AT = _LOCAL.size, _LOCAL.unpack_from
+_EXTRA = Struct("<2H")
+_FULL = 0xFFFFFFFF
+_DESCRIPTOR = 0x8  # sizes follow the data; torch then leaves those of the local header 0
+_FLAGS = _DESCRIPTOR | 0x800  # the other one says that names are UTF-8; anything else (encryption, …) is refused
+
+
+_Entry = tuple[int, bytes, int, int]  # the first four fields of Member
+
+
+class Member(NamedTuple):
+    """One central entry: `at` is its local header, `end` where the next member or the directory begins."""
+
+    at: int
+    name: bytes
+    size: int
+    flags: int
+    end: int
+
+
+_Member = tuple[int, bytes, int, int, int]  # a Member that is not made yet: of seven in a file, three are asked for
+
+
+class _Directory(NamedTuple):
+    at: int
+    size: int
+    entries: int
+
+
+def members(file: RegularFile, limits: Limits) -> dict[bytes, _Member]:
+    """All members by name, checked against each other. DumpError for anything torch.save would not write."""
+    directory = _directory(file)
+    if directory.entries > limits.members:
+        raise DumpError(file.path, beyond(f"a zip file of {directory.entries:,} members", "members", limits))
+    if directory.size > limits.header_bytes:
+        raise DumpError(file.path, beyond(f"a zip directory of {directory.size:,} bytes", "header_bytes", limits))
+    data = file.read(directory.at, directory.size)
+    found: list[_Entry] = []
+    place, end = 0, len(data)
+    for _ in range(directory.entries):  # the one loop over what every file has: written out, without a call
+        here, name_at = place, place + _ENTRY_SIZE
+        if name_at > end:
+            raise DumpError(file.path, "the zip directory ends early", directory.at + here)
+        signature, flags, method, stored, size, name_length, extra_length, more, disk, at = _ENTRY_AT(data, here)
+        extra_at = name_at + name_length
+        place = extra_at + extra_length + more
+        if signature != b"PK\1\2" or disk:
+            raise DumpError(file.path, "a damaged zip directory", directory.at + here)
+        if method or flags & ~_FLAGS:
+            raise DumpError(file.path, "unsupported: a compressed or encrypted zip member", directory.at + here)
+        if place > end:
+            raise DumpError(file.path, "the zip directory ends early", directory.at + here)
+        if size == _FULL or stored == _FULL or at == _FULL:
+            size, stored, at = _wide((size, stored, at), data[extra_at : extra_at + extra_length])
+            if size < 0 or stored < 0 or at < 0:
+                raise DumpError(file.path, "a zip64 size is missing", directory.at + here)
+        if size != stored:
+            raise DumpError(file.path, "a stored zip member has two sizes", directory.at + here)
+        found.append((at, data[name_at:extra_at], size, flags))
+    if place != end:
+        raise DumpError(file.path, "the zip directory is larger than its entries", directory.at + place)
+    return _disjoint(file, found, directory.at)
+
+
+def data_offset(file: RegularFile, member: Member) -> int:
+    """Where a member's bytes begin; its local header must say what the central entry says."""
+    at, name, size, flags, end = member
+    start = file.read(at, min(_LOCAL_SIZE + len(name), end - at))
+    signature, said, method, stored, full, name_length, extra_length = _LOCAL_AT(start)
+    if signature != b"PK\3\4" or method != 0 or said != flags or start[_LOCAL_SIZE:] != name:
+        raise DumpError(file.path, "a local zip header differs from the directory", at)
+    if name_length != len(name) or not stored == full == size:
+        deferred = flags & _DESCRIPTOR and stored == full == 0
+        if name_length != len(name) or not (deferred or stored == full == min(size, _FULL)):
+            raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
+    offset: int = at + _LOCAL_SIZE + name_length + extra_length
+    if offset + size > end:
+        raise DumpError(file.path, "a zip member reaches into the next one", at)
+    return offset
+
+
+def _directory(file: RegularFile) -> _Directory:
+    """Where the central directory lies. It must end exactly where the end records begin: no gap, no comment."""
+    if file.size < _END.size:
+        raise DumpError(file.path, "incomplete: it ends inside the zip file")
+    end = file.size - _END.size
+    before = min(_LOCATOR.size, end)
+    tail = file.read(end - before, before + _END.size)
+    signature, disk, disk2, here, entries, size, at, comment = _END.unpack_from(tail, before)
+    if signature != b"PK\5\6" or comment:
+        raise DumpError(file.path, "incomplete: it does not end with the end record of a zip file", end)
+    if disk or disk2 or here != entries:
+        raise DumpError(file.path, "a zip file in several parts", end)
+    directory = _Directory(at, size, entries)
+    if before == _LOCATOR.size and tail[:4] == b"PK\6\7":
+        directory, end = _zip64(file, directory, end - _LOCATOR.size)
+    if directory.at + directory.size != end:
+        raise DumpError(file.path, "the zip directory does not end at the end record", end)
+    return directory
+
+
+def _zip64(file: RegularFile, narrow: _Directory, locator: int) -> tuple[_Directory, int]:
+    """The zip64 form of the directory's place; its narrow twin must say the same or be all ones."""
+    _, disk, record, disks = _LOCATOR.unpack(file.read(locator, _LOCATOR.size))
+    if disk or disks > 1 or record + _END64.size != locator:
+        raise DumpError(file.path, "the zip64 locator does not point at the zip64 record", locator)
+    signature, length, disk, disk2, here, entries, size, at = _END64.unpack(file.read(record, _END64.size))
+    if signature != b"PK\6\6" or length != _END64.size - 12 or disk or disk2 or here != entries:
+        raise DumpError(file.path, "a damaged zip64 record", record)
+    wide = _Directory(at, size, entries)
+    for short, long, full in zip(narrow, wide, (_FULL, _FULL, 0xFFFF)):
+        if short != long and short != full:
+            raise DumpError(file.path, "the two end records of the zip file disagree", record)
+    return wide, record
+
+
+def _wide(narrow: tuple[int, ...], extra: bytes) -> list[int]:
+    """Sizes and offset of which some are in the zip64 field; -1 for one that is missing there."""
+    wide = _zip64_words(extra)
+    return [value if value != _FULL else wide.pop(0) if wide else -1 for value in narrow]
+
+
+def _zip64_words(extra: bytes) -> list[int]:
+    """The 8-byte numbers of the zip64 field among the extra fields."""
+    place = 0
+    while place + 4 <= len(extra):
+        kind, length = _EXTRA.unpack_from(extra, place)
+        field = extra[place + 4 : place + 4 + length]
+        if kind == 1:
+            return [int.from_bytes(field[at : at + 8], "little") for at in range(0, len(field) - 7, 8)]
+        place += 4 + length
+    return []
+
+
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, _Member]:
+    """Members by name, each with its end; DumpError when two share a name or a byte.
+
+    Only the used members' local headers are read, so this takes the least that a header can be.
+    """
+    named: dict[bytes, _Member] = {}
+    found.sort(reverse=True)
+    end = directory_at
+    for at, name, size, flags in found:
+        if at + _LOCAL_SIZE + len(name) + size > end:
+            raise DumpError(file.path, "zip members overlap", at)
+        named[name] = at, name, size, flags, end
+        end = at
+    if len(named) < len(found):
+        raise DumpError(file.path, "two zip members have the same name", directory_at)
+    return named

@@ -1,0 +1,25 @@
+"""Text files, whole: bounded, regular files only, with or without a byte order mark (spreadsheets write one)."""
+
+from __future__ import annotations
+
+import os
+from typing import Union
+
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.errors import DumpError
+
+
+def read_text(path: "str | os.PathLike[str]", most: Union[int, str]) -> str:
+    """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
+    with open_regular(os.fspath(path)) as file:
+        if isinstance(most, str):
+            if file.size > getattr(DEFAULT, most):
+                raise DumpError(path, beyond(f"has {file.size:,} bytes", most))
+        elif file.size > most:
+            raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
+        data = file.read(0, file.size)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DumpError(path, "is not UTF-8 text", error.start) from None

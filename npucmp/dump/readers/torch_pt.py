@@ -1,0 +1,200 @@
+"""Files of torch.save that hold one tensor or nn.Parameter, in the zip and in the legacy format. No torch.
+
+    zip (since torch 1.6)        content                                     layout: stored_zip.py
+    {p}/data.pkl                 the object's pickle                         inert_pickle.py, torch_words.py
+    {p}/data/{key}               bytes of a storage, aligned to 64
+    {p}/byteorder                "little" or "big"; absent before torch 2.1: little
+    {p}/version, .format_version, .storage_alignment, .data/serialization_id     not needed
+    {p}/constants.pkl, {p}/code/ a TorchScript archive: refused
+
+    legacy (torch.save(…, _use_new_zipfile_serialization=False)): pickles one after the other
+    0x1950a86a20f9469cfc6c       magic number, first bytes 80 02 8A 0A 6C FC 9C 46 F9 20 6A A8 50 19 2E
+    1001                         protocol version
+    dict                         byte order and type sizes of the writer; the data is little endian whatever it says
+    object                       its storage ids have a sixth item, None or (view key, offset, size)
+    list                         keys of the storages that follow
+    per key                      int64 number of elements, then the bytes
+
+The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from npucmp.dump.readers.files import RegularFile, open_regular
+from npucmp.dump.readers.inert_pickle import Damaged, load
+from npucmp.dump.readers.limits import DEFAULT, Limits, beyond, payload_bytes
+from npucmp.dump.readers.stored_zip import Member, data_offset, members
+from npucmp.dump.readers.strides import compact, reach
+from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor
+from npucmp.errors import DumpError
+from npucmp.model import Payload
+from npucmp.model.dtypes import lookup
+
+_SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
+_TAIL = 4096  # of a larger file: holds the directory of one tensor's file
+_HEAD = 2048  # holds data.pkl, byteorder and the local header of data/0
+_LEGACY_HEAD = 8192
+_CACHED_PICKLE = 1024  # bytes; longer ones hold no single tensor and are not worth the memory
+_MAGIC = 0x1950A86A20F9469CFC6C
+_PROTOCOL = 1001
+
+
+def header(path: str, limits: Limits = DEFAULT) -> Payload:
+    """Facts of the one tensor in the file; DumpError if it holds something else or breaks a rule of its format."""
+    with open_regular(path) as file:
+        return header_of(file, limits)
+
+
+def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
+    """The same of a file that is open."""
+    if not file.is_held:
+        file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
+        if file.size > _SMALL:
+            file.prefetch(file.size - _TAIL, _TAIL)
+    start = file.read(0, min(4, file.size))
+    try:
+        if start == b"PK\3\4":
+            return _zip(file, limits)
+        return _legacy(file, start, limits)
+    except Refused as refused:
+        raise DumpError(file.path, str(refused)) from None
+
+
+def _zip(file: RegularFile, limits: Limits) -> Payload:
+    named = members(file, limits)
+    tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
+    if len(tops) != 1:
+        raise Refused("a zip file without data.pkl: not written by torch.save")
+    (top,) = tops
+    code = top + b"/code/"
+    if top + b"/constants.pkl" in named or any(name.startswith(code) for name in named):
+        raise Refused("unsupported: a TorchScript archive, not a tensor")
+    member = Member(*named[top + b"/data.pkl"])
+    if member.size > limits.pickle_bytes:
+        raise Refused(beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes", limits))
+    pickle = _content(file, member)
+    storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
+    place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
+    if place is None:
+        raise Refused(f"the data of storage {storage.key} is missing")
+    data = Member(*place)
+    if data.size != storage.whole:
+        raise Refused(f"holds {data.size} bytes of data, its header promises {storage.whole}")
+    place = named.get(top + b"/byteorder")
+    order = None if place is None else Member(*place)
+    mark = b"little" if order is None else _content(file, order) if order.size < 7 else b""
+    if mark not in (b"little", b"big"):
+        raise Refused("a byte order that is neither little nor big")
+    return _payload(file.path, view, data_offset(file, data), "<" if mark == b"little" else ">")
+
+
+def _content(file: RegularFile, member: Member) -> bytes:
+    return file.read(data_offset(file, member), member.size)
+
+
+def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
+    if start[:1] != b"\x80":
+        raise Refused(_what(file))
+    head = file.read(0, min(_LEGACY_HEAD, file.size))
+    try:
+        found, end = _pickles(head, limits)
+    except Damaged:
+        if file.size <= _LEGACY_HEAD:
+            raise
+        try:
+            found, end = _pickles(file.read(0, min(limits.pickle_bytes, file.size)), limits)
+        except Damaged:
+            if file.size <= limits.pickle_bytes:
+                raise
+            raise Refused(beyond("a pickle that is damaged or very long", "pickle_bytes", limits)) from None
+    storage, itemsize = found.storage, _itemsize(found.storage.dtype)
+    if int.from_bytes(file.read(end, 8), "little") * itemsize != storage.whole:
+        raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
+    held = file.size - end - 8
+    if held != storage.whole:
+        raise DumpError(file.path, f"holds {held} bytes of data, its header promises {storage.whole}", end + 8)
+    return _payload(file.path, _viewed(found, limits), end + 8, "<")
+
+
+def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
+    """The tensor of a legacy file and where its storage begins."""
+    magic, place = load(data, 0, limits)
+    if magic != _MAGIC:
+        raise Refused("a pickle, but not one of torch.save")
+    protocol, place = load(data, place, limits)
+    if protocol != _PROTOCOL:
+        raise Refused("unsupported: another protocol than 1001 of the legacy format")
+    _, place = load(data, place, limits)
+    value, place = load(data, place, limits)
+    found = one_tensor(value)
+    keys, place = load(data, place, limits)
+    if keys != [found.storage.key]:
+        raise Refused("the list of storages is not that of one tensor")
+    return found, place
+
+
+def _what(file: RegularFile) -> str:
+    """The name of a file that is no .pt file of today."""
+    if file.size == 0:
+        return "an empty file"
+    if file.size > 262 and file.read(257, 5) == b"ustar":
+        return "unsupported: the tar format of torch before 0.2; load it with torch and save it again"
+    return "neither the zip nor the legacy format of torch.save"
+
+
+class _View(NamedTuple):
+    """What a file says of its tensor, checked; `start` is in bytes from the start of the storage."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    strides: tuple[int, ...]
+
+
+def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
+    found = one_tensor(load(pickle, 0, limits)[0])
+    return found.storage, _viewed(found, limits)
+
+
+_cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype share their pickle
+
+
+def _viewed(found: Tensor, limits: Limits) -> _View:
+    """The view within its storage; every element must lie inside."""
+    dtype = lookup(found.dtype)
+    if dtype is None:
+        raise Refused(f"unsupported: elements of type {found.dtype}")
+    try:
+        size = payload_bytes("", found.shape, dtype.itemsize, limits)
+    except DumpError as error:
+        raise Refused(error.because) from None
+    if size > max(found.storage.size, limits.expanded_bytes):
+        what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
+        raise Refused(beyond(what, "expanded_bytes", limits))
+    numbers = (found.offset, *found.shape, *found.strides)
+    if len(found.shape) != len(found.strides) or not all(type(n) is int and n >= 0 for n in numbers):
+        raise Refused("a damaged header: offset, size and stride must be counts")
+    offset, shape, strides = _ints(numbers[:1])[0], _ints(found.shape), _ints(found.strides)
+    span = reach(shape, strides)
+    if span and (offset + span) * dtype.itemsize > found.storage.size:
+        raise Refused("the tensor reaches out of its storage")
+    start = found.storage.start + (offset * dtype.itemsize if span else 0)
+    return _View(dtype.name, shape, start, compact(shape, strides))
+
+
+def _payload(path: str, view: _View, base: int, byteorder: str) -> Payload:
+    """The view of a storage that begins at byte `base`."""
+    return Payload(path, view.dtype, view.shape, base + view.start, view.strides, byteorder)
+
+
+def _ints(numbers: tuple[object, ...]) -> tuple[int, ...]:
+    return tuple(number for number in numbers if isinstance(number, int))
+
+
+def _itemsize(name: str) -> int:
+    row = lookup(name)
+    assert row is not None  # storage classes name only dtypes of the table
+    return row.itemsize

@@ -1,0 +1,159 @@
+"""What the names in a pickle of torch.save stand for. Plain records; nothing of torch is imported or called.
+
+    torch FloatStorage … , torch.storage UntypedStorage  a storage class; the untyped one counts bytes
+    torch float8_e4m3fn …                               a dtype
+    torch._utils _rebuild_tensor_v2       (storage, offset, size, stride, requires_grad, hooks[, metadata])
+    torch._utils _rebuild_tensor_v3       (storage, offset, size, stride, requires_grad, hooks, dtype[, metadata])
+    torch._utils _rebuild_parameter       (tensor, requires_grad, hooks)
+    torch_npu.utils.storage _rebuild_npu_tensor   (storage, offset, size, stride, requires_grad, hooks, NPU format)
+    torch_npu.npu._format Format          (number), an enumeration of NPU formats
+    collections OrderedDict               ()
+    persistent id                         ('storage', class, key, location, elements[, None | (key, offset, size)])
+
+Every other name is refused. Source: torch/_utils.py, torch/serialization.py, torch_npu/utils/storage.py. torch_npu
+copies a tensor to the CPU before it is saved, so the NPU format says nothing about the bytes; UNVERIFIED against a
+file that was saved on an NPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from npucmp.model.dtypes import DTYPES
+
+
+class Refused(Exception):
+    """Why a pickle is not read; the caller knows the path."""
+
+
+class Word:
+    """An allowed name; role is "storage", "dtype" or "call"."""
+
+    __slots__ = ("name", "role")
+
+    def __init__(self, role: str, name: str) -> None:
+        self.role = role
+        self.name = name
+
+
+class Storage(NamedTuple):
+    """`size` bytes from byte `start` of the storage `key`, which has `whole` bytes."""
+
+    dtype: str
+    key: str
+    whole: int
+    start: int
+    size: int
+
+
+class Tensor(NamedTuple):
+    """A view of a storage, as the file says it; offset, shape and strides are not checked yet."""
+
+    storage: Storage
+    dtype: str
+    offset: object
+    shape: tuple[object, ...]
+    strides: tuple[object, ...]
+
+
+_STORAGES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64",
+    "Int": "int32", "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool",
+    "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+}  # fmt: skip
+_FOREIGN_DTYPES = "complex32 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2"
+_CALLS = (
+    "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3", "torch._utils._rebuild_parameter",
+    "torch_npu.utils.storage._rebuild_npu_tensor", "torch_npu.npu._format.Format", "collections.OrderedDict",
+)  # fmt: skip
+WORDS = {f"torch.{name}Storage": Word("storage", dtype) for name, dtype in _STORAGES.items()}
+WORDS["torch.storage.UntypedStorage"] = Word("storage", "uint8")  # counts bytes
+WORDS.update({f"torch.{name}": Word("dtype", name) for name in [*DTYPES, *_FOREIGN_DTYPES.split()]})
+WORDS.update({name: Word("call", name) for name in _CALLS})
+
+_UNSUPPORTED = {
+    "torch._utils._rebuild_sparse_tensor": "a sparse tensor",
+    "torch._utils._rebuild_qtensor": "a quantised tensor",
+    "torch._utils._rebuild_nested_tensor": "a nested tensor",
+    "torch._utils._rebuild_meta_tensor_no_storage": "a tensor of the meta device, which has no values",
+    "torch._utils._rebuild_parameter_with_state": "a parameter with Python attributes",
+    "torch._utils._rebuild_wrapper_subclass": "a tensor subclass",
+    "torch._tensor._rebuild_from_type_v2": "a tensor subclass, or a tensor with Python attributes",
+}
+
+
+def find(module: object, name: object) -> Word:
+    """The record of an allowed name; Refused for any other, naming it."""
+    full = f"{module}.{name}"[:200] if type(module) is str and type(name) is str else ""
+    word = WORDS.get(full)
+    if word is not None:
+        return word
+    if full in _UNSUPPORTED:
+        raise Refused(f"unsupported: {_UNSUPPORTED[full]} ({full})")
+    raise Refused(f"refused: the file wants to call {ascii(full)[1:-1]}")
+
+
+def call(function: object, arguments: object) -> object:
+    """The record that an allowed function stands for."""
+    if type(function) is not Word or function.role != "call" or type(arguments) is not tuple:
+        raise Refused("refused: the file wants to call something that is not a function")
+    short = function.name.rsplit(".", 1)[1]
+    if short == "OrderedDict" and not arguments:
+        return {}
+    if short == "Format" and len(arguments) == 1 and type(arguments[0]) is int:
+        return arguments[0]
+    if short == "_rebuild_parameter" and len(arguments) == 3 and type(arguments[0]) is Tensor:
+        return arguments[0]
+    if short == "_rebuild_tensor_v2" and len(arguments) in (6, 7):
+        return _view(arguments, arguments[6:])
+    if short == "_rebuild_npu_tensor" and len(arguments) == 7:
+        return _view(arguments, ())
+    if short == "_rebuild_tensor_v3" and len(arguments) in (7, 8):
+        return _view(arguments, arguments[7:])._replace(dtype=_dtype(arguments[6]))
+    raise Refused(f"refused: unknown arguments of {function.name}")
+
+
+def _view(arguments: tuple[Any, ...], metadata: tuple[Any, ...]) -> Tensor:
+    storage, offset, shape, strides = arguments[:4]
+    if type(storage) is not Storage or type(shape) is not tuple or type(strides) is not tuple:
+        raise Refused("a damaged pickle: a tensor without storage, size or stride")
+    for facts in metadata:
+        if facts is not None and type(facts) is not dict:
+            raise Refused("a damaged pickle: metadata that is not a dict")
+        lazy = [str(key)[:40] for key, value in (facts or {}).items() if value is not False]
+        if lazy:  # the bytes are those of another tensor; torch applies conj or neg when it computes
+            raise Refused(f"unsupported: a {ascii('/'.join(lazy))[1:-1]} view")
+    return Tensor(storage, storage.dtype, offset, shape, strides)
+
+
+def _dtype(word: object) -> str:
+    if type(word) is not Word or word.role != "dtype":
+        raise Refused("a damaged pickle: a dtype that is none")
+    return word.name
+
+
+def storage(identity: object) -> Storage:
+    """The storage of a persistent id, of the zip (5 items) or the legacy format (6)."""
+    if type(identity) is not tuple or len(identity) not in (5, 6) or identity[0] != "storage":
+        raise Refused("refused: a persistent id that is not a storage")
+    kind, key, location, count = identity[1:5]
+    if type(kind) is not Word or kind.role != "storage" or type(location) is not str:
+        raise Refused("a damaged pickle: a storage without class or location")
+    if type(key) is not str or not (key.isascii() and key.isdigit()) or len(key) > 40:
+        raise Refused("refused: a storage key that is not a number")
+    itemsize = DTYPES[kind.name].itemsize
+    start, size = 0, count
+    if len(identity) == 6 and identity[5] is not None:
+        _, start, size = identity[5]  # view key, offset and size in elements
+    if not all(type(number) is int and number >= 0 for number in (count, start, size)) or start + size > count:
+        raise Refused("a storage whose size is negative or whose view leaves it")
+    return Storage(kind.name, key, count * itemsize, start * itemsize, size * itemsize)
+
+
+def one_tensor(value: object) -> Tensor:
+    """The value if it is a tensor; otherwise Refused, saying what it is."""
+    if type(value) is Tensor:
+        return value
+    if isinstance(value, (dict, list)) or type(value) is tuple:
+        raise Refused(f"holds a {type(value).__name__} of {len(value)} entries, not one tensor")
+    raise Refused(f"holds a {type(value).__name__}, not a tensor")

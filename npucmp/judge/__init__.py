@@ -1,0 +1,1 @@
+"""Measurement → Finding: one tensor at a time, held against the precision that its runs worked in."""

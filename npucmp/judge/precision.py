@@ -1,0 +1,144 @@
+"""The precision that two runs worked in: how far apart rounding alone may put them."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import groupby
+from typing import Iterable, Iterator, Optional, Sequence
+
+from npucmp.measure import metrics
+from npucmp.model import Measurement, Moments, Operator, Pair, TensorRef
+from npucmp.model.dtypes import lookup
+
+ACCUMULATED_IN_ITSELF = 2.0**-24  # float32 and wider
+CONTRACTION = re.compile(r"linear|matmul|mm$|bmm|conv|einsum|dot|attention", re.IGNORECASE)
+MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
+REDUCED = 2.0**-11  # round-off of the 11 significant bits that HF32 and TF32 matrix units keep of a float32
+REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of so rounded numbers have
+SINGLE = 2.0**-24
+QUANTISED = 2.0**-8  # half a step of 8 bits, relative to the largest value
+
+
+def working_round_offs(measurements: Sequence[Measurement]) -> list[float]:
+    """For each measurement, in graph order, the coarsest unit round-off that either run used up to its operator.
+
+    In a bfloat16 autocast run many operators are float32 on paper and carry bfloat16 error. Where the float32
+    matrix products of these runs have the error of HF32 or TF32 units, that is their precision from there on; so is
+    that of 8 bits where one of them is quantised.
+    """
+    reduced = reduced_products(measurements)
+    result: list[float] = []
+    round_off = 0.0
+    for order, group in groupby(measurements, key=lambda one: one.pair.order):
+        rows = list(group)
+        round_off = max(round_off, *(max(round_off_of(one.pair), QUANTISED * quantised(one)) for one in rows))
+        if reduced is not None and order >= reduced:
+            round_off = max(round_off, REDUCED)
+        result += [round_off] * len(rows)
+    return result
+
+
+def round_off_of(pair: Pair) -> float:
+    """The coarser unit round-off of a pair's float types; 0 without floats."""
+    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
+    return max((row.round_off for row in rows if row), default=0.0)
+
+
+def quantised(measurement: Measurement) -> bool:
+    """Whether one run holds whole numbers where the other has floats that they are no roundings of: they are steps."""
+    tensors = [tensor for tensor in (measurement.pair.target, measurement.pair.golden) if tensor is not None]
+    rows = [row for tensor in tensors if (row := lookup(tensor.dtype))]
+    counts = any(row.kind in "iu" and row.itemsize <= 4 for row in rows)  # sums of products have 32 bits
+    moments = measurement.moments
+    return counts and any(row.kind == "f" for row in rows) and moments is not None and moments.max_abs > 1
+
+
+def reduced_products(measurements: Sequence[Measurement]) -> Optional[int]:
+    """The place of the first float32 matrix product computed with HF32 or TF32, None if they are not.
+
+    All products whose inputs agree must show it: a single one that does is an operator's fault.
+    """
+    places = []
+    for order, group in groupby(measurements, key=lambda one: one.pair.order):
+        rows = list(group)
+        operator = rows[0].pair.operator
+        if operator.phase == "backward" or not CONTRACTION.search(operator.op_type):
+            continue
+        errors = list(_errors(rows, outputs=False))
+        if any(error is None or error > 8 * SINGLE for error in errors) or not _single(rows):
+            continue
+        for one in rows:
+            if one.pair.slot.startswith("output") and not _reduced(one):
+                return None
+        places.append(order)
+    return places[0] if places else None
+
+
+def _errors(rows: Sequence[Measurement], outputs: bool) -> Iterator[Optional[float]]:
+    for one in rows:
+        if one.pair.slot.startswith("output") == outputs:
+            yield metrics.rel_l2(one.moments) if one.moments is not None else None
+
+
+def _single(rows: Iterable[Measurement]) -> bool:
+    """Whether all floats of an operator are float32 on both sides."""
+    names = {tensor.dtype for one in rows for tensor in (one.pair.target, one.pair.golden) if tensor is not None}
+    return {name for name in names if "float" in name} == {"float32"}
+
+
+def _reduced(one: Measurement) -> bool:
+    """An error of the right size that is rounding, not one common factor."""
+    if one.moments is None:
+        return False
+    error = metrics.rel_l2(one.moments)
+    return REDUCED_ERROR[0] < error < REDUCED_ERROR[1] and abs(metrics.gain(one.moments)) < error / 2
+
+
+def accumulation(pair: Pair, round_off: float) -> float:
+    """How much a long sum widens the limit: two orders of adding K terms differ by about √K/16 times 8 u.
+
+    Only where sums are accumulated in the type itself; those of 16-bit floats are accumulated in float32.
+    """
+    if round_off > ACCUMULATED_IN_ITSELF or pair.golden_op is None or pair.golden is None:
+        return 1.0
+    return max(1.0, math.sqrt(min(terms_summed(pair.golden_op, pair.golden), MOST_TERMS)) / 16.0)
+
+
+def terms_summed(operator: Operator, output: TensorRef) -> float:
+    """About how many terms went into each element of an output, from shapes alone; 1 for what is no sum.
+
+    A product (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn); a gradient of a parameter sums over what is left of
+    the incoming gradient when the parameter's first axis is taken out of it.
+    """
+    if not output.is_output or not output.shape or 0 in output.shape:
+        return 1.0
+    weights = [t.shape for t in operator.tensors if t.slot.startswith("param:") and len(t.shape) > 1]
+    if weights and operator.phase != "backward":
+        return float(max(min(math.prod(shape[1:]), 2**62) for shape in weights))
+    inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
+    sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
+    elements = math.prod(output.shape)
+    if operator.phase == "backward":
+        return float(sizes[0] // output.shape[0]) if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
+    if CONTRACTION.search(operator.op_type) and len(sizes) > 1:
+        return math.sqrt(sizes[0] * sizes[1] // elements)
+    return float(sizes[0] // elements) if sizes else 1.0
+
+
+def subnormal(pair: Pair, moments: Moments) -> float:
+    """How much coarser than its unit round-off a type is for values this small: float16 gradients live below 6e-5.
+
+    Below the smallest normal number the spacing stays what it is there, so the relative round-off grows.
+    """
+    row = lookup(narrower_dtype(pair))
+    mean_square = moments.yy / moments.compared if moments.compared else 0.0
+    if row is None or not row.round_off or not mean_square:
+        return 1.0
+    return max(1.0, row.tiny / math.sqrt(mean_square))
+
+
+def narrower_dtype(pair: Pair) -> str:
+    """The coarser of a pair's types, which a rule is chosen by."""
+    tensors: list[TensorRef] = [tensor for tensor in (pair.target, pair.golden) if tensor is not None]
+    return max(tensors, key=lambda t: row.round_off if (row := lookup(t.dtype)) else 0.0).dtype

@@ -1,0 +1,1 @@
+"""Findings in graph order → which operator bears the error, which passes it on."""

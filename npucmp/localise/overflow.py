@@ -1,0 +1,417 @@
+"""Where NaN, Inf and saturation are born in one run, how they spread, and where they die.
+
+Operator by operator, in the order of execution: what did it read, what did it write? An event that is written and was
+not read is born there, whatever made it: 0/0, Inf-Inf, a sum beyond the type. What was read is found again where it
+was written, by the graph or by its content. Two things are no alarm: minus infinity or the lowest value that somebody
+put in on purpose (a mask), and memory that nobody wrote yet. docs/localisation.md tells the rules.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from itertools import groupby
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.nodes import IN_PLACE, containers, is_meaningless, is_parameter
+from npucmp.localise.ranks import COLLECTIVE
+from npucmp.measure.kernel.numpy_kernel import MASK_ROUNDING, MASKS
+from npucmp.measure.profile import Scanned
+from npucmp.model import Event, Extremes, Operator, Pair, TensorRef
+from npucmp.model.dtypes import lookup
+
+WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of an op_type, be it masked_fill or MaskedFill
+MASKING = {"mask", "masked", "where", "select", "full", "fill", "filled", "triu", "tril", "pad", "scatter"}
+WITH_POLES = {"log", "log2", "log10", "log1p", "logit", "div", "truediv", "rdiv", "reciprocal", "rsqrt", "pow"}
+VIEWS = {
+    "view", "reshape", "getitem", "slice", "narrow", "chunk", "split", "unbind", "transpose", "permute", "t", "flatten",
+    "unflatten", "squeeze", "unsqueeze", "expand", "detach", "strided",
+}  # fmt: skip
+RECEIVING = re.compile(r"recv|all_gather|reduce_scatter|all_to_all|broadcast")  # of op_types that communicate
+BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
+OF_A_DEVICE = re.compile(r"Hcom\w+|AllReduce|AllGather|ReduceScatter|AlltoAll\w*|Receive|NeighborExchange\w*")
+SUMMING = re.compile(r"reduce", re.IGNORECASE)  # may overflow of its own accord
+LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
+SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
+
+
+class Trace(NamedTuple):
+    """What is known of a tensor that was written: the operator, and why its events are no alarm ("" if they are)."""
+
+    order: int
+    harmless: str
+
+
+class Read(NamedTuple):
+    """An input that holds an event, and where that comes from."""
+
+    scanned: Scanned
+    trace: Trace
+
+
+def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> "list[str]":
+    """The events that a tensor holds, by what they are."""
+    if extremes is None:
+        return []
+    limits = extremes.high + extremes.low
+    row = lookup(tensor.dtype)
+    if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
+        limits = 0  # quantisation scales the largest value to the limit, on purpose, and rounds others to it
+    counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
+    return [kind for kind, count in counts if count]
+
+
+def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
+    """log2(largest finite value of the type / largest finite magnitude), bits; None for other types and zeros."""
+    row = lookup(tensor.dtype)
+    if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
+        return None
+    return math.log2(row.largest / extremes.largest)
+
+
+def events_of(
+    scanned: "Sequence[Scanned]", flagged: "Mapping[int, tuple[str, str]]", ordered: bool = True
+) -> "list[Event]":
+    """The events of one run in order. `flagged` has (status, bits in words) of operators that the device
+    blames; `ordered` is False where nothing tells which of two operators ran first."""
+    flow = _Flow({one.operator.name: one.operator.scope for one in scanned if one.operator.scope}, ordered)
+    for _, group in groupby(scanned, key=lambda one: one.operator.order):
+        rows = list(group)
+        flow.visit(rows, flagged.get(rows[0].operator.order))
+    return flow.events
+
+
+class _Flow:
+    """Walks the operators once, remembering which tensors hold events, and why."""
+
+    def __init__(self, scopes: "Mapping[str, str]", ordered: bool) -> None:
+        self.events: list[Event] = []
+        self._scopes = scopes
+        self._ordered = ordered
+        self._named: dict[str, Trace] = {}
+        self._content: dict[object, Trace] = {}
+        self._calls: dict[str, list[Read]] = {}  # what the forward of a call read and wrote
+        self._inside: dict[str, Operator] = {}  # container → the first operator in it that has an event
+        self._raw: set[object] = set()  # dtype and shape of memory that was handed out unwritten
+        self._latest: Optional[int] = None  # the operator of the latest alarm
+
+    def visit(self, rows: "Sequence[Scanned]", flagged: "Optional[tuple[str, str]]") -> None:
+        """Decides one operator."""
+        operator = rows[0].operator
+        inputs = [row for row in rows if not row.tensor.is_output]
+        outputs = [row for row in rows if row.tensor.is_output]
+        reads = list(self._reads(operator, inputs, outputs))
+        alarming = [read for read in reads if not read.trace.harmless]
+        if operator.phase == "backward":
+            alarming += [read for read in self._calls.get(operator.call, ()) if not read.trace.harmless]
+        made = [event for output in outputs for event in self._written(operator, inputs, output, reads, alarming)]
+        alarms = [event for event in made if event.alarm]
+        made += _killed(operator, outputs, alarming, alarms)
+        if flagged:
+            made = [replace(event, device_status=flagged[0], device_bits=flagged[1]) for event in made]
+            made.append(_of_device(operator, inputs, outputs, alarming, alarms, flagged))
+        self.events += made
+        self._remember(operator, reads, outputs, alarms)
+
+    def _reads(self, operator: Operator, inputs: "Sequence[Scanned]", outputs: "Sequence[Scanned]") -> "Iterator[Read]":
+        """Inputs that hold events; one that nothing dumped wrote is an event of its own."""
+        for one in inputs:
+            kinds = kinds_of(one.tensor, one.extremes)
+            if not kinds:
+                continue
+            trace = self._traced(one)
+            if trace is None and _is_written_too(operator) and _content(one) in map(_content, outputs):
+                continue  # recorded after it was overwritten
+            if trace is None:
+                trace = Trace(operator.order, self._harmless(operator, one))
+                if not trace.harmless and (self._latest is None or _is_parameter(one)):
+                    self.events.append(_from_outside(one, kinds[0]))
+                    self._latest = operator.order
+                elif not trace.harmless:
+                    trace = Trace(self._latest or 0, "")  # by way of code that was not dumped, as far as is known
+                self._content[_content(one)] = trace
+            yield Read(one, trace)
+
+    def _harmless(self, operator: Operator, one: Scanned) -> str:
+        """Why an input that nothing dumped wrote is no alarm, "" if it is."""
+        if _is_low(one.extremes) and (self._latest is None or _is_only_mask(one)):
+            return "mask"
+        if _shape(one) in self._raw:
+            return "uninitialised"  # and then written in part, by way of a view
+        is_buffer = COLLECTIVE.match(operator.name) and RECEIVING.search(operator.op_type)
+        return "uninitialised" if is_buffer and BUFFER.match(one.tensor.slot) else ""
+
+    def _traced(self, one: Scanned) -> Optional[Trace]:
+        found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
+        return found or self._content.get(_content(one))
+
+    def _written(
+        self,
+        operator: Operator,
+        inputs: "Sequence[Scanned]",
+        output: Scanned,
+        reads: "Sequence[Read]",
+        alarming: "Sequence[Read]",
+    ) -> "Iterator[Event]":
+        """The events of one output."""
+        kinds = kinds_of(output.tensor, output.extremes)
+        if not kinds or self._is_mask(operator, inputs, output, reads):
+            return
+        inner = self._contained(operator)
+        for kind in kinds:
+            what = amount(kind, output)
+            if _is_raw(operator, reads, output):
+                words = f"{what}: memory that nobody has written yet, or a workspace"
+                yield _event(output, kind, "unknown", words, alarm=False)
+            elif alarming:
+                parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
+                yield _event(output, kind, "propagated", f"{what}; {_what_came(alarming)}", parents=parents)
+            elif inner:
+                words = f"{what}; contains {inner.name}, which has it"
+                yield _event(output, kind, "propagated", words, parents=(inner.order,))
+            elif communicates(operator) and (kind == "nan" or not SUMMING.search(operator.op_type)):
+                words = f"{what}; nothing that it read here has any: it came from another rank"
+                yield _event(output, kind, "unknown", words, outside=True)
+            elif not _are_known(operator, inputs):
+                words = f"{what}; what it read was not dumped or cannot be read"
+                if self._latest is None or inputs or not self._ordered:
+                    yield _event(output, kind, "unknown", words)
+                else:
+                    yield _event(
+                        output, kind, "propagated", f"{words}, and others had it before", parents=(self._latest,)
+                    )
+            else:
+                yield _event(output, kind, "born", f"{what}; {_clean(inputs, reads)}")
+
+    def _contained(self, operator: Operator) -> Optional[Operator]:
+        return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}")
+
+    def _is_mask(
+        self, operator: Operator, inputs: "Sequence[Scanned]", output: Scanned, reads: "Sequence[Read]"
+    ) -> bool:
+        """Whether all that an output holds is minus infinity or the lowest value, put in on purpose; of operators that
+        fill in what they are told, plus infinity and the largest value too."""
+        words = _words(operator)
+        if _is_high(output.extremes):
+            return bool(MASKING & words) and any(map(_is_high_argument, operator.arguments.values()))
+        if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in reads):
+            return False
+        told = any(map(_is_low_argument, operator.arguments.values()))
+        handed_on = any(read.trace.harmless == "mask" for read in reads) or any(map(_holds_mask_value, inputs))
+        return told or handed_on or bool(MASKING & words) or (_is_only_mask(output) and not WITH_POLES & words)
+
+    def _remember(
+        self, operator: Operator, reads: "Sequence[Read]", outputs: "Sequence[Scanned]", alarms: "Sequence[Event]"
+    ) -> None:
+        held = []
+        for output in outputs:
+            if not kinds_of(output.tensor, output.extremes):
+                continue
+            alarmed = any(event.tensor is output.tensor for event in alarms)
+            raw = not alarmed and _is_raw(operator, reads, output)
+            if raw:
+                self._raw.add(_shape(output))
+            trace = Trace(operator.order, "" if alarmed else "uninitialised" if raw else "mask")
+            if alarmed and self._contained(operator):
+                trace = self._content.setdefault(_content(output), trace)  # what is inside handed it on
+            self._content[_content(output)] = trace
+            self._named[escaped(f"{operator.name}:{output.tensor.slot.partition(':')[2]}")] = trace
+            held.append(Read(output, trace))
+        if operator.phase == "forward":
+            self._calls[operator.call] = [*reads, *held]
+        if alarms:
+            self._latest = operator.order
+            for container in containers(operator, self._scopes):
+                self._inside.setdefault(container, operator)
+
+
+def _event(one: Scanned, kind: str, origin: str, because: str, **more: object) -> Event:
+    return Event(
+        one.operator.order,
+        one.operator,
+        one.tensor,
+        kind,
+        origin,
+        because,
+        one.extremes,
+        one.counted,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _killed(
+    operator: Operator, outputs: "Sequence[Scanned]", alarming: "Sequence[Read]", alarms: "Sequence[Event]"
+) -> "list[Event]":
+    """The first event that was read and is written no more; whoever writes no floats only asked for it."""
+    if not any(_can_hold(output.tensor) for output in outputs) or any(output.extremes is None for output in outputs):
+        return []
+    left = {event.kind for event in alarms}
+    for read in alarming:
+        one = read.scanned
+        gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
+        if gone and one.operator.order == operator.order:
+            now = "at the largest value now" if left else "masked by a choice, a bound or saturation"
+            words = f"{amount(gone[0], one)}, read and not written: {now}"
+            return [_event(one, gone[0], "killed", words, parents=(read.trace.order,))]
+    return []
+
+
+def _of_device(
+    operator: Operator,
+    inputs: "Sequence[Scanned]",
+    outputs: "Sequence[Scanned]",
+    alarming: "Sequence[Read]",
+    alarms: "Sequence[Event]",
+    flagged: "tuple[str, str]",
+) -> Event:
+    words, origin = f"the device noted: {flagged[1]}", "born" if _are_known(operator, inputs) else "unknown"
+    if alarming:
+        words, origin = f"{words}; {_what_came(alarming)}", "propagated"
+    elif not alarms and outputs and all(output.extremes is not None for output in outputs):
+        words += "; its outputs show nothing of it: masked by saturation, or it happened in padding"
+    elif not alarms:
+        words += "; its outputs are not known"
+    parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
+    return Event(operator.order, operator, None, "device", origin, words, None, True, *flagged, parents=parents)
+
+
+def _from_outside(one: Scanned, kind: str) -> Event:
+    words = f"{amount(kind, one)}; nothing that was scanned wrote it: it came in from outside, or from code not dumped"
+    return _event(one, kind, "unknown", words, outside=True)
+
+
+def amount(kind: str, one: Scanned) -> str:
+    """How much of it there is, and where it begins."""
+    x, tensor = one.extremes, one.tensor
+    assert x is not None
+    limits = f"values at ±{x.largest:g}, the largest of {tensor.dtype}"
+    word = {"nan": "NaN", "inf": "Inf", "saturated": limits}[kind]
+    if not one.counted:
+        return f"{tensor.slot}: {word}, by its statistics"
+    count, first = x.of(kind)
+    where = f", the first at {_unravelled(first, tensor.shape)}" if tensor.shape else ""
+    return f"{tensor.slot}: {count:,} of {x.elements:,} {word}{where}"
+
+
+def _unravelled(index: int, shape: "tuple[int, ...]") -> str:
+    place = []
+    for size in reversed(shape):
+        index, at = divmod(index, max(1, size))
+        place.append(at)
+    return str(place[::-1])
+
+
+def _what_came(alarming: "Sequence[Read]") -> str:
+    words = []
+    for read in alarming[:3]:
+        one = read.scanned
+        words.append(f"{one.tensor.slot} of {one.operator.name} has {'/'.join(kinds_of(one.tensor, one.extremes))}")
+    return ", ".join(words)
+
+
+def _clean(inputs: "Sequence[Scanned]", reads: "Sequence[Read]") -> str:
+    """What the operator read, in words: finite, and how large."""
+    masks = [f"{read.scanned.tensor.slot} holds a mask" for read in reads if read.trace.harmless == "mask"]
+    raw = [read.scanned.tensor.slot for read in reads if read.trace.harmless == "uninitialised"]
+    if raw:
+        return f"{', '.join(raw)} is memory that nobody had written"
+    if masks:
+        return f"{', '.join(masks)}, nothing else was amiss"
+    sizes = [one.extremes.largest for one in inputs if one.extremes is not None and one.extremes.largest >= 0]
+    return f"its inputs are finite (largest {max(sizes):.6g})" if sizes else "it read nothing"
+
+
+def _are_known(operator: Operator, inputs: "Iterable[Scanned]") -> bool:
+    return operator.reads_recorded and all(one.extremes is not None or not _can_hold(one.tensor) for one in inputs)
+
+
+def _can_hold(tensor: TensorRef) -> bool:
+    """Whether its type has a NaN, an Inf or a limit."""
+    row = lookup(tensor.dtype)
+    return row is None or row.kind in "fc"
+
+
+def _is_raw(operator: Operator, reads: "Sequence[Read]", output: Scanned) -> bool:
+    """Memory that nobody wrote, a view of it, a workspace, or a receive that returns before the data is there."""
+    if is_meaningless(_alone(output)) or operator.op_type in ("irecv", "batch_isend_irecv"):
+        return True
+    return bool(VIEWS & _words(operator)) and any(read.trace.harmless == "uninitialised" for read in reads)
+
+
+def communicates(operator: Operator) -> bool:
+    """Whether its outputs may hold what other ranks put in."""
+    return bool(COLLECTIVE.match(operator.name) or OF_A_DEVICE.fullmatch(operator.op_type))
+
+
+def _is_written_too(operator: Operator) -> bool:
+    """Whether it overwrites an input: what a dump keeps of that may be its output."""
+    return bool(IN_PLACE.search(operator.op_type)) or communicates(operator)
+
+
+def _is_parameter(one: Scanned) -> bool:
+    return is_parameter(_alone(one))
+
+
+def _alone(one: Scanned) -> Pair:
+    return Pair(one.operator.order, one.tensor.slot, one.operator, None, one.tensor, None)
+
+
+def _words(operator: Operator) -> "set[str]":
+    words = {word.lower() for word in WORD.findall(operator.op_type)}
+    return set() if "reduce" in words else words
+
+
+def _is_low(x: Optional[Extremes]) -> bool:
+    """Only minus infinity or the lowest finite value, and at least one of them."""
+    return x is not None and not (x.nan or x.posinf or x.high) and bool(x.neginf or x.low)
+
+
+def _is_high(x: Optional[Extremes]) -> bool:
+    return x is not None and not (x.nan or x.neginf or x.low) and bool(x.posinf or x.high)
+
+
+def _has_low(one: Scanned) -> bool:
+    return one.extremes is not None and bool(one.extremes.neginf or one.extremes.low)
+
+
+def _is_only_mask(one: Scanned) -> bool:
+    """Whether it holds zeros and lowest values, both, and nothing else; statistics: nothing above zero."""
+    x = one.extremes
+    if x is None or not _is_low(x):
+        return False
+    return (0 < x.zeros == x.elements - x.low - x.neginf) if one.counted else x.maximum == 0
+
+
+def _is_low_argument(value: object) -> bool:
+    return isinstance(value, (int, float)) and (value <= -LEAST_MASK or _is_mask_value(float(value)))
+
+
+def _is_high_argument(value: object) -> bool:
+    return isinstance(value, (int, float)) and _is_low_argument(-value)
+
+
+def _is_mask_value(value: float) -> bool:
+    return any(abs(value + mask) <= mask * MASK_ROUNDING for mask in MASKS if mask >= 65504.0)
+
+
+def _holds_mask_value(one: Scanned) -> bool:
+    """-1e9 and the like become minus infinity in float16."""
+    return one.extremes is not None and _is_mask_value(one.extremes.minimum)
+
+
+def _shape(one: Scanned) -> object:
+    return one.tensor.dtype, one.tensor.shape
+
+
+def _content(one: Scanned) -> object:
+    """Two tensors with events and all this in common are one tensor."""
+    x = one.extremes
+    if x is None:
+        return None
+    return x._replace(minimum=_told(x.minimum), maximum=_told(x.maximum), first_nan=0, first_inf=0, first_limit=0)
+
+
+def _told(value: float) -> float:
+    return 0.0 if math.isnan(value) else value  # NaN equals nothing, not even in a key

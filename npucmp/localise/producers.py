@@ -1,0 +1,135 @@
+"""Which operator produced a tensor.
+
+A dump with a graph says so itself. Others carry no edges: there, two tensors of one run with the same content are the
+same tensor, so the nearest earlier output equal to an input is its producer. The golden run is asked, whose numbers no
+fault disturbs; the target only where the golden run did not record what its operators read. Constant, tiny and
+all-zero tensors are equal to each other by chance and link nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Generic, Hashable, NamedTuple, Optional, TypeVar
+
+from npucmp.dump.graphs.graph import escaped
+from npucmp.model import Finding, Pair
+
+Owner = TypeVar("Owner")
+
+TINY = 4  # elements
+SUM_ROUNDING = 1e-9  # sums of one tensor in another order (a transpose) agree to this, relative to their scale
+
+
+class Fingerprint(NamedTuple):
+    """key must be equal; sums (of elements, of squares) agree within rounding relative to scale."""
+
+    key: Hashable
+    sums: tuple[float, float] = (0.0, 0.0)
+    scale: tuple[float, float] = (0.0, 0.0)
+
+    def agrees(self, other: "Fingerprint") -> bool:
+        """Whether both can be one tensor."""
+        return self.key == other.key and all(
+            abs(a - b) <= SUM_ROUNDING * max(s, 1e-300) for a, b, s in zip(self.sums, other.sums, self.scale)
+        )
+
+
+def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerprint]:
+    """Of the golden side; None where nothing is known of it or equality would say nothing."""
+    tensor = finding.pair.target if of_target else finding.pair.golden
+    if tensor is None:
+        return None
+    moments, count = finding.measurement.moments, math.prod(tensor.shape)
+    if count < TINY:
+        return None
+    if moments is not None:
+        side = moments.target if of_target else moments.golden
+        if side.minimum != side.minimum:
+            return None
+        if side.minimum == side.maximum:  # a constant is known again by its error only
+            return (
+                Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
+                if moments.max_abs
+                else None
+            )
+        key = (moments.elements, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
+        return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
+    recorded = tensor.statistics
+    if recorded is not None and recorded.max == recorded.min:
+        return None
+    if tensor.checksum:
+        return Fingerprint((count, tensor.checksum))
+    if recorded is not None and None not in recorded:
+        return Fingerprint((count, *recorded))
+    return None
+
+
+class Producers(Generic[Owner]):
+    """Tensors seen so far, the latest with its owner."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, list[tuple[Fingerprint, Owner]]] = {}
+        self._named: dict[Hashable, Owner] = {}
+
+    def name(self, key: Hashable, owner: Owner) -> None:
+        """A tensor that the graph has a name for."""
+        self._named[key] = owner
+
+    def named(self, key: Hashable) -> Optional[Owner]:
+        """The latest owner of a tensor of that name."""
+        return self._named.get(key)
+
+    def add(self, mark: Optional[Fingerprint], owner: Owner) -> None:
+        """A tensor that `owner` wrote or was first seen with; later ones hide earlier ones of the same content."""
+        if mark is not None:
+            self._seen.setdefault(mark.key, []).append((mark, owner))
+
+    def find(self, mark: Optional[Fingerprint]) -> Optional[Owner]:
+        """The latest owner of a tensor with this content."""
+        if mark is not None:
+            for other, owner in reversed(self._seen.get(mark.key, ())):
+                if mark.agrees(other):
+                    return owner
+        return None
+
+
+class Source(NamedTuple):
+    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
+    whether it is memory that nobody wrote."""
+
+    finding: Finding
+    tainted: bool
+    meaningless: bool = False
+
+
+class Trail:
+    """The tensors of two runs seen so far, by the names that graphs have for them and by their content."""
+
+    def __init__(self) -> None:
+        self._seen: Producers[Source] = Producers()
+        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+
+    def source(self, finding: Finding) -> Optional[Source]:
+        """Where a tensor comes from: by the graph, else by its content."""
+        for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
+            found = self._seen.named((side, escaped(tensor.source))) if tensor and tensor.source else None
+            if found is not None:
+                return found
+        if finding.pair.golden is None:
+            return self._of_target.find(fingerprint(finding, of_target=True))
+        return self._seen.find(fingerprint(finding))
+
+    def read(self, source: Source, only_new: bool = False) -> None:
+        """A tensor that was read; `only_new` if what is known of its content is to stay."""
+        mark = fingerprint(source.finding)
+        if not only_new or (mark is not None and self._seen.find(mark) is None):
+            self._seen.add(mark, source)
+
+    def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
+        """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
+        self._seen.add(fingerprint(source.finding), source)
+        self._of_target.add(fingerprint(source.finding, of_target=True), source)
+        index = source.finding.pair.slot.partition(":")[2]
+        for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
+            if operator is not None:
+                self._seen.name((side, escaped(f"{operator.name}:{index}")), source)

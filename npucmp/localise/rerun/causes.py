@@ -1,0 +1,135 @@
+"""What operators that are not bit-equal have to do with it: roots.py, and what it cannot know of equal bytes.
+
+Bytes that are equal are not measured, so that content does not tell roots.py which of the equal outputs an input is.
+Where an input differs, the equal outputs before it are compared with it byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Hashable, Iterable, Iterator, Optional, Sequence
+
+from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
+from npucmp.localise.producers import Producers, fingerprint
+from npucmp.localise.ranks import settle
+from npucmp.localise.walk import find_roots
+from npucmp.measure.bits import same_bytes
+from npucmp.measure.pairs import payload_of
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
+
+HEAD = 64  # bytes that tell most tensors apart
+
+
+def differs(finding: Finding) -> bool:
+    """Whether two runs hold other values there."""
+    return finding.verdict in DIFFERS
+
+
+def causes(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Root]]":
+    """(findings, those in memory that means nothing taken back; one root per operator that differs)."""
+    final, roots = find_roots(list(_linked(findings)), by_round_off=False)
+    roots = [replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root for root in roots]
+    known = {root.pair.order for root in roots}
+    roots += [_left_over(node) for node in nodes_of(final) if node.pair.order not in known and _shows(node)]
+    return final, roots
+
+
+def _shows(node: Node) -> bool:
+    """Whether it passes on something: outputs that are equal are no difference, whatever it read."""
+    return any(map(differs, node.outputs or node.inputs))
+
+
+def _left_over(node: Node) -> Root:
+    """The root of an operator that roots.py excuses, because an error of that size may come from what it overwrites."""
+    worst = next(filter(differs, (*node.outputs, *node.inputs)))
+    words = f"what it reads differs, or is overwritten in place; {worst.pair.slot}: {worst.because}"
+    return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, words)
+
+
+def _linked(findings: "Iterable[Finding]") -> "Iterator[Finding]":
+    """The findings; an input that differs names the output before it that is equal, and has its content."""
+    different: Producers[bool] = Producers()
+    equal = _Equal()
+    for finding in findings:
+        golden = finding.pair.golden
+        if is_output(finding.pair):
+            if differs(finding):
+                different.add(fingerprint(finding), True)
+            elif finding.measurement.same and golden is not None:
+                equal.add(finding.pair)
+        elif golden is not None and _is_traceable(finding) and different.find(fingerprint(finding)) is None:
+            producer = equal.find(golden)
+            pair = finding.pair._replace(golden=golden._replace(source=producer))
+            finding = finding._replace(measurement=finding.measurement._replace(pair=pair))
+        yield finding
+
+
+def _is_traceable(finding: Finding) -> bool:
+    """Whether content can tell where an input comes from, and nothing else does."""
+    moments, golden = finding.measurement.moments, finding.pair.golden
+    if not differs(finding) or moments is None or golden is None or golden.source or is_parameter(finding.pair):
+        return False
+    return fingerprint(finding) is not None and moments.golden.minimum != moments.golden.maximum
+
+
+class _Equal:
+    """Outputs that are the same bytes in both runs. Their files are opened when something is looked for."""
+
+    def __init__(self) -> None:
+        self._unread: dict[Hashable, list[Pair]] = defaultdict(list)
+        self._read: dict[Hashable, list[Pair]] = defaultdict(list)
+
+    def add(self, pair: Pair) -> None:
+        """An output, later than those before."""
+        self._unread[_kind(pair.golden)].append(pair)
+
+    def find(self, tensor: TensorRef) -> str:
+        """The latest output of the first run with this content, "{operator}:{index}"; "" if there is none."""
+        for pair in self._unread.pop(_kind(tensor), ()):
+            self._read[_kind(tensor), _head(pair.golden)].append(pair)
+        for pair in reversed(self._read.get((_kind(tensor), _head(tensor)), ())):
+            if pair.golden is not None and pair.golden_op is not None and same_bytes(pair.golden, tensor) is not None:
+                return f"{pair.golden_op.name}:{pair.golden.slot.partition(':')[2]}"
+        return ""
+
+
+def _kind(tensor: Optional[TensorRef]) -> Hashable:
+    return None if tensor is None else (tensor.dtype, tensor.shape)
+
+
+def _head(tensor: Optional[TensorRef]) -> bytes:
+    from npucmp.dump.readers.files import open_regular
+    from npucmp.errors import NpucmpError
+
+    try:
+        payload: Optional[Payload] = payload_of(tensor) if tensor is not None else None
+        if payload is None:
+            return b""
+        with open_regular(payload.path) as file:
+            return file.read(payload.offset, min(HEAD, file.size - payload.offset))
+    except NpucmpError:
+        return b""
+
+
+def settled(comparisons: "Sequence[Comparison]") -> "list[Comparison]":
+    """The comparisons of one run, collectives judged over all ranks, and parameters over the steps before."""
+    found = list(settle(comparisons))
+    first = min((step for one in found if one.roots and (step := _step(one)) is not None), default=None)
+    if first is None:
+        return found
+    return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
+
+
+def _followed(root: Root, own: Comparison, first: int) -> Root:
+    """A parameter that differs after a step that differs was updated by it."""
+    step = _step(own)
+    if root.cause is not Cause.GAP or step is None or step <= first:
+        return root
+    if not is_parameter(root.pair._replace(slot=root.slot)):
+        return root
+    return replace(root, cause=Cause.PROPAGATED, evidence=f"it follows from step {first}; {root.evidence}")
+
+
+def _step(comparison: Comparison) -> Optional[int]:
+    return comparison.target.step if comparison.golden.step is None else comparison.golden.step

@@ -1,0 +1,170 @@
+"""Where two tensors differ, and what such a pattern often comes from: a hint, never a verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Optional
+
+from npucmp.errors import NpucmpError
+from npucmp.judge.precision import round_off_of
+from npucmp.measure.bits import PLACES, Differing, differences
+from npucmp.measure.pairs import payload_of
+from npucmp.model import Measurement, Moments, Pair, Payload
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Places = npt.NDArray[np.int64]
+
+BLOCK = 2048  # elements; device buffers are handed out and copied in multiples of it
+DENSE = 0.9  # share of a piece of memory that differs where something else was written over it
+FEW_LINES = 0.25  # share of the rows, or columns, that hold all that differs
+PER_LINE = 8  # elements that differ in each of them, on average: by chance they would lie in many more
+ROUNDINGS = 16.0  # round-offs between two sums of the same terms, in units of the tensor's root mean square
+
+
+def look(measurement: Measurement) -> Optional[Differing]:
+    """Where two tensors differ; None if that cannot be told, or they do not."""
+    pair = measurement.pair
+    if pair.target is None or pair.golden is None or measurement.moments is None:
+        return None
+    try:
+        found = differences(pair.target, pair.golden)
+    except NpucmpError:
+        return None
+    return found if found.number else None
+
+
+def pattern(measurement: Measurement, found: Differing) -> str:
+    """What lies in what `look` found: words for the places, and what such a pattern often comes from, as a hint."""
+    pair, moments = measurement.pair, measurement.moments
+    try:
+        payload = payload_of(pair.golden) if pair.golden is not None else None
+    except NpucmpError:  # it could be read a moment ago
+        return ""
+    if payload is None or moments is None:
+        return ""
+    places, total = found.places, math.prod(payload.shape)
+    if found.number == total:
+        return by_rounding(moments, pair, found.number)
+    lines = _lines(places, payload) if places is not None else ""
+    hint = by_rounding(moments, pair, found.number)
+    scattered = f"they are scattered; {hint}" if hint else "they are scattered"
+    return _block(found, payload) or _piece(found, payload) or lines or scattered
+
+
+def _block(found: Differing, payload: Payload) -> str:
+    """One or more pieces of memory that begin at a multiple of BLOCK and differ nearly everywhere."""
+    where = ""
+    if payload.device is not None:
+        if found.places is None or math.prod(payload.device.shape) > PLACES:
+            return ""
+        found = _in_memory(found.places, payload)
+        where = f" in memory ({payload.device.layout})"
+    total = math.prod(payload.device.shape if payload.device else payload.shape)
+    first, length = found.first, found.end - found.first
+    hint = "; hint: memory overwritten, or copied before it was written"
+    last = payload.shape[-1] if payload.shape and payload.device is None else 0
+    if last and first % last == 0 and length % last == 0:
+        hint += f", or {length // last:,} rows of the last axis computed in another order"
+    if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length:
+        return f"one block of {length:,} elements from {first:,} on{where}, a multiple of {BLOCK:,}{hint}"
+    if found.places is None or total < 2 * BLOCK:
+        return ""
+    import numpy as np
+
+    blocks = np.unique(found.places // BLOCK)
+    if 1 < len(blocks) <= FEW_LINES * total / BLOCK and found.number >= DENSE * BLOCK * len(blocks):
+        starts = _some(block * BLOCK for block in blocks.tolist())
+        return f"{len(blocks):,} blocks of {BLOCK:,} elements{where}, from {starts} on{hint}"
+    return ""
+
+
+def _in_memory(places: "Places", payload: Payload) -> Differing:
+    """The same elements where the device stored them."""
+    import numpy as np
+
+    from npucmp.dump.layouts import to_logical
+
+    device = payload.device
+    assert device is not None
+    stored = np.arange(math.prod(device.shape)).reshape(device.shape)
+    logical = to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
+    moved = np.sort(logical.reshape(-1)[places])
+    return Differing(len(moved), int(moved[0]), int(moved[-1]) + 1, moved)
+
+
+class Line(NamedTuple):
+    """A way to cut a tensor: the line of each differing element, how many lines there are, and the elements of each."""
+
+    what: str
+    lines: "Places"
+    number: int
+    length: int
+    hint: str
+
+
+def _lines(places: "Places", payload: Payload) -> str:
+    """Few rows, columns, slices or blocks of channels that hold all that differs."""
+    import numpy as np
+
+    best, least = "", math.inf
+    for cut in _cuts(places, payload):
+        names = np.unique(cut.lines)
+        number, size = len(names), len(names) * cut.length
+        whole = len(places) == size > number
+        few = number <= FEW_LINES * cut.number and len(places) >= PER_LINE * number
+        cost = number + (0 if whole else PER_LINE)  # a few whole lines say more than a part of one
+        if number == cut.number or cost >= least or not (whole or few):
+            continue
+        share = "all" if whole else f"{len(places) / size:.0%}"
+        which = f"in {number:,} of {cut.number:,} {cut.what} only ({_some(names.tolist())})"
+        best, least = f"{which}, {share} of their elements; hint: {cut.hint}", cost
+    return best
+
+
+def _cuts(places: "Places", payload: Payload) -> "Iterator[Line]":
+    shape = payload.shape
+    total, last = math.prod(shape), shape[-1] if shape else 1
+    tile = "a tile computed by another core, or in another order"
+    device = payload.device
+    if device is not None and "C1HWC0" in device.layout and len(device.origin) == len(shape):
+        axis, c0 = device.origin.index("C"), device.shape[-1]
+        if shape[axis] % c0 == 0:
+            channels = places // math.prod(shape[axis + 1 :]) % shape[axis]
+            number = shape[axis] // c0
+            yield Line(f"blocks of C0={c0} channels", channels // c0, number, total // number, tile)
+    if 1 < last < total:
+        yield Line("rows of the last axis", places // last, total // last, last, tile)
+        hint = "sums over the other axes, in another order"
+        yield Line("columns of the last axis", places % last, last, total // last, hint)
+    for axis in range(len(shape) - 1 if len(shape) > 2 else 0):
+        inner = math.prod(shape[axis + 1 :])
+        if 1 < shape[axis] < total:
+            yield Line(f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile)
+
+
+def _some(numbers: "Iterable[int]") -> str:
+    first = [f"{number:,}" for number in numbers]
+    return ", ".join(first[:3]) + (" …" if len(first) > 3 else "")
+
+
+def _piece(found: Differing, payload: Payload) -> str:
+    """One piece that differs nearly everywhere, and is no whole rows."""
+    first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
+    if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
+        return ""
+    if found.end == math.prod(payload.shape):
+        return f"the tail from element {first:,} on; hint: memory beyond the result, or a tail block computed apart"
+    return f"one piece, from element {first:,} to {found.end - 1:,}; hint: memory overwritten"
+
+
+def by_rounding(moments: Moments, pair: Pair, differing: int) -> str:
+    """The hint that differences as small as those of sums in another order allow."""
+    if moments.mismatched or not moments.yy or not moments.sum_dd:
+        return ""
+    size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
+    if size > ROUNDINGS * round_off_of(pair):
+        return ""
+    return "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"

@@ -1,0 +1,221 @@
+"""One row per operator that is not bit-equal in all runs: its figures, which run stands apart, and why."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.judge.exact import same
+from npucmp.localise.evidence import RANDOM, is_fed
+from npucmp.localise.explain import size_of
+from npucmp.localise.nodes import is_output
+from npucmp.localise.ranks import RANK
+from npucmp.localise.rerun.causes import differs
+from npucmp.localise.rerun.pattern import look, pattern
+from npucmp.measure.bits import PLACES, Differing
+from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
+
+ASYNCHRONOUS = re.compile(
+    r"^_*(i?send|i?recv|receive|broadcast)$|batch_isend_irecv|all_?(reduce|gather|to_?all)|reduce_?scatter|^Hcom",
+    re.IGNORECASE,
+)
+PATTERNS = 50  # operators whose differing elements are looked at one by one
+
+
+class Place(NamedTuple):
+    """An operator of the first run."""
+
+    step: int
+    rank: int
+    order: int
+
+
+class _Seen(NamedTuple):
+    """One operator that differs between the first run and run `number`: its root, and all its tensors that differ.
+
+    `harmless` are the slots of inputs that hold the same values in other bits: zeros of another sign, other NaNs.
+    """
+
+    root: Root
+    findings: tuple[Finding, ...]
+    number: int
+    harmless: tuple[str, ...] = ()
+
+    @property
+    def finding(self) -> Optional[Finding]:
+        """That of the slot that stands for the operator."""
+        return next((one for one in self.findings if one.pair.slot == self.root.slot), None)
+
+
+def reruns_of(comparisons: "Sequence[Comparison]", numbers: "Sequence[int]") -> "tuple[Rerun, ...]":
+    """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
+    seen: dict[Place, list[_Seen]] = defaultdict(list)
+    for comparison, number in zip(comparisons, numbers):
+        different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
+        for root in comparison.roots:
+            order = root.pair.order
+            slots = tuple(finding.pair.slot for finding in other_bits[order])
+            seen[place_of(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
+    present = _present(seen, comparisons, numbers)
+    ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
+    return tuple(
+        _rerun(number, place, some, present[place], number <= PATTERNS)
+        for number, (place, some) in enumerate(ranked, 1)
+    )
+
+
+def _present(
+    places: "Collection[Place]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]"
+) -> "Mapping[Place, list[int]]":
+    """The runs that have an operator, the first among them."""
+    found = {place: [1] for place in places}
+    for comparison, number in zip(comparisons, numbers):
+        both = {f.pair.order: f.pair for f in comparison.findings if f.pair.target_op and f.pair.golden_op}
+        for pair in both.values():
+            place = place_of(comparison, pair)
+            if place in found:
+                found[place].append(number)
+    return found
+
+
+def _by_operator(comparison: Comparison, wanted: "Callable[[Finding], bool]") -> "Mapping[int, list[Finding]]":
+    found: dict[int, list[Finding]] = defaultdict(list)
+    for finding in filter(wanted, comparison.findings):
+        found[finding.pair.order].append(finding)
+    return found
+
+
+def _is_harmless(finding: Finding) -> bool:
+    """Whether an input holds the same values in other bits."""
+    moments = finding.measurement.moments
+    if moments is None or finding.verdict is not Verdict.MATCH or is_output(finding.pair):
+        return False
+    return moments.equal < moments.elements
+
+
+def place_of(comparison: Comparison, pair: Pair) -> Place:
+    step = comparison.golden.step if comparison.golden.step is not None else comparison.target.step
+    rank = comparison.golden.rank if comparison.golden.rank is not None else comparison.target.rank
+    order = pair.golden_op.order if pair.golden_op else pair.order
+    return Place(-1 if step is None else step, -1 if rank is None else rank, order)
+
+
+def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
+    """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
+    worst = _worst(some).root
+    return -1 if is_fed(worst.cause, worst.evidence) else RANK[worst.cause], bool(excuse(worst))
+
+
+def _worst(some: "Sequence[_Seen]") -> _Seen:
+    """The gravest cause, of the run that is farthest off."""
+
+    def weight(one: _Seen) -> "tuple[int, float]":
+        return RANK[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
+
+    return min(some, key=weight)
+
+
+def excuse(root: Root) -> str:
+    """Why an operator may give other bits for the same bits without a fault; "" if it may not, or does not."""
+    op_type = root.pair.operator.op_type
+    if root.cause not in (Cause.BORN, Cause.UNKNOWN):
+        return ""
+    if RANDOM.search(op_type):
+        return "a random operator: it differs unless the runs share seed and generator; switch it off or fix the seed"
+    if ASYNCHRONOUS.search(op_type):
+        return "a collective: it may have been dumped before it was done, or summed in the order of arrival"
+    return ""
+
+
+def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool) -> Rerun:
+    worst = _worst(some)
+    root, finding = worst.root, worst.finding
+    moments = [one.finding.measurement.moments for one in some if one.finding is not None]
+    known = [m for m in moments if m is not None]
+    errors = [one.finding.error for one in some if one.finding is not None and one.finding.error is not None]
+    evidence = _told(root.evidence, worst.number)
+    if worst.harmless:
+        evidence = evidence.replace("inputs agree (bit for bit)", "inputs agree (in value)")
+    words = [evidence, _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
+    if worst.harmless:
+        words.append(
+            f"{', '.join(worst.harmless)}: the same values in other bits; a zero's sign or a NaN may matter here"
+        )
+    seen = _looked_at(root, finding) if near else None
+    if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
+        words.append(pattern(finding.measurement, seen))
+    if "a random operator" not in root.evidence:
+        words.append(excuse(root))
+    return Rerun(
+        place=place,
+        step=None if where.step < 0 else where.step,
+        rank=None if where.rank < 0 else where.rank,
+        pair=root.pair,
+        slot=root.slot,
+        cause=root.cause,
+        differing=max((m.elements - m.equal for m in known), default=None),
+        max_abs=max((m.max_abs for m in known), default=None),
+        rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
+        max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
+        odd=_odd(some, present),
+        because="; ".join(filter(None, words)),
+        excused=bool(excuse(root)),
+        spots=seen.spots if seen is not None else None,
+        shown=worst.number,
+    )
+
+
+def _looked_at(root: Root, finding: Optional[Finding]) -> Optional[Differing]:
+    """Where an operator differs; of those that only pass it on, small ones alone are read once more for the picture."""
+    if finding is None or finding.pair.golden is None:
+        return None
+    if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
+        return None
+    return look(finding.measurement)
+
+
+def _told(evidence: str, number: int) -> str:
+    """The sentences that were made for target and golden, of runs."""
+    return evidence.replace("the target", f"run {number}").replace("the golden", "run 1")
+
+
+def _changed_on_the_way(finding: Optional[Finding]) -> str:
+    """Of an input whose producer is known by its content."""
+    source = finding.pair.golden.source if finding is not None and finding.pair.golden is not None else ""
+    return f"{source.rpartition(':')[0]} wrote it, the same in both runs: it was changed on the way" if source else ""
+
+
+def _odd(some: "Sequence[_Seen]", present: "Sequence[int]") -> "tuple[int, ...]":
+    """The runs, from 1, that do not agree with the most; all of them where no two agree."""
+    numbers = [one.number for one in some]
+    classes: list[list[int]] = [[number for number in present if number not in numbers]]
+    heads: list[_Seen] = []
+    for one in some:
+        place = next((place for place, head in enumerate(heads) if _agree(one, head)), None)
+        if place is None:
+            heads.append(one)
+            classes.append([one.number])
+        else:
+            classes[place + 1].append(one.number)
+    largest = max(classes, key=len)
+    if len(largest) == 1:
+        return tuple(present)
+    return tuple(sorted(number for members in classes if members is not largest for number in members))
+
+
+def _agree(one: _Seen, other: _Seen) -> bool:
+    """Whether two runs that differ from the first do so alike; figures that differ settle it without reading."""
+    left = {finding.pair.slot: finding for finding in one.findings}
+    right = {finding.pair.slot: finding for finding in other.findings}
+    if left.keys() != right.keys():
+        return False
+    moments = [(left[slot].measurement.moments, right[slot].measurement.moments) for slot in left]
+    if any(a and b and (a.target, a.sum_dd) != (b.target, b.sum_dd) for a, b in moments):
+        return False
+    return all(_same_tensor(left[slot].pair, right[slot].pair) for slot in left)
+
+
+def _same_tensor(one: Pair, other: Pair) -> bool:
+    return one.target is not None and other.target is not None and bool(same(one.target, other.target, one))

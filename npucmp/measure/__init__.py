@@ -1,0 +1,1 @@
+"""Pair → Measurement: opens tensors, walks them in blocks, adds up. Numbers, no opinion."""

@@ -1,0 +1,137 @@
+"""Are two tensors the same bits, and if not, where do they differ? Equal bytes are settled without their values."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from npucmp.errors import NpucmpError
+from npucmp.measure.pairs import READ, measure, payload_of
+from npucmp.model import Measurement, Pair, Payload, Spots, TensorRef
+from npucmp.model.dtypes import lookup
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Places = npt.NDArray[np.int64]
+
+CHUNK = 1 << 18  # bytes compared at once: what malloc hands out again without asking the system
+PLACES = 1 << 22  # differing elements whose places are kept, and whose bits are looked at
+DOWN, ACROSS = 24, 64  # cells of the picture of them
+
+
+def measure_bits(pair: Pair) -> Measurement:
+    """`same` for equal bytes; everything that measure tells for others. Never raises for what a dump holds."""
+    if pair.target is None or pair.golden is None:
+        return Measurement(pair)
+    read = same_bytes(pair.target, pair.golden)
+    return measure(pair) if read is None else Measurement(pair, same=True, bytes_read=read)
+
+
+def same_bytes(one: TensorRef, other: TensorRef) -> Optional[int]:
+    """Bytes read of two payloads that lie in one piece and are equal; None if they are not, or do not."""
+    try:
+        x, y = payload_of(one), payload_of(other)
+        if x is None or y is None or not (in_one_piece(x) and in_one_piece(y)):
+            return None
+        if (x.dtype, x.shape, x.byteorder, x.device) != (y.dtype, y.shape, y.byteorder, y.device):
+            return None
+        return _equal_bytes(x, y)
+    except NpucmpError:
+        return None  # measure says why
+
+
+def in_one_piece(payload: Payload) -> bool:
+    """Whether the values lie in C order, one after the other."""
+    return not (payload.strides or payload.parts or payload.dataset)
+
+
+def _equal_bytes(x: Payload, y: Payload) -> Optional[int]:
+    from npucmp.dump.readers.files import open_regular
+
+    row = lookup(x.dtype)
+    if row is None:
+        return None
+    size = row.stored(math.prod(x.device.shape if x.device else x.shape))
+    with open_regular(x.path) as left, open_regular(y.path) as right:
+        for at in range(0, size, CHUNK):
+            length = min(CHUNK, size - at)
+            if left.read(x.offset + at, length) != right.read(y.offset + at, length):
+                return None
+    return 2 * size
+
+
+class Differing(NamedTuple):
+    """How many elements differ, from the first to before `end`, in C order.
+
+    `places` are all of them, None where there are too many; `spots` is their picture.
+    """
+
+    number: int
+    first: int
+    end: int
+    places: "Optional[Places]"
+    spots: Optional[Spots] = None
+
+
+def differences(one: TensorRef, other: TensorRef) -> Differing:
+    import numpy as np
+
+    from npucmp.dump.readers.values import blocks
+
+    x, y = payload_of(one), payload_of(other)
+    found, count, start = [], 0, 0
+    picture = _Picture(x, y) if x is not None and y is not None else None
+    for a, b in zip(blocks(x, READ), blocks(y, READ)) if x is not None and y is not None else ():
+        wide_a, wide_b = (v.astype(np.float64) if v.dtype.kind not in "biuc" else v for v in (a, b))
+        differs = np.flatnonzero((wide_a != wide_b) & ~((wide_a != wide_a) & (wide_b != wide_b)))
+        if picture is not None and len(differs):
+            picture.add(differs + start, a[differs], b[differs])
+        if len(differs) and count <= PLACES:
+            found.append(differs + start)
+        elif len(differs):
+            found[-1] = differs + start  # for the end
+        count += len(differs)
+        start += len(a)
+    if not count or picture is None:
+        return Differing(0, 0, 0, None)
+    places = np.concatenate(found) if count <= PLACES else None
+    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.spots())
+
+
+class _Picture:
+    """Counts where elements differ, in a grid of at most DOWN × ACROSS cells, and in which bits."""
+
+    def __init__(self, x: Payload, y: Payload) -> None:
+        import numpy as np
+
+        self.columns = next((length for length in reversed(y.shape) if length > 1), 1)
+        self.rows = max(1, math.prod(y.shape) // self.columns)
+        self.down, self.across = min(DOWN, self.rows), min(ACROSS, self.columns)
+        self.counts = np.zeros(self.down * self.across, np.int64)
+        row = lookup(y.dtype)
+        self.dtype = y.dtype
+        self.size = row.itemsize if row and x.dtype == y.dtype and not row.memory and row.kind != "c" else 0
+        self.bytes = np.zeros((self.size, 256), np.int64)  # of the bits that differ, by byte from the lowest
+
+    def add(self, places: "Places", a: "npt.NDArray[Any]", b: "npt.NDArray[Any]") -> None:
+        """Elements that differ: their places, and their values."""
+        import numpy as np
+
+        row = places // self.columns  # several times as fast as divmod
+        column = places - row * self.columns
+        cells = row * self.down // self.rows * self.across + column * self.across // self.columns
+        self.counts += np.bincount(cells, minlength=len(self.counts))
+        if self.size and self.counts.sum() <= PLACES:
+            unsigned = f"u{self.size}"
+            changed = (a.view(unsigned) ^ b.view(unsigned)).astype(f"<{unsigned}", copy=False)
+            for number, byte in enumerate(changed.view(np.uint8).reshape(-1, self.size).T):
+                self.bytes[number] += np.bincount(byte, minlength=256)
+
+    def spots(self) -> Spots:
+        import numpy as np
+
+        set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte, from its highest
+        bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
+        return Spots(self.dtype, self.rows, self.columns, self.across, tuple(self.counts.tolist()), tuple(bits))

@@ -1,0 +1,258 @@
+"""The kernel in C (native.c), where it was built, for pairs of floats; numpy_kernel.py for everything else.
+
+`pip install` builds it when a compiler is there and leaves it out when not. NPUCMP_KERNEL=numpy leaves it alone.
+The library is plain C behind ctypes: it gets pointers and lengths of arrays that are held here, and no Python object;
+while it works, other threads do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import threading
+from functools import cache, lru_cache
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.measure.kernel import numpy_kernel
+from npucmp.measure.kernel.merge import merge, merge_sides
+from npucmp.measure.kernel.numpy_kernel import HIGHEST_MASK, MASK_ROUNDING, MASKS, Bars, lower_edges
+from npucmp.model import HISTOGRAM_BINS, Moments, Side
+from npucmp.model.dtypes import numpy_dtype
+
+Array = npt.NDArray[Any]
+
+BLOCK = 1 << 15  # elements that the numpy kernel measures at once: twice as many leave the cache
+SWITCH = "NPUCMP_KERNEL"
+_TYPES = {"float64": 0, "float32": 1, "float16": 2, "bfloat16": 3, "float8_e4m3fn": 4, "float8_e5m2": 4}
+_NO_ULP, _SAME = 0, 1
+_ROUNDED = {  # narrower type → how it is rounded to, and what can be
+    "float32": (2, ("float32", "float64")),
+    "float16": (3, ("float16", "float32")),
+    "bfloat16": (4, ("bfloat16", "float16", "float32")),
+}
+
+_POINTER = ctypes.c_void_p
+_SIDE = Struct("=3q4d")  # side_t: nan, posinf, neginf, minimum, maximum, total, squares
+_MOMENTS = Struct(f"=5q9d5qQ{HISTOGRAM_BINS}q" + 2 * "3q4d")  # moments_t
+
+
+_NOTHING = _MOMENTS.pack(
+    *[0] * 5, *[0.0] * 9, -1, -1, 0, 0, 0, 0, *[0] * HISTOGRAM_BINS, *(0, 0, 0, math.nan, math.nan, 0.0, 0.0) * 2
+)
+
+
+class _Bars(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("x_type", "y_type", "ulp", "same_type")),
+        *((n, ctypes.c_double) for n in ("floor", "rtol", "atol", "x_largest", "y_largest", "highest", "rounding")),
+        ("masks", ctypes.c_void_p),
+        ("mask_count", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("edges", "x_table", "y_table")),
+    ]
+
+
+@cache
+def library() -> Optional[ctypes.CDLL]:
+    """The compiled kernel; None where it was not built or is switched off."""
+    if os.environ.get(SWITCH) == "numpy":
+        return None
+    for file in sorted(Path(__file__).parent.glob("_native*")):
+        if file.suffix not in (".so", ".pyd", ".dylib"):
+            continue
+        try:
+            found = ctypes.CDLL(str(file))
+            found.npucmp_measure.restype = found.npucmp_side.restype = None
+            found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
+            found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
+        except (OSError, AttributeError):  # built for another machine, or another file of that name
+            continue
+        return found
+    return None
+
+
+def name() -> str:
+    """Which kernel is at work: "native" or "numpy"."""
+    return "numpy" if library() is None else "native"
+
+
+def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
+    """Moments of two flat arrays of one length, the first element being number `start` of the tensor. Of a tensor in
+    one piece: Total would give the same, and takes longer to set up."""
+    native = library()
+    prepared = None if native is None else _prepared(x.dtype, y.dtype, bars)
+    if native is None or prepared is None:
+        return _by_numpy(x, y, bars, start)
+    room = _rooms.moments
+    room.bytes[:] = _NOTHING
+    _measure(native, x, y, start, prepared, room)
+    return _moments(room.bytes, prepared.ulp)
+
+
+class Total:
+    """Moments of a tensor whose blocks are measured one after the other; those of C are joined in C."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars, self._at = bars, 0
+        self._by_numpy: Optional[Moments] = None
+        self._by_c: Optional[tuple[_Room, int]] = None
+
+    def add(self, x: Array, y: Array) -> None:
+        """The next block of both sides, of one length, and of the types that the earlier ones had."""
+        native = library()
+        prepared = None if native is None else _prepared(x.dtype, y.dtype, self._bars)
+        if native is None or prepared is None:
+            block = _by_numpy(x, y, self._bars, self._at)
+            self._by_numpy = block if self._by_numpy is None else merge(self._by_numpy, block)
+        else:
+            if self._by_c is None:
+                self._by_c = _Room(_MOMENTS.size), prepared.ulp
+                self._by_c[0].bytes[:] = _NOTHING
+            _measure(native, x, y, self._at, prepared, self._by_c[0])
+        self._at += len(x)
+
+    def moments(self) -> Moments:
+        if self._by_c is not None:
+            return _moments(self._by_c[0].bytes, self._by_c[1])
+        return self._by_numpy or Moments()
+
+
+def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: "_Prepared", room: "_Room") -> None:
+    x, y = _plain(x), _plain(y)
+    native.npucmp_measure(_place(x), _place(y), len(x), start, prepared.address, room.address)
+
+
+def measure_side(x: Array) -> Side:
+    """One side's half alone, for a tensor without a partner."""
+    native, kind = library(), _TYPES.get(x.dtype.name)
+    if native is None or kind is None:
+        return _side_by_numpy(x)
+    x = _plain(x)
+    table = _table(x.dtype.name)
+    room = _rooms.side
+    native.npucmp_side(_place(x), len(x), kind, None if table is None else _place(table), room.address)
+    return Side(*_SIDE.unpack(room.bytes))
+
+
+def _place(x: Array) -> int:
+    """Where an array begins; x.ctypes.data is the same and takes four times as long."""
+    place: int = x.__array_interface__["data"][0]
+    return place
+
+
+class _Room:
+    """What C writes one result into."""
+
+    def __init__(self, size: int) -> None:
+        self.bytes = bytearray(size)
+        self._held = (ctypes.c_char * size).from_buffer(self.bytes)
+        self.address = ctypes.addressof(self._held)
+
+
+class _Rooms(threading.local):
+    """Each thread has its own."""
+
+    def __init__(self) -> None:
+        self.moments, self.side = _Room(_MOMENTS.size), _Room(_SIDE.size)
+
+
+_rooms = _Rooms()
+
+
+def _by_numpy(x: Array, y: Array, bars: Bars, start: int) -> Moments:
+    total: Optional[Moments] = None
+    for at in range(0, len(x), BLOCK):
+        block = numpy_kernel.measure_block(x[at : at + BLOCK], y[at : at + BLOCK], bars, start + at)
+        total = block if total is None else merge(total, block)
+    return numpy_kernel.measure_block(x, y, bars, start) if total is None else total
+
+
+def _side_by_numpy(x: Array) -> Side:
+    total = Side()
+    for at in range(0, len(x), BLOCK):
+        total = merge_sides(total, numpy_kernel.measure_side(x[at : at + BLOCK]))
+    return total
+
+
+class _Prepared(NamedTuple):
+    """What a call needs besides the arrays; `held` keeps alive what `address` points to."""
+
+    address: int
+    ulp: int
+    held: tuple[object, ...]
+
+
+@lru_cache(maxsize=256)
+def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_Prepared]:
+    """None for types that the C kernel does not measure."""
+    one, other = x.name, y.name
+    if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative):
+        return None
+    narrow = bars.narrower  # the arrays may be wider: bfloat16 that was stored as float32
+    if bars.target.kind != "f" or bars.golden.kind != "f" or narrow.memory:
+        ulp = _NO_ULP
+    elif one == other == narrow.name:
+        ulp = _SAME
+    else:
+        ulp, rounded = _ROUNDED.get(narrow.name, (_NO_ULP, ()))
+        if one not in rounded or other not in rounded:
+            return None  # two roundings in a row are not one
+    tables = _table(one), _table(other)
+    held = (np.array(MASKS), lower_edges(), *tables)
+    made = _Bars(
+        _TYPES[one], _TYPES[other], ulp, int(one == other),
+        bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
+        _place(held[0]), len(MASKS), *(None if table is None else _place(table) for table in held[1:]),
+    )  # fmt: skip
+    return _Prepared(ctypes.addressof(made), ulp, (made, *held))
+
+
+@cache
+def _table(name: str) -> Optional[Array]:
+    """The 256 values of an 8-bit type."""
+    if _TYPES[name] != 4:
+        return None
+    return np.arange(256, dtype=np.uint8).view(numpy_dtype(name)).astype(np.float32)
+
+
+def _plain(x: Array) -> Array:
+    flags = x.flags
+    return x if flags.c_contiguous and flags.aligned else np.ascontiguousarray(x).copy()
+
+
+def _moments(result: bytearray, ulp: int) -> Moments:
+    (
+        count, compared, masked, mismatched, equal, xx, yy, xy, sum_d, sum_abs, sum_dd, max_abs, max_rel, sum_rel,
+        max_abs_index, max_rel_index, below_1e3, below_5e3, outside, max_ulp, *rest,
+    ) = _MOMENTS.unpack(result)  # fmt: skip
+    return Moments(
+        count,
+        Side(*rest[HISTOGRAM_BINS : HISTOGRAM_BINS + 7]),
+        Side(*rest[HISTOGRAM_BINS + 7 :]),
+        compared,
+        masked,
+        mismatched,
+        equal,
+        xx,
+        yy,
+        xy,
+        sum_d,
+        sum_abs,
+        sum_dd,
+        max_abs,
+        max_abs_index,
+        None,
+        max_rel,
+        max_rel_index,
+        sum_rel,
+        below_1e3,
+        below_5e3,
+        outside,
+        None if ulp == _NO_ULP else max_ulp,
+        tuple(rest[:HISTOGRAM_BINS]),
+    )

@@ -1,0 +1,312 @@
+"""The kernel in blocked numpy: always works, and is the reference that any faster kernel must agree with.
+
+Both sides are widened before any arithmetic: floats of 16 bits and less to float32 and then float64, integers
+to float64 for sums while their differences are taken exactly as unsigned integers (float64 would call 2^53 and
+2^53 + 1 equal). Every element is touched in a block that fits the cache; nothing is as large as the tensor.
+
+Masks: attention adds "minus infinity" as the lowest finite value or as -1e4, -1e9 and the like. Where both
+sides hold such a value they agree, as two infinities do; in the norms they would swallow everything else.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.model import HISTOGRAM_BINS, Moments, Side
+from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+MASKS = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)
+MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16
+HIGHEST_MASK = -MASKS[0] * (1 - MASK_ROUNDING)
+
+
+class Bars(NamedTuple):
+    """What elements are counted against; plain numbers, so that the kernel holds no opinion.
+
+    floor is the least |golden| that relative errors are divided by: the smallest normal number of the
+    narrower type, so that one near-zero value does not drown the rest.
+    """
+
+    target: Dtype
+    golden: Dtype
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    @property
+    def narrower(self) -> Dtype:
+        return narrower(self.target, self.golden)
+
+    @property
+    def floor(self) -> float:
+        return self.narrower.tiny
+
+
+def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
+    """Moments of one block: flat arrays of one length, the first element being number `start` of the tensor."""
+    with np.errstate(all="ignore"):
+        same = _same_bits(x, y)
+        count = len(x)
+        if same is not None and same.all():
+            return _equal_block(x, bars)
+        wide_x, wide_y = widen(x), widen(y)
+        target, golden = _side(wide_x), _side(wide_y)
+        keep, masked, mismatched = _comparable(wide_x, wide_y, target, golden, bars)
+        if keep is not None:
+            x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
+        exact, signed, size = _difference(x, y, wide_x, wide_y)
+        equal = np.count_nonzero(same) if same is not None else np.count_nonzero(size == 0.0)
+        relative = size / np.maximum(np.abs(wide_y), bars.floor)
+        bar = bars.atol + bars.rtol * np.abs(wide_y)
+        max_abs, max_abs_index = _largest(size, keep, start)
+        max_rel, max_rel_index = _largest(relative, keep, start)
+        return Moments(
+            elements=count,
+            target=target,
+            golden=golden,
+            compared=len(wide_x),
+            masked=masked,
+            mismatched=mismatched,
+            equal=int(equal),
+            xx=_dot(wide_x, wide_x),
+            yy=_dot(wide_y, wide_y),
+            xy=_dot(wide_x, wide_y),
+            sum_d=float(signed.sum()),
+            sum_abs=float(size.sum()),
+            sum_dd=_dot(size, size),
+            max_abs=max_abs,
+            max_abs_index=max_abs_index,
+            max_abs_exact=exact,
+            max_rel=max_rel,
+            max_rel_index=max_rel_index,
+            sum_rel=float(relative.sum()),
+            below_1e3=int(np.count_nonzero(relative < 0.001)),
+            below_5e3=int(np.count_nonzero(relative < 0.005)),
+            outside=int(np.count_nonzero(size > bar)),
+            max_ulp=_max_ulp(x, y, bars),
+            histogram=_histogram(relative, max_rel),
+        )
+
+
+def measure_side(x: Array) -> Side:
+    """One side's half alone, for a tensor without a partner."""
+    with np.errstate(all="ignore"):
+        return _side(widen(x))
+
+
+def widen(x: Array) -> Array:
+    """float64, or complex128 for complex; through float32 for the small floats of ml_dtypes."""
+    if x.dtype.kind == "c":
+        return x.astype(np.complex128)
+    if x.dtype.kind == "V" or (x.dtype.itemsize < 4 and x.dtype.kind not in "biu"):
+        x = x.astype(np.float32)
+    return x.astype(np.float64)
+
+
+def _same_bits(x: Array, y: Array) -> Optional[npt.NDArray[np.bool_]]:
+    """Where both hold the same bits; None when the types differ."""
+    if x.dtype != y.dtype:
+        return None
+    if x.dtype.kind == "c":
+        pairs: npt.NDArray[np.bool_] = (_bits(x) == _bits(y)).reshape(-1, 2).all(axis=1)
+        return pairs
+    same: npt.NDArray[np.bool_] = _bits(x) == _bits(y)
+    return same
+
+
+def _bits(x: Array) -> Array:
+    width = x.dtype.itemsize // (2 if x.dtype.kind == "c" else 1)
+    return x.view(np.dtype(f"u{width}"))
+
+
+def _equal_block(x: Array, bars: Bars) -> Moments:
+    """The common case in a healthy run: nothing to subtract, one side measured serves both."""
+    wide = widen(x)
+    side = _side(wide)
+    keep, masked, _ = _comparable(wide, wide, side, side, bars)
+    if keep is not None:
+        wide = wide[keep]
+    squares, compared = _dot(wide, wide), len(wide)
+    return Moments(
+        elements=len(x),
+        target=side,
+        golden=side,
+        compared=compared,
+        masked=masked,
+        equal=len(x),
+        xx=squares,
+        yy=squares,
+        xy=squares,
+        max_abs_exact=0 if x.dtype.kind in "biu" else None,
+        below_1e3=compared,
+        below_5e3=compared,
+        max_ulp=0 if bars.narrower.kind == "f" and not bars.narrower.memory else None,
+        histogram=(compared,) + (0,) * (HISTOGRAM_BINS - 1),
+    )
+
+
+def _side(wide: Array) -> Side:
+    values = np.abs(wide) if wide.dtype.kind == "c" else wide
+    finite = np.isfinite(values)
+    nan = posinf = neginf = 0
+    if not finite.all():
+        nan = int(np.count_nonzero(np.isnan(wide)))
+        posinf = int(np.count_nonzero(values == np.inf)) if wide.dtype.kind != "c" else len(values) - nan
+        neginf = int(np.count_nonzero(values == -np.inf))
+        posinf -= int(np.count_nonzero(finite)) if wide.dtype.kind == "c" else 0
+        values = values[finite]
+    if not len(values):
+        return Side(nan, posinf, neginf)
+    return Side(
+        nan, posinf, neginf, float(values.min()), float(values.max()), float(values.sum()), _dot(values, values)
+    )
+
+
+def _comparable(
+    x: Array, y: Array, target: Side, golden: Side, bars: Bars
+) -> tuple[Optional[npt.NDArray[np.intp]], int, int]:
+    """Positions to compare (None: all of them), how many are masks, how many are non-finite on one side only."""
+    keep: Optional[npt.NDArray[np.bool_]] = None
+    masked = mismatched = 0
+    if target.nan or target.inf or golden.nan or golden.inf:
+        both = np.isfinite(x) & np.isfinite(y)
+        agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
+        mismatched = int(np.count_nonzero(~both & ~agree))
+        keep = both
+    if target.minimum <= HIGHEST_MASK and golden.minimum <= HIGHEST_MASK and x.dtype.kind != "c":
+        mask = _masked(x, bars.target) & _masked(y, bars.golden)
+        masked = int(np.count_nonzero(mask & keep)) if keep is not None else int(np.count_nonzero(mask))
+        if masked:
+            keep = ~mask if keep is None else keep & ~mask
+    return (None if keep is None else np.flatnonzero(keep)), masked, mismatched
+
+
+def _masked(x: Array, dtype: Dtype) -> npt.NDArray[np.bool_]:
+    if dtype.kind != "f":
+        return np.zeros(len(x), dtype=bool)
+    found: npt.NDArray[np.bool_] = x <= -dtype.largest / 2
+    for mask in MASKS:
+        if mask <= dtype.largest:
+            found |= np.abs(x + mask) <= mask * MASK_ROUNDING
+    return found
+
+
+def is_mask(value: float, dtype: Dtype) -> bool:
+    """Whether one number stands for minus infinity in that type."""
+    return value <= HIGHEST_MASK and bool(_masked(np.array([value]), dtype)[0])
+
+
+def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:
+    """(largest exact integer difference or None, x - y, |x - y|)."""
+    if x.dtype.kind in "biu" and y.dtype.kind in "biu":
+        exact = integer_distance(x, y)
+        size = exact.astype(np.float64)
+        return (int(exact.max()) if len(exact) else 0), np.where(_less(x, y), -size, size), size
+    difference = wide_x - wide_y
+    return None, np.real(difference), np.abs(difference)
+
+
+def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
+    """|x - y| of integers, exact; beyond 2^64 - 1 (a negative against a huge one) it stays there."""
+    if x.dtype.itemsize <= 4 and y.dtype.itemsize <= 4:
+        return np.abs(x.astype(np.int64) - y.astype(np.int64)).view(np.uint64)
+    if x.dtype.kind == "u" and y.dtype.kind == "u":
+        a, b = x.astype(np.uint64), y.astype(np.uint64)
+        return np.where(a >= b, a - b, b - a)
+    if np.uint64 not in (x.dtype.type, y.dtype.type):
+        i, j = x.astype(np.int64), y.astype(np.int64)
+        a, b = i.view(np.uint64), j.view(np.uint64)  # wrap-around subtraction is exact below 2^64
+        return np.where(i >= j, a - b, b - a)
+    big, small = (x, y) if x.dtype.type is np.uint64 else (y, x)
+    signed = small.astype(np.int64)
+    below = signed < 0
+    other = np.abs(signed).view(np.uint64)
+    near = np.where(big >= other, big - other, other - big)
+    far = np.where(big > np.uint64(2**64 - 1) - other, np.uint64(2**64 - 1), big + other)
+    return np.where(below, far, near)
+
+
+def _less(x: Array, y: Array) -> npt.NDArray[np.bool_]:
+    """x < y without rounding, also for uint64 against a signed type."""
+    if x.dtype.kind == "i" and y.dtype.type is np.uint64:
+        below: npt.NDArray[np.bool_] = (x < 0) | (x.astype(np.uint64) < y)
+        return below
+    if y.dtype.kind == "i" and x.dtype.type is np.uint64:
+        above: npt.NDArray[np.bool_] = (y >= 0) & (x < y.astype(np.uint64))
+        return above
+    less: npt.NDArray[np.bool_] = x < y
+    return less
+
+
+def _largest(values: Floats, keep: Optional[npt.NDArray[np.intp]], start: int) -> tuple[float, int]:
+    """Largest value and its place in the tensor; (0, -1) when there is no error at all."""
+    if not len(values):
+        return 0.0, -1
+    at = int(values.argmax())
+    largest = float(values[at])
+    if largest == 0.0:
+        return 0.0, -1
+    return largest, start + (at if keep is None else int(keep[at]))
+
+
+def _dot(a: Array, b: Array) -> float:
+    if a.dtype.kind == "c":
+        return float(np.einsum("i,i->", a, np.conj(b)).real)
+    return float(np.einsum("i,i->", a, b))
+
+
+def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
+    """Largest distance in units in the last place of the narrower type; None unless both sides are floats that numpy
+    or ml_dtypes knows."""
+    if bars.target.kind != "f" or bars.golden.kind != "f" or bars.narrower.memory:
+        return None  # of a decoded type the distance is not known
+    if not len(x):
+        return 0
+    dtype = numpy_dtype(bars.narrower.name)
+    return int(integer_distance(_ordered(x, dtype), _ordered(y, dtype)).max())
+
+
+def _ordered(x: Array, dtype: "np.dtype[Any]") -> Array:
+    """Integers in the order of the floats, neighbours one apart, both zeros 0."""
+    if x.dtype != dtype:
+        x = (x.astype(np.float32) if x.dtype.itemsize < 4 else x).astype(dtype)
+    width = dtype.itemsize
+    bits = x.view(np.dtype(f"i{width}"))
+    ordered = bits ^ ((bits >> (8 * width - 1)) & np.array(2 ** (8 * width - 1) - 1, dtype=bits.dtype))
+    result: Array = ordered + (ordered < 0)
+    return result
+
+
+@cache
+def lower_edges() -> Floats:
+    """Of each bin of the histogram (model.HISTOGRAM_BINS); whatever is not zero reaches the first two."""
+    least = np.nextafter(0.0, 1.0)
+    return np.concatenate(([least, least], 10.0 ** (np.arange(2, HISTOGRAM_BINS) - 20.0)))
+
+
+def _histogram(relative: Floats, largest: float) -> tuple[int, ...]:
+    """Counts per decade: how many reach the lower edge of each bin, from the largest downwards until all are counted.
+    They lie in a few decades; a bin for each element, from its exponent, costs four times as much."""
+    counts = [0] * HISTOGRAM_BINS
+    above, nonzero = 0, int(np.count_nonzero(relative))
+    edges = lower_edges()
+    at = int(edges.searchsorted(largest, "right")) - 1
+    while above < nonzero:
+        reached = int(np.count_nonzero(relative >= edges[at]))
+        counts[at] = reached - above
+        above, at = reached, at - 1
+    counts[0] = len(relative) - nonzero
+    return tuple(counts)
+
+
+def bars_for(target: str, golden: str, rtol: float, atol: float) -> Bars:
+    """Bars of two canonical dtype names that are in the table."""
+    x, y = lookup(target), lookup(golden)
+    assert x is not None and y is not None
+    return Bars(x, y, rtol, atol)

@@ -1,0 +1,112 @@
+"""One run → what each of its tensors holds at the limits of its type, in one pass; or what its statistics tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Iterator, NamedTuple, Optional
+
+from npucmp.errors import NpucmpError
+from npucmp.measure.executor import run
+from npucmp.measure.pairs import READ, payload_of
+from npucmp.model import Extremes, Operator, Statistics, TensorRef
+from npucmp.model.dtypes import lookup, size_of
+
+
+class Scanned(NamedTuple):
+    """One tensor and what it holds; extremes is None where nothing is known of it, `problem` says why it could not be
+    read. `counted` is False for statistics, which tell that there is a NaN but not how many."""
+
+    operator: Operator
+    tensor: TensorRef
+    extremes: Optional[Extremes] = None
+    counted: bool = True
+    problem: str = ""
+    bytes_read: int = 0
+
+
+def scan(operators: "Iterable[Operator]", jobs: int = 1) -> "Iterator[Scanned]":
+    """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
+    known: dict[object, Scanned] = {}
+    pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
+    firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
+    known.clear()
+    scanned = run(lambda pair: scan_tensor(*pair)[2:], firsts, _lost, jobs, _weight)
+    for operator, tensor in pairs:
+        key = _values(tensor)
+        if key in known:
+            yield known[key]._replace(operator=operator, tensor=tensor, bytes_read=0)
+            continue
+        found = Scanned(operator, tensor, *next(scanned))
+        if key is not None:
+            known[key] = found
+        yield found
+
+
+def _weight(pair: "tuple[Operator, TensorRef]") -> int:
+    return size_of(pair[1].dtype, pair[1].shape)
+
+
+def _lost(pair: "tuple[Operator, TensorRef]", because: str) -> "tuple[Any, ...]":
+    return Scanned(*pair, problem=f"reading it, or one of its neighbours, ended the process: {because}")[2:]
+
+
+def _is_first(tensor: TensorRef, seen: "dict[object, Scanned]") -> bool:
+    key = _values(tensor)
+    if key is None or key not in seen:
+        seen[key] = None  # type: ignore[assignment]
+        return True
+    return False
+
+
+def _values(tensor: TensorRef) -> object:
+    return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
+
+
+def scan_tensor(operator: Operator, tensor: TensorRef) -> Scanned:
+    """One tensor; never raises for what a dump holds."""
+    try:
+        payload = payload_of(tensor)
+        if payload is None:
+            return Scanned(operator, tensor, _recorded(tensor), counted=False, problem=tensor.problem)
+        from npucmp.dump.readers.values import blocks
+        from npucmp.measure.kernel.extremes import extremes_of, merge_extremes
+
+        row = lookup(payload.dtype)
+        assert row is not None, payload.dtype  # a payload of another type is never made
+        total: Optional[Extremes] = None
+        start = 0
+        for block in blocks(payload, READ):
+            part = extremes_of(block, row, start)
+            total = part if total is None else merge_extremes(total, part)
+            start += len(block)
+    except NpucmpError as error:
+        return Scanned(operator, tensor, problem=str(getattr(error, "because", error)))
+    return Scanned(operator, tensor, total or Extremes(), bytes_read=row.stored(math.prod(payload.shape)))
+
+
+def _recorded(tensor: TensorRef) -> Optional[Extremes]:
+    """What recorded figures tell; a NaN in any of them stands for NaN somewhere in the tensor."""
+    recorded = tensor.statistics or Statistics()
+    count, row = math.prod(tensor.shape), lookup(tensor.dtype)
+    known = [value for value in (recorded.max, recorded.min) if value is not None]
+    if not known:
+        return Extremes() if not count else None
+    finite = [value for value in known if math.isfinite(value)]
+    largest = row.largest if row is not None and row.kind == "f" else math.inf
+    return Extremes(
+        elements=count,
+        nan=int(_tells_nan(recorded)),
+        posinf=int(math.inf in known),
+        neginf=int(-math.inf in known),
+        high=int(any(value == largest for value in finite)),
+        low=int(any(value == -largest for value in finite)),
+        minimum=min(finite, default=math.nan),
+        maximum=max(finite, default=math.nan),
+    )
+
+
+def _tells_nan(recorded: Statistics) -> bool:
+    """Some producers leave NaN out of maximum and minimum; that of Inf-Inf in mean and norm tells nothing."""
+    limits = [value for value in (recorded.max, recorded.min) if value is not None]
+    sums = [value for value in (recorded.mean, recorded.norm) if value is not None]
+    return any(map(math.isnan, limits if any(map(math.isinf, limits)) else limits + sums))

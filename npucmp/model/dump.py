@@ -1,0 +1,158 @@
+"""What a dump holds: tensors, operators, runs; values of tensors are never held here, only where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, NamedTuple, Optional
+
+Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
+
+
+class Device(NamedTuple):
+    """How a device laid out the values of a tensor in memory, where that is not the C order of its logical shape.
+
+    layout  name of layouts.py ("NC1HWC0", "FRACTAL_NZ"); shape the stored shape, padding included
+    origin  order of the logical axes ("NHWC", "NCHW", "ND"); groups the group count of a grouped FRACTAL_Z
+    """
+
+    layout: str
+    shape: tuple[int, ...]
+    origin: str = ""
+    groups: int = 1
+
+
+class Payload(NamedTuple):
+    """Where the values of one tensor lie in a file, as its own header tells it.
+
+    `shape` is the logical shape, in which the values are read. `shape` and `strides` count elements, `offset` bytes
+    from the start of the file to the first element; `strides` is empty for a C-contiguous tensor. `byteorder` is
+    "<" or ">". `device` is set where the stored order is a device's own. A tensor that was computed in slices has
+    `parts`, to be joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that does not lie in
+    one piece.
+    """
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    strides: tuple[int, ...] = ()
+    byteorder: str = "<"
+    device: Optional[Device] = None
+    parts: "tuple[Payload, ...]" = ()
+    axis: int = 0
+    dataset: str = ""
+
+
+class Statistics(NamedTuple):
+    """What a dump without payload recorded of a tensor; None where it recorded nothing. `norm` is L2."""
+
+    max: Optional[float] = None
+    min: Optional[float] = None
+    mean: Optional[float] = None
+    norm: Optional[float] = None
+
+
+class TensorRef(NamedTuple):
+    """One tensor of a dump: what it is and where it lies, never its values.
+
+    slot      "input:0", "output:1", "param:weight", "grad:weight"; "" when the header is unreadable
+    dtype     canonical name of dtypes.py, or the dump's own word for one that is not in that table
+    shape     logical shape; () is 0-d
+    file      payload file, "" if the dump kept none; `encoding` names the reader ("torch_pt", "npy")
+    checksum  recorded checksum in the dump's own spelling, "" if none
+    layout    a device's layout of the stored values ("NC1HWC0"), "" for plain C order
+    problem   why this tensor is known to be unreadable without opening it, "" if it is not
+    label     the dump's own name of the tensor, for reports
+    payload   where the values lie, if that is known without opening the file again
+    source    of an input: the tensor of the same run that it reads, "{operator}:{output index}", "" if unknown
+    origin    of an output: the tensor of the unfused network that it stands for, in the same words
+    """
+
+    slot: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str = ""
+    encoding: str = ""
+    statistics: Optional[Statistics] = None
+    checksum: str = ""
+    layout: str = ""
+    problem: str = ""
+    label: str = ""
+    payload: Optional[Payload] = None
+    source: str = ""
+    origin: str = ""
+
+    @property
+    def is_output(self) -> bool:
+        return self.slot.startswith(("output", "grad")) or not self.slot
+
+
+class Task(NamedTuple):
+    """One execution on a device; -1 where a dump does not tell. context and thread are those of a slice."""
+
+    task: int
+    stream: int = -1
+    context: int = -1
+    thread: int = -1
+
+
+class Operator(NamedTuple):
+    """One executed operator.
+
+    name       the dump's name
+    op_type    what it computes ("softmax", "Linear"), without index, phase or path
+    kind       name without call index: what stays the same when calls are inserted before it
+    phase      "forward", "backward" or ""
+    order      position in the execution order of its run, from 0
+    scope      name of the operator record of the module that contains it, "" if the dump does not say
+    path       of a module: where it sits in the model ("Module.encoder.layers.0"), "" for other operators
+    arguments  its non-tensor arguments by slot ("input:4" → 1e-12)
+    stack      call stack, innermost frame first, as the dump spells it
+    unique     False when the name holds a call index, which shifts when a call is inserted
+    originals  operators of the unfused network that it computes, by its graph
+    inserted   the graph compiler put it in; no operator of the network stands behind it
+    passes     fusion passes that made it
+    tasks      what the device called its execution, by which overflow records name it
+    """
+
+    name: str
+    op_type: str
+    kind: str
+    phase: str
+    order: int
+    tensors: tuple[TensorRef, ...]
+    scope: str = ""
+    path: str = ""
+    arguments: Mapping[str, Scalar] = {}
+    stack: tuple[str, ...] = ()
+    unique: bool = True
+    call: str = ""  # forward and backward of one call share this text
+    reads_recorded: bool = True  # whether the dump says what it reads, be it nothing
+    originals: tuple[str, ...] = ()
+    inserted: bool = False
+    passes: tuple[str, ...] = ()
+    tasks: tuple[Task, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.
+
+    ordered is False when the dump does not tell the order of execution; `problem` says why a run cannot be read
+    (it then has no operators), "" if it can. `records` are files in which the device noted overflows.
+    """
+
+    path: str
+    format: str
+    operators: tuple[Operator, ...]
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    detail: str = ""
+    notes: tuple[str, ...] = ()
+    ordered: bool = True
+    problem: str = ""
+    records: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> int:
+        return sum(len(operator.tensors) for operator in self.operators)

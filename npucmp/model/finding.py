@@ -1,0 +1,77 @@
+"""One pair of tensors, measured and judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from npucmp.model.dump import Statistics
+from npucmp.model.moments import Moments
+from npucmp.model.pair import Pair
+
+
+class Verdict(str, Enum):
+    """What a tensor pair turned out to be. The words are those of tensors.csv."""
+
+    MATCH = "match"
+    DIVERGED = "diverged"
+    NONFINITE = "nonfinite"  # NaN or Inf on one side only
+    SHAPE = "shape"
+    DTYPE = "dtype"  # cannot be compared, e.g. text against numbers
+    MISSING = "missing"  # no partner on the other side
+    UNREADABLE = "unreadable"
+    UNKNOWN = "unknown"  # statistics or checksums cannot decide
+
+
+DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
+
+
+class Measurement(NamedTuple):
+    """A pair and what came of measuring it.
+
+    moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
+    recorded statistics, `same` what checksums say; each None where the dump cannot tell.
+    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
+    `shapes_differ` whether it is for their shapes.
+    """
+
+    pair: Pair
+    moments: Optional[Moments] = None
+    bound: Optional[float] = None
+    same: Optional[bool] = None
+    problem: str = ""
+    unlike: str = ""
+    shapes_differ: bool = False
+    statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """One row of the rules: which metric may be how large, for whom, and why."""
+
+    metric: str
+    limit: float
+    dtype: str = ""
+    op_type: str = ""
+    why: str = ""
+
+
+class Finding(NamedTuple):
+    """A measured pair with the verdict on it.
+
+    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
+    difference of unknown size, None if nothing is known. `limit` is what it was held against.
+    """
+
+    measurement: Measurement
+    verdict: Verdict
+    because: str
+    error: Optional[float] = None
+    limit: float = 0.0
+    metric: str = ""
+
+    @property
+    def pair(self) -> Pair:
+        return self.measurement.pair

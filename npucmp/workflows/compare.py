@@ -1,0 +1,172 @@
+"""Which operator diverged first, and did it cause it? load → align → measure → judge → roots → Report."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional, Sequence, Union
+
+from npucmp.align import align, pairs
+from npucmp.dump.readers import limits
+from npucmp.errors import UsageError
+from npucmp.judge.verdicts import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
+from npucmp.localise.ranks import settle
+from npucmp.localise.walk import find_roots
+from npucmp.measure.executor import default_jobs
+from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
+
+
+@dataclass(frozen=True)
+class Options(Choice):
+    """What a comparison can be told; the command line offers the same under the same names.
+
+    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
+    resume, those that an interrupted run of the same comparison left there are not measured again.
+    """
+
+    rtol: Optional[float] = None
+    atol: Optional[float] = None
+    tolerances: Union[StrPath, Sequence[Tolerance], None] = None
+    trust_statistics: bool = False
+    noise: Optional[StrPath] = None
+    strict: bool = False
+    journal: Optional[StrPath] = None
+    resume: bool = False
+
+    def rules(self) -> Rules:
+        """The rules that these options amount to."""
+        table = self.tolerances
+        if isinstance(table, (str, PathLike)):
+            table = load_tolerances(Path(table))
+        noise = load_noise(Path(self.noise)) if self.noise is not None else {}
+        return Rules(tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise)
+
+
+def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
+    """Compares two dumps and returns the Report; keyword arguments are the fields of Options.
+
+    Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
+    """
+    options = replace(options or Options(), **more)  # type: ignore[arg-type]
+    started = time.monotonic()
+    lefts, rights = options.runs(target), options.runs(golden)
+    graphs = loaded(options.graph, [*lefts, *rights])
+    lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
+    return compared("compare", Sides(target, lefts, golden, rights), options, started)
+
+
+class Sides(NamedTuple):
+    """Two dumps and their runs, which know what their graphs tell."""
+
+    target_path: StrPath
+    targets: "list[Run]"
+    golden_path: StrPath
+    goldens: "list[Run]"
+
+
+def compared(command: str, sides: Sides, options: Options, started: float) -> Report:
+    """Pairs the runs of two dumps, compares them, and finds the roots."""
+    rules, names = options.rules(), options.names()
+    lefts, rights = sides.targets, sides.goldens
+    broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
+    lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
+    together, unpaired = pair_runs(lefts, rights)
+    if not together:
+        raise UsageError(
+            f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
+            f"{sides.golden_path} has {keys(rights)}"
+        )
+    aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
+    todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
+    measured, notes = _measured(todo, options)
+    comparisons = []
+    for (target, golden, alignment), measurements in zip(aligned, measured):
+        final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
+        alone = len(alignment.only_target), len(alignment.only_golden)
+        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
+    return Report(
+        command=command,
+        target_path=str(sides.target_path),
+        golden_path=str(sides.golden_path),
+        comparisons=settle(comparisons),
+        unpaired=unpaired,
+        broken=broken,
+        rules=_rules_used(rules, options, comparisons),
+        notes=notes,
+        seconds=time.monotonic() - started,
+        bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
+        partial=sum(map(len, measured)) < sum(map(len, todo)),
+        strict=options.strict,
+    )
+
+
+def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
+    """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
+    every = [pair for some in todo for pair in some]
+    if not every:
+        raise UsageError("nothing to compare: no operator passes --include and --exclude")
+    closeness = Closeness(options.rtol, options.atol)
+    total = sum(map(payload_bytes, every))
+    done = 0
+    journal = None
+    measured: list[list[Measurement]] = []
+    with ExitStack() as stack:
+        if options.journal is not None:
+            from npucmp.measure.journal import Journal
+            from npucmp.measure.kernel import native
+
+            settings = closeness, limits.DEFAULT, native.name()
+            journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
+        known = iter(journal.known if journal else ())
+        try:
+            for some in todo:
+                measured.append([])
+                for measurement, is_new in _each(some, list(islice(known, len(some))), closeness, options.jobs):
+                    measured[-1].append(measurement)
+                    if journal and is_new:
+                        journal.add(measurement)
+                    done += payload_bytes(measurement.pair)
+                    if options.progress:
+                        options.progress(done, total)
+        except KeyboardInterrupt:
+            if journal:
+                journal.flush()
+    count = sum(map(len, measured))
+    notes = [journal.note] if journal and journal.note else []
+    if count < len(every):
+        more = "; the same command with --resume goes on from there" if journal else ""
+        notes.append(f"interrupted: {count} of {len(every)} tensors were measured{more}")
+    return measured, tuple(notes)
+
+
+def _each(
+    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: Optional[int]
+) -> "Iterator[tuple[Measurement, bool]]":
+    """The measurements of pairs, those of the first of them known, and whether each is a new one."""
+    yield from ((measurement, False) for measurement in known)
+    read = {values_of(measurement.pair) for measurement in known} - {None}
+    for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs()):
+        if values_of(measurement.pair) in read:
+            measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
+        yield measurement, True
+
+
+def _wanted(pair: Pair, options: Options) -> bool:
+    return options.wants(*(operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None))
+
+
+def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison]) -> tuple[Tolerance, ...]:
+    if rules.closeness:
+        limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
+        return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
+    dtypes = {
+        tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor
+    }
+    return tuple(row for row in (*rules.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))

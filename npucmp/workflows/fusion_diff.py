@@ -1,0 +1,109 @@
+"""Which fused operator computes something else than its unfused chain, and which pass made it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Optional, Sequence
+
+from npucmp.align.chains import guessed
+from npucmp.dump.readers import fusion_result
+from npucmp.errors import DumpError
+from npucmp.model import FusionPass, Report, Run
+from npucmp.workflows.compare import Options, Sides, compared
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.runs import StrPath
+
+ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" is a dump's own
+
+
+@dataclass(frozen=True)
+class FusionOptions(Options):
+    """Options of a comparison, and which graphs belong to which side."""
+
+    on_graph: Sequence[StrPath] = ()
+    off_graph: Sequence[StrPath] = ()
+
+
+def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = None, **more: object) -> Report:
+    """Compares a run with fusion (target) with one without (golden); keyword arguments are fields of the options.
+
+    Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
+    """
+    options = replace(options or FusionOptions(), **more)  # type: ignore[arg-type]
+    started = time.monotonic()
+    fused, plain = options.runs(on), options.runs(off)
+    both = loaded(options.graph, [*fused, *plain])
+    fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused), *both])
+    plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain), *both])
+    notes: list[str] = []
+    made = [sum(len(operator.originals) > 1 for run in runs for operator in run.operators) for runs in (fused, plain)]
+    if made[1] > made[0]:
+        notes.append(f"ON has {made[0]} fused operators, OFF has {made[1]}: were the two given in the wrong order?")
+    if not any(operator.originals for run in fused for operator in run.operators):
+        fused = [_guessed(run, plain, notes) for run in fused]
+    plain = [_without_inserted(run, notes) for run in plain]
+    report = compared("fusion-diff", Sides(on, fused, off, plain), options, started)
+    passes = _passes(Path(on), Path(off), notes)
+    return replace(report, passes=passes, notes=(*report.notes, *notes))
+
+
+def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
+    """A run of which no graph is known, with what names and order tell of its operators."""
+    found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
+    guesses = (
+        f"fused operators are guessed, {_listed(by_name)} by their names and {_listed(by_order)} by what the other run "
+        "executed after their first; what they read is known by its content only"
+    )
+    notes.append(
+        f"no graph of the run with fusion: {guesses if by_name or by_order else 'its names tell of no fused operator'}"
+    )
+    return _without_inserted(found, notes)
+
+
+def _without_inserted(run: Run, notes: "list[str]") -> Run:
+    """A run without the operators of which only a graph could tell what they hand on: their names are numbers."""
+    inserted = [operator for operator in run.operators if operator.inserted]
+    if not inserted or any(tensor.origin for operator in inserted for tensor in operator.tensors):
+        return run
+    what = f"{len(inserted)} inserted operators (TransData, Cast …) of {run.path}"
+    notes.append(f"{what} left out: no graph tells what they hand on")
+    return replace(run, operators=tuple(operator for operator in run.operators if not operator.inserted))
+
+
+def _listed(names: "Sequence[str]") -> str:
+    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return f"{len(names)} ({shown})" if names else "none"
+
+
+def _passes(on: Path, off: Path, notes: "list[str]") -> "tuple[FusionPass, ...]":
+    """Passes by how often they took effect in either compilation, as far as fusion_result.json tells."""
+    files = [_file(path) for path in (on, off)]
+    effects = [_effects(file, notes) for file in files]
+    names = {key: None for side in effects for key in side or ()}
+    if files[0] is not None and files[0] == files[1]:
+        notes.append(f"{files[0]}: beside both dumps, so that it tells the kinds of passes, but not of which run")
+        return tuple(FusionPass(name, kind, None, None) for name, kind in names)
+    return tuple(
+        FusionPass(name, kind, *(None if side is None else side.get((name, kind), 0) for side in effects))
+        for name, kind in names
+    )
+
+
+def _file(path: Path) -> Optional[Path]:
+    folder = path.absolute()
+    places = (folder, *list(folder.parents)[:ANCESTORS])
+    files = (place / fusion_result.FILE for place in places)
+    return next((file for file in files if file.is_file() and not file.is_symlink()), None)
+
+
+def _effects(file: Optional[Path], notes: "list[str]") -> "Optional[dict[tuple[str, str], int]]":
+    """(pass, kind) → how often it took effect; None where no file tells."""
+    if file is None:
+        return None
+    try:
+        return {(one.name, one.kind): one.times for one in fusion_result.read(file)}
+    except DumpError as error:
+        notes.append(f"{file}: ignored, {error.because}")
+        return None

@@ -1,0 +1,293 @@
+"""Where NaN, Inf and saturation are born in a dump: load → scan → flow → Overflow."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import align, pairs
+from npucmp.dump.readers import opdebug
+from npucmp.errors import DumpError, UsageError
+from npucmp.localise.overflow import amount, communicates, events_of, headroom, kinds_of
+from npucmp.localise.ranks import RANK
+from npucmp.measure.executor import default_jobs
+from npucmp.measure.profile import Scanned, scan, scan_tensor
+from npucmp.model import Cause, Event, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
+from npucmp.model.dtypes import lookup, size_of
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
+
+CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.UNKNOWN}
+
+
+@dataclass(frozen=True)
+class OverflowOptions(Choice):
+    """What a search for overflows can be told; the command line offers the same under the same names."""
+
+    golden: Optional[StrPath] = None
+    headroom: Optional[float] = None  # bits; tensors with less are listed
+
+
+class Blame(NamedTuple):
+    """What device records say of the operators of a run, and what they say of others."""
+
+    flagged: "Mapping[int, tuple[str, str]]"
+    others: "tuple[Event, ...]"
+    broken: "tuple[str, ...]"
+
+
+def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: object) -> Overflow:
+    """Scans a dump and returns what it holds at the limits of its types; keyword arguments are fields of the options.
+
+    Raises NpucmpError when there is nothing to scan. Trouble with single tensors and records is in the result.
+    """
+    options = replace(options or OverflowOptions(), **more)  # type: ignore[arg-type]
+    started = time.monotonic()
+    opened = options.runs(dump)
+    goldens = [run for run in options.runs(options.golden) if not run.problem] if options.golden is not None else []
+    graphs = loaded(options.graph, [*opened, *goldens])
+    runs = with_graphs(dump, [run for run in opened if not run.problem], options.golden or dump, graphs)
+    goldens = with_graphs(options.golden or dump, goldens, dump, graphs)
+    paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
+    partners = {id(target): golden for target, golden in paired}
+    scans, read, found, partial = [], 0, 0, False
+    bar = _Bar(options, runs)
+    for run in runs:
+        rows: list[Scanned] = []
+        try:
+            for row in scan(_wanted(run, options), options.jobs or default_jobs()):
+                rows.append(row)
+                bar.advance(row.tensor)
+        except KeyboardInterrupt:
+            partial = True
+        read += sum(row.bytes_read for row in rows)
+        found += len(rows)
+        scans.append(_scanned(run, rows, partners.get(id(run)), options))
+        if partial:
+            break
+    records = any(run.records for run in runs)
+    if not (partial or found or records or len(runs) < len(opened)):
+        raise UsageError("nothing to scan: no operator passes --include and --exclude")
+    return Overflow(
+        path=str(dump),
+        scans=_placed([replace(one, roots=tuple(_roots(one.events))) for one in _arrived(scans)]),
+        golden_path=str(options.golden or ""),
+        broken=tuple(run for run in opened if run.problem),
+        notes=tuple(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone),
+        seconds=time.monotonic() - started,
+        bytes_read=read,
+        partial=partial,
+    )
+
+
+class _Bar:
+    def __init__(self, options: OverflowOptions, runs: "Sequence[Run]") -> None:
+        self._show = options.progress
+        self._total = sum(size_of(t.dtype, t.shape) for run in runs for op in _wanted(run, options) for t in op.tensors)
+        self._done = 0
+
+    def advance(self, tensor: TensorRef) -> None:
+        self._done += size_of(tensor.dtype, tensor.shape)
+        if self._show:
+            self._show(self._done, self._total)
+
+
+def _wanted(run: Run, options: OverflowOptions) -> "list[Operator]":
+    return [operator for operator in run.operators if options.wants(operator.name)]
+
+
+def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions) -> Scan:
+    blame = _blame(run)
+    events = events_of(rows, blame.flagged, run.ordered)
+    if golden is not None:
+        events = _against(run, golden, events, options.names())
+    seen = {row.operator.order for row in rows}
+    empty = [
+        Event(one.order, one, None, "device", "unknown", f"the device noted: {blame.flagged[one.order][1]}; "
+              "the dump holds no tensor of it", None, True, *blame.flagged[one.order])
+        for one in _wanted(run, options) if one.order in blame.flagged and one.order not in seen
+    ]  # fmt: skip
+    edge = list(_close_to_the_edge(rows, options.headroom))
+    broken = [
+        f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in rows if one.problem
+    ]
+    lost = [
+        Event(one.operator.order, one.operator, one.tensor, "", "", f"unreadable: {one.problem}", alarm=False)
+        for one in rows
+        if one.problem
+    ]
+    return Scan(
+        run=run,
+        events=(*blame.others, *empty, *events, *edge, *lost),
+        roots=(),
+        tensors=sum(one.extremes is not None for one in rows),
+        unreadable=(*broken, *blame.broken),
+        golden=golden,
+        notes=run.notes,
+    )
+
+
+def _blame(run: Run) -> Blame:
+    """Device records held against the operators of the run, by task, stream, context and thread."""
+    flagged: dict[int, tuple[str, str]] = {}
+    others, broken = [], []
+    for path in sorted(run.records, key=_time):
+        try:
+            records = opdebug.read(path)
+        except DumpError as error:
+            broken.append(f"{Path(path).name}: {error.because}")
+            others.append(Event(-1, None, None, "device", "unknown", f"unreadable: {broken[-1]}", alarm=False))
+            continue
+        for record in filter(opdebug.flagged, records):
+            status = next(f"0x{word:x}" for word in record.status if word > 0)
+            bits = f"{record.unit}: {opdebug.words(record)}"
+            operator = _executed(run, record)
+            if operator is not None:
+                flagged.setdefault(operator.order, (status, bits))
+            else:
+                where = f"task {record.task_id} of stream {record.stream_id}"
+                words = f"the device noted: {bits}; it blames {where}, and no operator of that is in the dump"
+                others.append(Event(-1, None, None, "device", "unknown", words, None, True, status, bits))
+    return Blame(flagged, tuple(others), tuple(broken))
+
+
+def _time(path: str) -> "tuple[int, str]":
+    """Records of one folder in the order of the times in their names."""
+    numbers = [int(word) for word in Path(path).name.split(".") if word.isdecimal()]
+    return max(numbers, default=0), path
+
+
+def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
+    """The first operator in time that ran as this task; of slices the one that the record names."""
+    for operator in run.operators:
+        for task in operator.tasks:
+            stream = None if task.stream < 0 else task.stream
+            if task.task >= 0 and opdebug.same_task(record, task.task, stream) and _same_slice(record, task):
+                return operator
+    return None
+
+
+def _same_slice(record: opdebug.DeviceRecord, task: "tuple[int, int, int, int]") -> bool:
+    told = (record.context_id, task[2]), (record.thread_id, task[3])
+    return all(mine == theirs for mine, theirs in told if mine >= 0 and theirs >= 0)
+
+
+def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Iterable[Event]":
+    """Outputs without an event that have little room left, the closest first."""
+    if bits is None:
+        return []
+    near = [
+        (left, row)
+        for row in rows
+        if not kinds_of(row.tensor, row.extremes)
+        and (left := headroom(row.tensor, row.extremes)) is not None
+        and left < bits
+        and row.tensor.is_output
+    ]
+    return [
+        Event(
+            row.operator.order, row.operator, row.tensor, "", "",
+            f"{row.tensor.slot}: {left:.2f} bits below the largest {row.tensor.dtype}",
+            row.extremes, row.counted, alarm=False,
+        )
+        for left, row in sorted(near, key=lambda one: one[0])
+    ]  # fmt: skip
+
+
+def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]") -> "list[Event]":
+    """The events with what the golden run holds at the same places."""
+    alignment = align(run, golden, names)
+    partners = {
+        (pair.target_op.order, pair.target.slot): pair
+        for pair in pairs(run, golden, alignment)
+        if pair.target_op is not None and pair.target is not None and pair.golden is not None
+    }
+    known: dict[tuple[int, str], Scanned] = {}
+    compared = []
+    for event in events:
+        place = event.order, event.slot
+        pair = partners.get(place)
+        if pair is None or pair.golden is None or pair.golden_op is None or event.tensor is None:
+            compared.append(event)
+            continue
+        if place not in known:
+            known[place] = scan_tensor(pair.golden_op, pair.golden)
+        compared.append(_held_against(event, known[place]))
+    return compared
+
+
+def _held_against(event: Event, golden: Scanned) -> Event:
+    x, kinds = golden.extremes, kinds_of(golden.tensor, golden.extremes)
+    if x is None or event.tensor is None:
+        return event
+    row = lookup(event.tensor.dtype)
+    if event.kind in kinds:
+        words = f"the golden run has it too ({amount(event.kind, golden)})"
+        return replace(event, golden=event.kind, because=f"{event.because}; {words}")
+    if row is not None and row.kind == "f" and x.largest > row.largest * (1 + row.round_off / 2):
+        words = f"the golden values reach {x.largest:.4g}, beyond {event.tensor.dtype}: the type is the cause"
+        return replace(event, golden="would overflow", because=f"{event.because}; {words}")
+    found = kinds[0] if kinds else "none"
+    words = f"the golden run has {'/'.join(kinds) or 'nothing of it'} there (largest {x.largest:.4g})"
+    return replace(event, golden=found, because=f"{event.because}; {words}")
+
+
+def _arrived(scans: "Sequence[Scan]") -> "list[Scan]":
+    """The scans with what arrived from another rank: there a collective of the same name and step read it."""
+    readers: dict[tuple[Optional[int], str], list[Scan]] = defaultdict(list)
+    for one in scans:
+        for event in one.events:
+            read = event.origin == "propagated" or (event.outside and event.slot.startswith("input"))
+            if read and event.alarm and event.operator is not None and communicates(event.operator):
+                readers[one.run.step, event.operator.name].append(one)
+
+    def settled(scan: Scan, event: Event) -> Event:
+        if event.operator is None or event.origin not in ("born", "unknown") or not communicates(event.operator):
+            return event
+        others = [one for one in readers[scan.run.step, event.operator.name] if one is not scan]
+        if not others or event.slot.startswith("input"):
+            return event
+        rank = others[0].run.rank
+        words = f"{event.because}; there {'another rank' if rank is None else f'rank {rank}'} had read it"
+        return replace(event, origin="propagated", outside=False, because=words)
+
+    return [replace(scan, events=tuple(settled(scan, event) for event in scan.events)) for scan in scans]
+
+
+def _roots(events: "Sequence[Event]") -> "list[Root]":
+    """One Root per operator with an alarm, in order."""
+    by_operator: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.alarm and event.operator is not None and event.origin in CAUSES:
+            by_operator[event.order].append(event)
+    roots = []
+    for order, some in by_operator.items():
+        first = min(some, key=lambda event: (event.kind == "device", not event.outside, event.origin != "born"))
+        cause = Cause.GAP if first.outside else CAUSES[first.origin]
+        bits = next((f"; the device noted {event.device_bits}" for event in some if event.device_bits), "")
+        pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
+        count = _count(first)
+        evidence = first.because + ("" if first.kind == "device" else bits)
+        roots.append(Root(0, pair, cause, first.slot, first.kind, count, 0.0, None, None, evidence))
+    return roots
+
+
+def _count(event: Event) -> Optional[float]:
+    x = event.extremes
+    if x is None or not event.counted:
+        return None
+    return float(x.of(event.kind)[0])
+
+
+def _placed(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
+    """Roots with their places over all steps and ranks: births first, by step and order."""
+    roots = [(RANK[root.cause], scan.run.step or 0, root.pair.order, at, i)
+             for at, scan in enumerate(scans) for i, root in enumerate(scan.roots)]  # fmt: skip
+    places = {(at, i): place for place, (*_, at, i) in enumerate(sorted(roots), 1)}
+    return tuple(
+        replace(scan, roots=tuple(replace(root, place=places[at, i]) for i, root in enumerate(scan.roots)))
+        for at, scan in enumerate(scans)
+    )

@@ -1,0 +1,166 @@
+"""Which operator gives different bits for the same bits, in two or more runs of the same thing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Iterable, Optional, Sequence
+
+from npucmp.align import align, pairs
+from npucmp.errors import UsageError
+from npucmp.judge.exact import judge_bits
+from npucmp.localise.evidence import is_fed
+from npucmp.localise.rerun.causes import causes, settled
+from npucmp.localise.rerun.rows import place_of, reruns_of
+from npucmp.measure.bits import measure_bits
+from npucmp.measure.executor import default_jobs
+from npucmp.measure.pairs import each, payload_bytes
+from npucmp.model import Comparison, Finding, Noise, Pair, Report, Rerun, Run, Verdict
+from npucmp.workflows.compare import Options
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.runs import StrPath, pair_runs
+
+NO_REPEATS = "these runs are not repeats"
+
+
+def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **more: object) -> Report:
+    """Compares all runs with the first, bit for bit; keyword arguments are the fields of Options.
+
+    Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
+    report.
+    """
+    options = replace(options or Options(), **more)  # type: ignore[arg-type]
+    if len(paths) < 2:
+        raise UsageError("give at least two runs of the same thing")
+    started = time.monotonic()
+    opened = [options.runs(path) for path in paths]
+    graphs = loaded(options.graph, [one for some in opened for one in some])
+    sides = [
+        with_graphs(path, [one for one in some if not one.problem], paths[0], graphs)
+        for path, some in zip(paths, opened)
+    ]
+    broken = tuple(("target", one) for some in opened for one in some if one.problem)
+    unpaired: list[tuple[str, Run]] = []
+    comparisons: list[Comparison] = []
+    numbers: list[int] = []
+    partial = False
+    for number, side in enumerate(sides[1:], 2):
+        together, alone = pair_runs(side, sides[0])
+        unpaired += alone
+        found: list[Comparison] = []
+        for target, golden in together if not partial else ():
+            comparison, partial = _compare(target, golden, options)
+            found.append(comparison)
+            if partial:
+                break
+        comparisons += settled(found)
+        numbers += [number] * len(found)
+    if not comparisons:
+        raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
+    if not partial and not any(one.findings for one in comparisons):
+        raise UsageError("nothing to compare: no operator passes --include and --exclude")
+    reruns = reruns_of(comparisons, numbers)
+    return Report(
+        command="rerun-diff",
+        target_path=str(paths[1]),
+        golden_path=str(paths[0]),
+        comparisons=_placed(comparisons, reruns),
+        unpaired=tuple(unpaired),
+        broken=broken,
+        notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
+        seconds=time.monotonic() - started,
+        bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
+        partial=partial,
+        strict=options.strict,
+        runs=tuple(map(str, paths)),
+        reruns=reruns,
+        noise=tuple(_noise(comparisons, len(paths))),
+    )
+
+
+def _compare(target: Run, golden: Run, options: Options) -> "tuple[Comparison, bool]":
+    alignment = align(target, golden, options.names())
+    todo = [pair for pair in pairs(target, golden, alignment) if options.wants(*_names(pair))]
+    total, done, partial = sum(map(payload_bytes, todo)), 0, False
+    findings: list[Finding] = []
+    try:
+        for measurement in each(measure_bits, todo, options.jobs or default_jobs()):
+            findings.append(judge_bits(measurement))
+            done += payload_bytes(measurement.pair)
+            if options.progress:
+                options.progress(done, total)
+    except KeyboardInterrupt:
+        partial = True
+    final, roots = causes(findings)
+    alone = len(alignment.only_target), len(alignment.only_golden)
+    return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), partial
+
+
+def _names(pair: Pair) -> "list[str]":
+    return [operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None]
+
+
+def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "tuple[Comparison, ...]":
+    """The comparisons, each root with the place of its operator."""
+    places = {(one.step, one.rank, one.pair.golden_op.order if one.pair.golden_op else one.pair.order): one.place
+              for one in reruns}  # fmt: skip
+    placed = []
+    for comparison in comparisons:
+        roots = []
+        for root in comparison.roots:
+            step, rank, order = place_of(comparison, root.pair)
+            key = None if step < 0 else step, None if rank < 0 else rank, order
+            roots.append(replace(root, place=places.get(key, 0)))
+        placed.append(replace(comparison, roots=tuple(roots)))
+    return tuple(placed)
+
+
+def _notes(
+    reruns: "Sequence[Rerun]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int
+) -> "Iterable[str]":
+    inputs = [one for one in reruns if is_fed(one.cause, one.because)]
+    if inputs:
+        names = ", ".join(f"{one.pair.operator.name} {one.slot}" for one in inputs[:3])
+        yield (
+            f"{NO_REPEATS}: what goes in differs already ({names}{' …' if len(inputs) > 3 else ''}); fix seeds, data "
+            "order, weights and the determinism switches first (docs/workflow.md)"
+        )
+    for comparison, number in zip(comparisons, numbers):
+        yield from _only_in_one(comparison, number)
+    odd = Counter(number for one in reruns if len(one.odd) < runs for number in one.odd)
+    if runs > 2 and odd:
+        times = max(odd.values())
+        most = sorted(number for number in odd if odd[number] == times)
+        who = f"run {most[0]} is the odd one out"
+        if len(most) > 1:
+            who = f"runs {', '.join(map(str, most[:-1]))} and {most[-1]} each stand apart"
+        yield f"{who} in {times} of {len(reruns)} operators that differ"
+
+
+def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":
+    """Operators that one of two runs lacks: they did not do the same."""
+    for there, missing, side in ((number, 1, "golden_op"), (1, number, "target_op")):
+        alone = [f.pair for f in comparison.findings if f.verdict is Verdict.MISSING and getattr(f.pair, side) is None]
+        names = list(dict.fromkeys(pair.operator.name for pair in alone))
+        if names:
+            more = " …" if len(names) > 3 else ""
+            yield f"not in run {missing}, but in run {there}: {', '.join(names[:3])}{more} ({len(names)} in all)"
+
+
+def _noise(comparisons: "Sequence[Comparison]", runs: int) -> "Iterable[Noise]":
+    """Per tensor the largest distance of any run from the first; none where it is not known."""
+    found: dict[tuple[str, str], tuple[float, float]] = {}
+    for comparison in comparisons:
+        for finding in comparison.findings:
+            pair, moments = finding.pair, finding.measurement.moments
+            if pair.golden_op is None or pair.golden is None or finding.verdict is Verdict.SHAPE:
+                continue
+            if finding.error is None or math.isnan(finding.error):
+                continue
+            key = pair.golden_op.name, pair.golden.slot
+            size = moments.max_abs if moments is not None else 0.0
+            before = found.get(key, (0.0, 0.0))
+            found[key] = max(before[0], finding.error), max(before[1], size)
+    return [Noise(op, slot, rel_l2, size, runs) for (op, slot), (rel_l2, size) in found.items()]

@@ -1,0 +1,88 @@
+"""Which runs of a dump and which operators are meant, and which runs of two dumps belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+from typing import Callable, Mapping, Optional, Sequence, Union
+
+from npucmp.align import mapping
+from npucmp.dump.formats import open_runs
+from npucmp.errors import DumpError
+from npucmp.model import Run
+
+StrPath = Union[str, "PathLike[str]"]
+Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What every workflow can be told of the dumps it reads."""
+
+    format: Optional[str] = None
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    mapping: Union[StrPath, Mapping[str, str], None] = None
+    graph: Sequence[StrPath] = ()
+    jobs: Optional[int] = None
+    progress: Optional[Progress] = None
+
+    def runs(self, path: StrPath) -> "list[Run]":
+        """The runs of a dump that are meant; DumpError if there is none."""
+        runs = open_runs(path, self.format)
+        chosen = [run for run in runs if self.step in (None, run.step) or run.step is None]
+        chosen = [run for run in chosen if self.rank in (None, run.rank) or run.rank is None]
+        if not chosen:
+            asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
+            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}")
+        return chosen
+
+    def names(self) -> Mapping[str, str]:
+        """The mapping of target names to golden names, read if it is a file."""
+        if isinstance(self.mapping, (str, PathLike)):
+            return mapping.load(Path(self.mapping))
+        return self.mapping or {}
+
+    def wants(self, *names: str) -> bool:
+        """Whether an operator is meant, by any of the names that it has."""
+        if self.include and not any(fnmatchcase(name, glob) for name in names for glob in self.include):
+            return False
+        return not any(fnmatchcase(name, glob) for name in names for glob in self.exclude)
+
+
+def keys(runs: "Sequence[Run]") -> str:
+    """Steps and ranks in words, the first few."""
+    words = [
+        f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
+    ]
+    return ", ".join(words[:8]) + (" …" if len(words) > 8 else "")
+
+
+def pair_runs(
+    targets: Sequence[Run], goldens: Sequence[Run]
+) -> tuple[list[tuple[Run, Run]], tuple[tuple[str, Run], ...]]:
+    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any."""
+    if len(targets) == len(goldens) == 1:
+        return [(targets[0], goldens[0])], ()
+    left = list(goldens)
+    together, alone = [], []
+    for target in targets:
+        found = min((g for g in left if _meets(target, g)), key=lambda g: _distance(target, g), default=None)
+        if found is None:
+            alone.append(("target", target))
+        else:
+            left.remove(found)
+            together.append((target, found))
+    return together, tuple(alone + [("golden", run) for run in left])
+
+
+def _meets(a: Run, b: Run) -> bool:
+    return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
+
+
+def _distance(a: Run, b: Run) -> int:
+    return (a.step != b.step) + (a.rank != b.rank)

@@ -1,0 +1,97 @@
+"""The C kernel keeps the same contract as the one in numpy, and agrees with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npucmp.measure.kernel import native, numpy_kernel
+from npucmp.measure.kernel.numpy_kernel import bars_for
+from npucmp.model.dtypes import numpy_dtype
+from tests.contracts import FLOATS, QUICK, KernelContract, assert_same, nearly, sample, spoil
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="the C kernel was not built")
+
+
+class TestNative(KernelContract):
+    def measure(self, x, y, rtol=0.0, atol=0.0, start=0):
+        return native.measure_block(x, y, bars_for(x.dtype.name, y.dtype.name, rtol, atol), start)
+
+    def side(self, x):
+        return native.measure_side(x)
+
+
+@pytest.mark.parametrize("golden", FLOATS)
+@pytest.mark.parametrize("target", FLOATS)
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 1023, 1024, 1025, 5000])
+def test_agrees_with_numpy(target, golden, count):
+    x = sample(target, count, count)
+    y = nearly(x, count + 1).astype(np.float32).astype(numpy_dtype(golden))
+    bars = bars_for(target, golden, 1e-3, 1e-5)
+    assert_same(native.measure_block(x, y, bars, 3), numpy_kernel.measure_block(x, y, bars, 3))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_agrees_where_a_few_tiles_are_not_finite_or_masked(dtype):
+    x = sample(dtype, 20_000, 1)
+    y = nearly(x, 2)
+    x[3000:3200], y[3000:3300] = spoil(x[3000:3200], 3), spoil(y[3000:3300], 4)
+    low = numpy_dtype(dtype).type(-min(1e9, float(bars_for(dtype, dtype, 0, 0).target.largest)))
+    x[9000:9100] = y[9050:9100] = low
+    bars = bars_for(dtype, dtype, 1e-3, 1e-5)
+    assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
+
+
+@pytest.mark.parametrize("recorded", FLOATS)
+@pytest.mark.parametrize("stored", FLOATS)
+def test_agrees_where_values_are_stored_in_another_type_than_the_run_computed_in(stored, recorded):
+    x = sample(recorded, 2000, 1).astype(np.float32).astype(numpy_dtype(stored))
+    y = nearly(x, 2)
+    for golden in (recorded, stored):
+        bars = bars_for(recorded, golden, 1e-3, 1e-5)
+        with np.errstate(all="ignore"):
+            assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
+
+
+@QUICK
+@given(st.integers(0, 2**32), st.sampled_from(FLOATS), st.sampled_from(FLOATS), st.integers(1, 40))
+def test_any_bits_agree_with_numpy(seed, target, golden, count):
+    random = np.random.default_rng(seed)
+    x, y = (
+        np.frombuffer(random.bytes(count * numpy_dtype(name).itemsize), np.uint8).view(numpy_dtype(name))
+        for name in (target, golden)
+    )
+    bars = bars_for(target, golden, 1e-3, 1e-5)
+    with np.errstate(all="ignore"):
+        assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
+
+
+def test_results_do_not_depend_on_what_is_beside_an_array():
+    x = np.arange(4096, dtype=np.float32)
+    y = x * 1.5
+    bars = bars_for("float32", "float32", 0.0, 0.0)
+    for start in range(9):
+        a, b = x[start : start + 1000], y[start : start + 1000]
+        assert native.measure_block(a, b, bars) == native.measure_block(a.copy(), b.copy(), bars)
+
+
+def test_types_that_c_does_not_know_are_left_to_numpy():
+    x = np.arange(20_000)
+    bars = bars_for("int64", "int64", 0.0, 0.0)
+    assert native.measure_block(x, x + 1, bars).max_abs_exact == 1
+    assert native.measure_block(x, x + 1, bars).elements == 20_000
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv(native.SWITCH, "numpy")
+    native.library.cache_clear()
+    try:
+        assert native.name() == "numpy"
+        x = np.ones(10, np.float32)
+        assert native.measure_block(x, x, bars_for("float32", "float32", 0.0, 0.0)).equal == 10
+    finally:
+        monkeypatch.delenv(native.SWITCH)
+        native.library.cache_clear()
+    assert native.name() == "native"
