@@ -7,7 +7,7 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
-from npucmp.model.cause import Cause, Root
+from npucmp.model.cause import Cause, Evidence, Fact, Root, brief, sentences
 from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
@@ -21,7 +21,9 @@ __all__ = [
     "Comparison",
     "Device",
     "Event",
+    "Evidence",
     "Extremes",
+    "Fact",
     "Finding",
     "FusionPass",
     "Match",
@@ -45,4 +47,6 @@ __all__ = [
     "TensorRef",
     "Tolerance",
     "Verdict",
+    "brief",
+    "sentences",
 ]

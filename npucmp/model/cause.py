@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Optional
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Union
 
 from npucmp.model.pair import Pair
 
@@ -17,6 +18,48 @@ class Cause(str, Enum):
     WORSENED = "WORSENED"  # inputs differ, outputs far more than that explains
     UNKNOWN = "UNKNOWN"  # inputs were not dumped or cannot be compared
     PROPAGATED = "PROPAGATED"  # passes on what it got
+
+
+class Fact(NamedTuple):
+    """What a sentence states: a figure or a name. `op` and `slot` say on which tensor a figure was measured, "" if on
+    none; text that comes from a dump stands here and nowhere else."""
+
+    value: Union[str, int, float, None]
+    op: str = ""
+    slot: str = ""
+
+
+class Evidence(NamedTuple):
+    """One reason, as data.
+
+    kind   what sort of reason it is ("inputs agree", "argument"): what a program asks for, never the sentence
+    words  the sentence, with {name} where a fact stands
+    facts  by name; floats are errors, shown with two digits
+    """
+
+    kind: str
+    words: str
+    facts: Mapping[str, Fact] = {}
+
+    def sentence(self, show: "Callable[[str], str]" = str) -> str:
+        """The reason in words; `show` makes text of a dump harmless for where it is to stand."""
+        return self.words.format(**{name: _told(fact.value, show) for name, fact in self.facts.items()})
+
+
+def sentences(evidence: "Iterable[Evidence]", show: "Callable[[str], str]" = str) -> str:
+    """All reasons in one cell."""
+    return "; ".join(one.sentence(show) for one in evidence)
+
+
+def brief(error: Optional[float]) -> str:
+    """An error in a sentence."""
+    return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
+
+
+def _told(value: Union[str, int, float, None], show: "Callable[[str], str]") -> str:
+    if isinstance(value, str):
+        return show(value)
+    return brief(value) if isinstance(value, float) or value is None else f"{value:,}"
 
 
 @dataclass(frozen=True)
