@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
     from npucmp.errors import NpucmpError
-    from npucmp.judge.verdicts import Rules
+    from npucmp.judge.tolerances import Tolerances
     from npucmp.model import Report, Run
     from npucmp.report import write_reports
     from npucmp.workflows.compare import Options, compare
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _DOOR = {
     "NpucmpError": "npucmp.errors",
     "open_runs": "npucmp.dump.formats",
-    "Rules": "npucmp.judge.verdicts",
+    "Tolerances": "npucmp.judge.tolerances",
     "Report": "npucmp.model",
     "Run": "npucmp.model",
     "Options": "npucmp.workflows.compare",
@@ -42,8 +42,8 @@ _DOOR = {
     "write_reports": "npucmp.report",
 }
 __all__ = [
-    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Rules", "Run", "compare", "fusion_diff",
-    "open_runs", "overflow", "rerun_diff", "write_reports",
+    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Run", "Tolerances", "compare",
+    "fusion_diff", "open_runs", "overflow", "rerun_diff", "write_reports",
 ]  # fmt: skip
 
 

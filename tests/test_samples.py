@@ -44,7 +44,7 @@ def test_planted_operator_comes_first(sample, operator, cause, slot, words):
     report = npucmp.compare(SAMPLES / sample / "target", SAMPLES / sample / "golden")
     first = report.roots[0]
     assert (first.place, first.pair.operator.name, first.cause.value, first.slot) == (1, operator, cause, slot)
-    assert words in first.evidence
+    assert words in first.because
     assert exit_status(report) == 1
 
 
@@ -70,7 +70,7 @@ def test_without_its_graph_the_evidence_asks_for_it(tmp_path):
     shutil.copytree(SAMPLES / "cann_clean" / "target" / "20261121093000", tmp_path / "20261121093000")
     report = npucmp.compare(tmp_path, SAMPLES / "cann_clean" / "golden")
     assert (
-        "goes on with net_block_0_b_bn_FusedBatchNormV3, which the target lacks: fused in" in report.roots[0].evidence
+        "goes on with net_block_0_b_bn_FusedBatchNormV3, which the target lacks: fused in" in report.roots[0].because
     )
 
 

@@ -1,41 +1,49 @@
-"""The precision that two runs worked in: how far apart rounding alone may put them."""
+"""The precision that two runs worked in, as facts: what the limits of localise/rules/ are made of."""
 
 from __future__ import annotations
 
 import math
-import re
 from itertools import groupby
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.measure import metrics
-from npucmp.model import Measurement, Moments, Operator, Pair, TensorRef
+from npucmp.model import Measurement, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient, op_type_of
 
-ACCUMULATED_IN_ITSELF = 2.0**-24  # float32 and wider
-CONTRACTION = re.compile(r"linear|matmul|mm$|bmm|conv|einsum|dot|attention", re.IGNORECASE)
 MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
-REDUCED = 2.0**-11  # round-off of the 11 significant bits that HF32 and TF32 matrix units keep of a float32
-REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of so rounded numbers have
+REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
 SINGLE = 2.0**-24
-QUANTISED = 2.0**-8  # half a step of 8 bits, relative to the largest value
 
 
-def working_round_offs(measurements: Sequence[Measurement]) -> list[float]:
-    """For each measurement, in graph order, the coarsest unit round-off that either run used up to its operator.
+class Precision(NamedTuple):
+    """What rounded the values of a tensor on their way.
+
+    round_off  the coarsest unit round-off of the types of both runs up to here
+    reduced    matrix products kept 11 bits of a float32, as HF32 and TF32 units do
+    quantised  one run holds steps of 8 bits
+    """
+
+    round_off: float = 0.0
+    reduced: bool = False
+    quantised: bool = False
+
+
+def working_precisions(measurements: Sequence[Measurement]) -> list[Precision]:
+    """For each measurement, in graph order, the coarsest precision that either run used up to its operator.
 
     In a bfloat16 autocast run many operators are float32 on paper and carry bfloat16 error. Where the float32
     matrix products of these runs have the error of HF32 or TF32 units, that is their precision from there on; so is
     that of 8 bits where one of them is quantised.
     """
     reduced = reduced_products(measurements)
-    result: list[float] = []
-    round_off = 0.0
+    result: list[Precision] = []
+    round_off, steps = 0.0, False
     for order, group in groupby(measurements, key=lambda one: one.pair.order):
         rows = list(group)
-        round_off = max(round_off, *(max(round_off_of(one.pair), QUANTISED * quantised(one)) for one in rows))
-        if reduced is not None and order >= reduced:
-            round_off = max(round_off, REDUCED)
-        result += [round_off] * len(rows)
+        round_off = max(round_off, *(round_off_of(one.pair) for one in rows))
+        steps = steps or any(map(quantised, rows))
+        result += [Precision(round_off, reduced is not None and order >= reduced, steps)] * len(rows)
     return result
 
 
@@ -63,22 +71,20 @@ def reduced_products(measurements: Sequence[Measurement]) -> Optional[int]:
     for order, group in groupby(measurements, key=lambda one: one.pair.order):
         rows = list(group)
         operator = rows[0].pair.operator
-        if operator.phase == "backward" or not CONTRACTION.search(operator.op_type):
+        if is_gradient(operator) or not op_type_of(operator).has("contracts"):
             continue
-        errors = list(_errors(rows, outputs=False))
+        errors = [_error(one) for one in rows if not one.pair.slot.startswith("output")]
         if any(error is None or error > 8 * SINGLE for error in errors) or not _single(rows):
             continue
-        for one in rows:
-            if one.pair.slot.startswith("output") and not _reduced(one):
-                return None
-        places.append(order)
+        outputs = [one for one in rows if one.pair.slot.startswith("output")]
+        if not all(map(_reduced, outputs)):
+            return None
+        places += [order] if outputs else []
     return places[0] if places else None
 
 
-def _errors(rows: Sequence[Measurement], outputs: bool) -> Iterator[Optional[float]]:
-    for one in rows:
-        if one.pair.slot.startswith("output") == outputs:
-            yield metrics.rel_l2(one.moments) if one.moments is not None else None
+def _error(one: Measurement) -> Optional[float]:
+    return metrics.rel_l2(one.moments) if one.moments is not None else None
 
 
 def _single(rows: Iterable[Measurement]) -> bool:
@@ -95,16 +101,6 @@ def _reduced(one: Measurement) -> bool:
     return REDUCED_ERROR[0] < error < REDUCED_ERROR[1] and abs(metrics.gain(one.moments)) < error / 2
 
 
-def accumulation(pair: Pair, round_off: float) -> float:
-    """How much a long sum widens the limit: two orders of adding K terms differ by about √K/16 times 8 u.
-
-    Only where sums are accumulated in the type itself; those of 16-bit floats are accumulated in float32.
-    """
-    if round_off > ACCUMULATED_IN_ITSELF or pair.golden_op is None or pair.golden is None:
-        return 1.0
-    return max(1.0, math.sqrt(min(terms_summed(pair.golden_op, pair.golden), MOST_TERMS)) / 16.0)
-
-
 def terms_summed(operator: Operator, output: TensorRef) -> float:
     """About how many terms went into each element of an output, from shapes alone; 1 for what is no sum.
 
@@ -114,31 +110,20 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
     if not output.is_output or not output.shape or 0 in output.shape:
         return 1.0
     weights = [t.shape for t in operator.tensors if t.slot.startswith("param:") and len(t.shape) > 1]
-    if weights and operator.phase != "backward":
+    backward = is_gradient(operator)
+    if weights and not backward:
         return float(max(min(math.prod(shape[1:]), 2**62) for shape in weights))
     inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
     sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
     elements = math.prod(output.shape)
-    if operator.phase == "backward":
+    if backward:
         return float(sizes[0] // output.shape[0]) if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
-    if CONTRACTION.search(operator.op_type) and len(sizes) > 1:
+    if op_type_of(operator).has("contracts") and len(sizes) > 1:
         return math.sqrt(sizes[0] * sizes[1] // elements)
     return float(sizes[0] // elements) if sizes else 1.0
 
 
-def subnormal(pair: Pair, moments: Moments) -> float:
-    """How much coarser than its unit round-off a type is for values this small: float16 gradients live below 6e-5.
-
-    Below the smallest normal number the spacing stays what it is there, so the relative round-off grows.
-    """
-    row = lookup(narrower_dtype(pair))
-    mean_square = moments.yy / moments.compared if moments.compared else 0.0
-    if row is None or not row.round_off or not mean_square:
-        return 1.0
-    return max(1.0, row.tiny / math.sqrt(mean_square))
-
-
 def narrower_dtype(pair: Pair) -> str:
-    """The coarser of a pair's types, which a rule is chosen by."""
+    """The coarser of a pair's types, which a tolerance is chosen by."""
     tensors: list[TensorRef] = [tensor for tensor in (pair.target, pair.golden) if tensor is not None]
     return max(tensors, key=lambda t: row.round_off if (row := lookup(t.dtype)) else 0.0).dtype

@@ -8,18 +8,10 @@ properties of the operator and its values, not faults; the formulas are those of
 from __future__ import annotations
 
 import math
-import re
 from typing import NamedTuple, Optional
 
 from npucmp.localise.nodes import Node
 from npucmp.model import Finding
-
-SUMS = re.compile(r"^(i?add|i?sub|rsub|sum|mean|cumsum|lerp)_*$")
-EXPONENTIALS = re.compile(r"^(exp|expm1|exp2|sigmoid|softmax|log_softmax|logsumexp|cosh|sinh|silu|softplus)$")
-BOUNDED_SLOPE = re.compile(r"^(sin|cos|remainder|fmod|frac|mod)$")
-NORMS = re.compile(r"^(layer_?norm|batch_?norm[123]?d?|group_?norm|instance_?norm[123]?d?|std|var|var_mean)$")
-LOGARITHMS = re.compile(r"^(log|log2|log10|log1p)$")
-QUOTIENTS = re.compile(r"^(reciprocal|i?div|i?truediv|rdiv|rtruediv|rsqrt)$")
 
 
 class Scale(NamedTuple):
@@ -34,7 +26,7 @@ class Scale(NamedTuple):
 def scale_of(finding: Finding) -> Scale:
     """Of values or recorded statistics; masks do not count. All zero where nothing is known."""
     golden, moments = finding.pair.golden, finding.measurement.moments
-    count = math.prod(golden.shape) if golden is not None else 0
+    count = float(math.prod(golden.shape)) if golden is not None and _is_possible(golden.shape) else 0.0
     if golden is None or not count:
         return Scale()
     if moments is not None:
@@ -43,13 +35,18 @@ def scale_of(finding: Finding) -> Scale:
         mean = 0.0 if moments.masked else side.total / count
         largest = abs(side.maximum) if moments.masked else max(abs(side.minimum), abs(side.maximum))
         largest = max(largest, rms) if largest == largest else rms
-        return Scale(rms, math.sqrt(max(0.0, rms * rms - mean * mean)), largest, count)
+        return Scale(rms, math.sqrt(max(0.0, rms * rms - mean * mean)), largest, int(count))
     recorded = golden.statistics
     if recorded is None or recorded.norm is None:
         return Scale()
     rms = recorded.norm / math.sqrt(count)
     largest = max(abs(recorded.max or 0.0), abs(recorded.min or 0.0), rms)
-    return Scale(rms, math.sqrt(max(0.0, rms * rms - (recorded.mean or 0.0) ** 2)), largest, count)
+    return Scale(rms, math.sqrt(max(0.0, rms * rms - (recorded.mean or 0.0) ** 2)), largest, int(count))
+
+
+def _is_possible(shape: "tuple[int, ...]") -> bool:
+    """No memory holds more; a dump of statistics may claim any shape."""
+    return math.prod(shape) < 2**62
 
 
 def terms(node: Node, finding: Finding) -> float:
@@ -62,10 +59,12 @@ def terms(node: Node, finding: Finding) -> float:
     count = scale_of(finding).elements
     if not reads or not count:
         return 0.0
-    if node.operator.phase == "backward":  # of a broadcast operand: summed over what it was broadcast over
-        most = max(reads, key=lambda read: read.elements)
-        return most.rms * math.sqrt(most.elements / count) if count < most.elements else 0.0
-    return max(read.rms for read in reads) if SUMS.search(_plain(node)) else 0.0
+    if node.is_gradient:  # of a broadcast operand: summed over what it was broadcast over
+        if node.reads_operands and len(finding.pair.golden.shape if finding.pair.golden else ()) > 1:
+            return 0.0  # sums of products, whose terms are none of what it reads
+        summed = (read.rms * math.sqrt(read.elements / count) for read in reads if read.elements > count)
+        return min(summed, default=0.0)
+    return max(read.rms for read in reads) if node.op.has("sums") else 0.0
 
 
 def amplification(node: Node) -> float:
@@ -73,37 +72,36 @@ def amplification(node: Node) -> float:
     x, y = _operand(node), _result(node)
     if x is None or y is None or not x.rms or not y.rms:
         return 1.0
-    name, value = _plain(node), 1.0
-    if EXPONENTIALS.search(name):
+    op, value = node.op, 1.0
+    if op.has("exponential"):
         value = x.largest
-    elif BOUNDED_SLOPE.search(name):
+    elif op.has("bounded slope"):
         value = x.rms / y.rms
-    elif NORMS.search(name):
+    elif op.has("norm"):
         value = x.rms / x.deviation if x.deviation else 1.0
-        value *= 2.0 if name.startswith("var") else 1.0
-    elif LOGARITHMS.search(name):
+        value *= 2.0 if op.has("spread") else 1.0
+    elif op.has("logarithm"):
         value = 1.0 / y.rms
-    elif QUOTIENTS.search(name):
-        value = x.rms * y.largest if name == "reciprocal" else y.largest / y.rms
-    elif name == "tan":
+    elif op.has("quotient"):
+        value = y.largest / y.rms
+    elif op.has("reciprocal"):
+        value = x.rms * y.largest
+    elif op.has("tangent"):
         value = x.largest * (1.0 + y.largest**2) / y.rms
-    elif name in ("pow", "ipow", "rpow"):
-        value = max((abs(float(v)) for v in node.operator.arguments.values() if type(v) in (int, float)), default=1.0)
+    elif op.has("power"):
+        numbers = [one for one in node.operator.arguments.values() if type(one) in (int, float)]
+        value = max((abs(float(one)) for one in numbers if abs(one) < 1e300), default=1.0)
     return max(1.0, value) if math.isfinite(value) else 1.0
-
-
-def _plain(node: Node) -> str:
-    return node.operator.op_type.strip("_").lower()
 
 
 def _operand(node: Node) -> Optional[Scale]:
     """What the operator works on: its first floating input, of the forward if it is a backward."""
-    source = node.context if node.operator.phase == "backward" else node.inputs
+    source = node.context if node.is_gradient else node.inputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("input")]
     return next((scale for scale in scales if scale.elements), None)
 
 
 def _result(node: Node) -> Optional[Scale]:
-    source = node.context if node.operator.phase == "backward" else node.outputs
+    source = node.context if node.is_gradient else node.outputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("output")]
     return next((scale for scale in scales if scale.elements), None)

@@ -1,58 +1,102 @@
-"""The sentences that say why an operator is suspected, with the figures that decided."""
+"""The reasons why an operator is suspected, with the figures that decided, each of a tensor that has a row."""
 
 from __future__ import annotations
 
 import math
-import re
-from typing import Optional, Sequence
+from typing import NamedTuple, Optional, Sequence, Union
 
-from npucmp.localise.explain import GROWTH, WHOLE_SCALE
+from npucmp.localise.case import gain_of
 from npucmp.localise.nodes import differing_arguments, is_parameter
-from npucmp.measure import metrics
-from npucmp.model import Cause, Finding, Pair
+from npucmp.model import Cause, Evidence, Fact, Finding, Pair
+from npucmp.model.optypes import op_type_of
 
-FED = "already differs"  # of what comes in from outside
-RANDOM = re.compile(r"dropout|bernoulli|multinomial|^_*rand|random|normal_$|uniform_$|exponential_$", re.IGNORECASE)
+WHOLE = 0.9  # share of an error that a common factor makes up where it is worth a sentence
 
 
-def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: bool) -> str:
+class Worst(NamedTuple):
+    """The largest error of what an operator reads, and whether its forward saved that tensor."""
+
+    error: float = 0.0
+    finding: Optional[Finding] = None
+    saved: bool = False
+
+
+def reason(kind: str, words: str, **facts: Union[str, int, float, Fact, None]) -> Evidence:
+    """One reason; facts that are no Fact yet are measured on no tensor."""
+    return Evidence(kind, words, {name: fact if isinstance(fact, Fact) else Fact(fact) for name, fact in facts.items()})
+
+
+def measured(value: Union[str, float, None], finding: Finding) -> Fact:
+    """A fact of a tensor."""
+    return Fact(value, finding.pair.operator.name, finding.pair.slot)
+
+
+def judged(finding: Finding) -> Evidence:
+    """What was found of a tensor, as its own row says it."""
+    return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
+
+
+def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool, agree: bool) -> "list[Evidence]":
     """Of an operator that bears error: inputs, output, and what stands out besides."""
-    figure = "bit for bit" if input_error == 0 else f"largest rel_l2 {brief(input_error)}"
-    how = "differ" if not agree else "agree" if input_error <= own.limit else "differ no more than is explained"
-    inputs = f"inputs {how} ({figure})" if reads else "it reads no tensor"
-    words = [inputs, f"{own.pair.slot}: {own.because}"]
-    words += [*argument_words(pair), *pattern_words(own)]
-    if RANDOM.search(pair.operator.op_type):
-        words.append("a random operator: it differs unless both runs share its seed and generator; switch it off")
-    return "; ".join(words)
+    reasons = [_inputs(own, worst, reads, agree), judged(own), *argument_reasons(pair), *pattern_reasons(own)]
+    if op_type_of(pair.operator).has("random"):
+        words = "a random operator: it differs unless both runs share its seed and generator; switch it off"
+        reasons.append(reason("random", words))
+    return reasons
 
 
-def gap_words(gap: Finding, before: Optional[Finding], writer: str, between: Sequence[Pair]) -> str:
+def _inputs(own: Finding, worst: Worst, reads: bool, agree: bool) -> Evidence:
+    if not reads:
+        return reason("inputs", "it reads no tensor")
+    how = "differ" if not agree else "agree" if worst.error <= own.limit else "differ no more than is explained"
+    if worst.error == 0:
+        return reason("inputs", f"inputs {how} (bit for bit)")
+    if worst.saved and worst.finding is not None and not agree:
+        pair = worst.finding.pair
+        words = "what its forward saved differs: {op} {slot}, rel_l2 {error}"
+        error = measured(worst.error, worst.finding)
+        return reason("inputs", words, op=pair.operator.name, slot=pair.slot, error=error)
+    error = Fact(worst.error) if worst.finding is None else measured(worst.error, worst.finding)
+    return reason("inputs", f"inputs {how} (largest rel_l2 {{error}})", error=error)
+
+
+def gap_reasons(gap: Finding, before: Optional[Finding], writer: str, between: Sequence[Pair]) -> "list[Evidence]":
     """Of an input that differs although everything dumped upstream agrees; `writer` is the output that it comes from,
     where that is known and could not be compared."""
-    parameter = is_parameter(gap.pair)
-    words = [f"{gap.pair.slot} differs ({gap.because}) although everything dumped before it agrees"]
     numbers = _numbers(gap)
+    slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
-        target, golden = numbers
-        return f"a number that it was given {FED}: {gap.pair.slot} is {target:g}, in the golden {golden:g}"
+        words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
+        return [reason("fed", words, slot=slot, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
+    more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
+    words = "{slot} differs ({because}) although everything dumped before it agrees"
+    parameter = is_parameter(gap.pair)
     if parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
-        return "; ".join([f"{what} {FED}: {words[0]}", *argument_words(gap.pair), *pattern_words(gap)])
-    words.append(f"last agreeing: {before.pair.operator.name} {before.pair.slot}")
+        return [reason("fed", f"{what} already differs: {words}", slot=slot, because=because), *more]
+    last = before.pair
+    reasons = [
+        reason("gap", words, slot=slot, because=because),
+        reason("last agreeing", "last agreeing: {op} {slot}", op=last.operator.name, slot=last.slot),
+    ]
     if writer:
-        words.append(f"it is {writer}, which was not dumped or cannot be compared: look there first")
+        words = "it is {writer}, which was not dumped or cannot be compared: look there first"
+        reasons.append(reason("writer", words, writer=writer))
     elif between:
         sides = [f"{pair.operator.name} (only in the {'target' if pair.target_op else 'golden'})" for pair in between]
-        words.append(f"between the two: {', '.join(sides[:3])}{' …' if len(sides) > 3 else ''}")
+        reasons.append(reason("between", "between the two: {names}", names=_first(sides)))
     else:
-        words.append("the error is born between the two, in code that was not dumped")
-    return "; ".join(words + argument_words(gap.pair) + pattern_words(gap))
+        reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
+    return reasons + more
 
 
-def is_fed(cause: Cause, words: str) -> bool:
-    """Whether it is an input of the network or a parameter that differs, by the words of `gap_words`."""
-    return cause is Cause.GAP and FED in words
+def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:
+    """Whether it is an input of the network or a parameter that differs."""
+    return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
+
+
+def _first(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
 def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
@@ -66,79 +110,84 @@ def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
     return None if None in values else (float(values[0] or 0), float(values[1] or 0))
 
 
-def unknown_words(own: Finding, unseen: Sequence[Finding]) -> str:
+def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]":
     """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells."""
     named = []
     for finding in unseen:
         source = next((tensor.source for tensor in (finding.pair.target, finding.pair.golden) if tensor), "")
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
-    which = f" ({', '.join(named[:3])}{' …' if len(named) > 3 else ''})" if named else ""
-    return f"{own.pair.slot}: {own.because}; its inputs were not dumped or cannot be compared{which}"
+    words = "its inputs were not dumped or cannot be compared"
+    if not named:
+        return [judged(own), reason("unseen", words)]
+    return [judged(own), reason("unseen", f"{words} ({{names}})", names=_first(named))]
 
 
-def passed_words(input_error: Optional[float], worst: Finding) -> str:
+def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":
     """Of an operator that passes on what it got."""
     got = "unknown" if input_error is None else f"{input_error:.1e}"
-    return f"inputs differ ({got}); {worst.pair.slot}: {worst.because}"
+    return [reason("inputs", "inputs differ ({error})", error=got), judged(worst)]
 
 
-def gradual_words(steepest: Finding, growth: float, worst: Finding) -> str:
+def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> "list[Evidence]":
     """Of a run whose errors grow step by step, no operator being to blame alone."""
-    return (
-        f"no operator turns its inputs' error into more than {GROWTH:g} times as much, yet errors grow to "
-        f"{brief(worst.error)} at {worst.pair.operator.name} {worst.pair.slot}; "
-        f"the steepest growth is here: {growth:.1f} times; {steepest.pair.slot}: {steepest.because}"
+    words = (
+        "no operator turns its inputs' error into more than {most} times as much, yet errors grow to {error} at {op}"
     )
+    op = f"{worst.pair.operator.name} {worst.pair.slot}"
+    return [
+        reason("gradual", words, most=f"{most:g}", error=measured(worst.error, worst), op=op),
+        reason("steepest", "the steepest growth is here: {growth} times", growth=f"{growth:.1f}"),
+        judged(steepest),
+    ]
 
 
-def argument_words(pair: Pair) -> list[str]:
+def argument_reasons(pair: Pair) -> "list[Evidence]":
     """Non-tensor arguments that differ: nothing convinces more."""
     if pair.target_op is None or pair.golden_op is None:
         return []
+    words = "argument {slot} is {target} in the target, {golden} in the golden"
     return [
-        f"argument {slot} is {_show(target)} in the target, {_show(golden)} in the golden"
+        reason("argument", words, slot=slot, target=_show(target), golden=_show(golden))
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
 
 
-def pattern_words(finding: Finding) -> list[str]:
+def pattern_reasons(finding: Finding) -> "list[Evidence]":
     """What the error looks like, where one pass over the tensor shows it."""
     moments = finding.measurement.moments
     if moments is None or not moments.max_abs or not moments.yy:
         return []
-    scale = metrics.gain(moments)
+    scale = gain_of(finding)
     error = math.sqrt(moments.sum_dd / moments.yy)
-    if abs(scale) > WHOLE_SCALE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
+    if abs(scale) > WHOLE * error and moments.compared > 1 and abs(scale + 1) > 1e-12:
         factor = f"{1 + scale:.6g}" if abs(scale) >= 1e-4 else f"1{scale:+.1e}"
-        return [f"the target is {factor} times the golden as a whole"]
+        words = "the target is {factor} times the golden as a whole"
+        return [reason("factor", words, factor=measured(factor, finding))]
     return []
 
 
-def fused_words(pair: Pair) -> str:
-    """What a fused operator is made of and by which passes, "" for others."""
+def fused_reasons(pair: Pair) -> "list[Evidence]":
+    """What a fused operator is made of and by which passes; nothing for others."""
     operator = pair.target_op
     if operator is None or (len(operator.originals) < 2 and not operator.passes):
-        return ""
+        return []
     names = ", ".join(operator.originals[:6]) + (" …" if len(operator.originals) > 6 else "")
-    made = f"fused of {names}" if len(operator.originals) > 1 else "made"
-    return f"; {made}" + (f" by {', '.join(operator.passes[:4])}" if operator.passes else "")
+    words = "fused of {names}" if len(operator.originals) > 1 else "made"
+    passes = ", ".join(operator.passes[:4])
+    return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
 
 
-def follower_words(pair: Pair, after: Optional[Pair]) -> str:
+def follower_reasons(pair: Pair, after: Optional[Pair]) -> "list[Evidence]":
     """Of an operator of a graph that is known by its name alone: what the other run has right after it, of the same
     shape, may be fused into it here."""
     target, golden = pair.target_op, after.golden_op if after is not None and after.target_op is None else None
     if target is None or target.phase or target.originals or golden is None:
-        return ""
+        return []
     if [t.shape for t in target.tensors if t.is_output] != [t.shape for t in golden.tensors if t.is_output]:
-        return ""
-    return f"; the golden run goes on with {golden.name}, which the target lacks: fused in here? --graph would tell"
+        return []
+    words = "the golden run goes on with {name}, which the target lacks: fused in here? --graph would tell"
+    return [reason("follower", words, name=golden.name)]
 
 
 def _show(value: object) -> str:
     return f"{value!r:.60}"
-
-
-def brief(error: Optional[float]) -> str:
-    """An error in a sentence."""
-    return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"

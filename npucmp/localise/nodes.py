@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from npucmp.model import Finding, Operator, Pair
-
-PARAMETERS = {  # positional inputs that are parameters, of functional operators; modules say param: themselves
-    "linear": (1, 2), "conv1d": (1, 2), "conv2d": (1, 2), "conv3d": (1, 2), "conv_transpose2d": (1, 2),
-    "embedding": (1,), "layer_norm": (2, 3), "batch_norm": (1, 2, 3, 4), "group_norm": (2, 3),
-    "instance_norm": (1, 2, 3, 4), "rms_norm": (2,), "prelu": (1,), "bilinear": (2, 3), "addmm": (0, 2),
-    "Conv2D": (1, 2), "Conv3D": (1, 2), "DepthwiseConv2D": (1, 2), "DepthwiseConv2dNative": (1,), "BiasAdd": (1,),
-    "FusedBatchNorm": (1, 2, 3, 4), "FusedBatchNormV2": (1, 2, 3, 4), "FusedBatchNormV3": (1, 2, 3, 4),
-    "BNInfer": (1, 2, 3, 4), "LayerNorm": (1, 2), "FullyConnection": (1, 2),
-}  # fmt: skip
-
-IN_PLACE = re.compile(r"[a-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)[A-Z]?")
-UNINITIALISED = {"empty", "emptylike", "newempty", "emptystrided", "newemptystrided", "emptywithformat"}
-WORKSPACES = {  # outputs that only the operator's own gradient reads; their content is the device's business
-    "FusedBatchNormV3": ("output:3", "output:4", "output:5"),  # reserve_space_1 to 3 in TensorFlow's API
-    "FusedBatchNormV2": ("output:3", "output:4"),
-}
+from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
 
 @dataclass
@@ -39,6 +23,19 @@ class Node:
     @property
     def operator(self) -> Operator:
         return self.pair.operator
+
+    @property
+    def op(self) -> OpType:
+        return op_type_of(self.operator)
+
+    @property
+    def is_gradient(self) -> bool:
+        return is_gradient(self.operator)
+
+    @property
+    def reads_operands(self) -> bool:
+        """Whether it is a gradient of products in a graph, which reads the operands of its forward itself."""
+        return self.is_gradient and not self.operator.phase and self.op.has("contracts")
 
     @property
     def reads_recorded(self) -> bool:
@@ -98,10 +95,9 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
 
 def is_meaningless(pair: Pair) -> bool:
     """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
-    op_type = pair.operator.op_type
-    if op_type.replace("_", "").lower() in UNINITIALISED:  # empty_like of PyTorch, EmptyLike of MindSpore and GE
-        return pair.slot.startswith("output")
-    return pair.slot in WORKSPACES.get(op_type, ())
+    op = op_type_of(pair.operator)
+    role, _, key = pair.slot.partition(":")
+    return role == "output" and (op.has("uninitialised") or _place(key) in op.workspaces)
 
 
 def is_parameter(pair: Pair) -> bool:
@@ -109,12 +105,12 @@ def is_parameter(pair: Pair) -> bool:
     role, _, key = pair.slot.partition(":")
     if role == "param":
         return True
-    return (
-        key.isdecimal()
-        and len(key) < 10
-        and int(key) in PARAMETERS.get(pair.operator.op_type, ())
-        and pair.operator.phase != "backward"
-    )
+    return _place(key) in op_type_of(pair.operator).parameters and not is_gradient(pair.operator)
+
+
+def _place(key: str) -> int:
+    """The number of a slot, -1 for one that has none."""
+    return int(key) if key.isdecimal() and len(key) < 10 else -1
 
 
 def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:

@@ -15,24 +15,14 @@ from itertools import groupby
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
-from npucmp.localise.nodes import IN_PLACE, containers, is_meaningless, is_parameter
-from npucmp.localise.ranks import COLLECTIVE
+from npucmp.localise.nodes import containers, is_meaningless, is_parameter
 from npucmp.measure.kernel.numpy_kernel import MASK_ROUNDING, MASKS
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Extremes, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type_of
 
-WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of an op_type, be it masked_fill or MaskedFill
-MASKING = {"mask", "masked", "where", "select", "full", "fill", "filled", "triu", "tril", "pad", "scatter"}
-WITH_POLES = {"log", "log2", "log10", "log1p", "logit", "div", "truediv", "rdiv", "reciprocal", "rsqrt", "pow"}
-VIEWS = {
-    "view", "reshape", "getitem", "slice", "narrow", "chunk", "split", "unbind", "transpose", "permute", "t", "flatten",
-    "unflatten", "squeeze", "unsqueeze", "expand", "detach", "strided",
-}  # fmt: skip
-RECEIVING = re.compile(r"recv|all_gather|reduce_scatter|all_to_all|broadcast")  # of op_types that communicate
 BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
-OF_A_DEVICE = re.compile(r"Hcom\w+|AllReduce|AllGather|ReduceScatter|AlltoAll\w*|Receive|NeighborExchange\w*")
-SUMMING = re.compile(r"reduce", re.IGNORECASE)  # may overflow of its own accord
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
 SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
 
@@ -140,8 +130,7 @@ class _Flow:
             return "mask"
         if _shape(one) in self._raw:
             return "uninitialised"  # and then written in part, by way of a view
-        is_buffer = COLLECTIVE.match(operator.name) and RECEIVING.search(operator.op_type)
-        return "uninitialised" if is_buffer and BUFFER.match(one.tensor.slot) else ""
+        return "uninitialised" if op_type_of(operator).has("receives") and BUFFER.match(one.tensor.slot) else ""
 
     def _traced(self, one: Scanned) -> Optional[Trace]:
         found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
@@ -171,7 +160,7 @@ class _Flow:
             elif inner:
                 words = f"{what}; contains {inner.name}, which has it"
                 yield _event(output, kind, "propagated", words, parents=(inner.order,))
-            elif communicates(operator) and (kind == "nan" or not SUMMING.search(operator.op_type)):
+            elif communicates(operator) and (kind == "nan" or not op_type_of(operator).has("sums ranks")):
                 words = f"{what}; nothing that it read here has any: it came from another rank"
                 yield _event(output, kind, "unknown", words, outside=True)
             elif not _are_known(operator, inputs):
@@ -193,14 +182,14 @@ class _Flow:
     ) -> bool:
         """Whether all that an output holds is minus infinity or the lowest value, put in on purpose; of operators that
         fill in what they are told, plus infinity and the largest value too."""
-        words = _words(operator)
+        op = op_type_of(operator)
         if _is_high(output.extremes):
-            return bool(MASKING & words) and any(map(_is_high_argument, operator.arguments.values()))
+            return op.has("masks") and any(map(_is_high_argument, operator.arguments.values()))
         if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in reads):
             return False
         told = any(map(_is_low_argument, operator.arguments.values()))
         handed_on = any(read.trace.harmless == "mask" for read in reads) or any(map(_holds_mask_value, inputs))
-        return told or handed_on or bool(MASKING & words) or (_is_only_mask(output) and not WITH_POLES & words)
+        return told or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
 
     def _remember(
         self, operator: Operator, reads: "Sequence[Read]", outputs: "Sequence[Scanned]", alarms: "Sequence[Event]"
@@ -335,19 +324,19 @@ def _can_hold(tensor: TensorRef) -> bool:
 
 def _is_raw(operator: Operator, reads: "Sequence[Read]", output: Scanned) -> bool:
     """Memory that nobody wrote, a view of it, a workspace, or a receive that returns before the data is there."""
-    if is_meaningless(_alone(output)) or operator.op_type in ("irecv", "batch_isend_irecv"):
+    if is_meaningless(_alone(output)) or op_type_of(operator).has("asynchronous"):
         return True
-    return bool(VIEWS & _words(operator)) and any(read.trace.harmless == "uninitialised" for read in reads)
+    return op_type_of(operator).has("views") and any(read.trace.harmless == "uninitialised" for read in reads)
 
 
 def communicates(operator: Operator) -> bool:
     """Whether its outputs may hold what other ranks put in."""
-    return bool(COLLECTIVE.match(operator.name) or OF_A_DEVICE.fullmatch(operator.op_type))
+    return op_type_of(operator).has("collective")
 
 
 def _is_written_too(operator: Operator) -> bool:
     """Whether it overwrites an input: what a dump keeps of that may be its output."""
-    return bool(IN_PLACE.search(operator.op_type)) or communicates(operator)
+    return op_type_of(operator).has("in place") or communicates(operator)
 
 
 def _is_parameter(one: Scanned) -> bool:
@@ -356,11 +345,6 @@ def _is_parameter(one: Scanned) -> bool:
 
 def _alone(one: Scanned) -> Pair:
     return Pair(one.operator.order, one.tensor.slot, one.operator, None, one.tensor, None)
-
-
-def _words(operator: Operator) -> "set[str]":
-    words = {word.lower() for word in WORD.findall(operator.op_type)}
-    return set() if "reduce" in words else words
 
 
 def _is_low(x: Optional[Extremes]) -> bool:

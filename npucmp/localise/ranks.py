@@ -6,23 +6,25 @@ the error only if its inputs agree on every rank of the step.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Iterable, Optional, Sequence
 
+from npucmp.localise.case import Case
+from npucmp.localise.evidence import reason
 from npucmp.localise.nodes import is_output
-from npucmp.model import DIFFERS, Cause, Comparison, Root
+from npucmp.localise.rules import Rulebook
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root
 
-COLLECTIVE = re.compile(r"^(Distributed|MintDistributed|MindSpeed)\.")
-RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
+PLACES = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
 
 
-def settle(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
+def settle(comparisons: Sequence[Comparison], rules: "Optional[Rulebook]" = None) -> tuple[Comparison, ...]:
     """The comparisons with collectives judged across ranks, and places counted over all of them."""
-    judged = [[_received(root, one, comparisons) for root in one.roots] for one in comparisons]
+    rules = rules or Rulebook()
+    judged = [[_received(root, one, comparisons, rules) for root in one.roots] for one in comparisons]
     ranking = sorted(
         ((i, root) for i, roots in enumerate(judged) for root in roots),
-        key=lambda found: (_step(comparisons[found[0]]), RANK[found[1].cause], found[1].pair.order, found[0]),
+        key=lambda found: (_step(comparisons[found[0]]), PLACES[found[1].cause], found[1].pair.order, found[0]),
     )
     placed: list[list[Root]] = [[] for _ in comparisons]
     for place, (i, root) in enumerate(ranking, 1):
@@ -34,29 +36,37 @@ def _step(comparison: Comparison) -> int:
     return comparison.target.step or comparison.golden.step or 0
 
 
-def _received(root: Root, own: Comparison, comparisons: Iterable[Comparison]) -> Root:
+def _received(root: Root, own: Comparison, comparisons: Iterable[Comparison], rules: Rulebook) -> Root:
     """A collective's root, passed on if another rank of its step put the error in."""
-    name = root.pair.operator.name
-    if root.cause is Cause.PROPAGATED or not COLLECTIVE.match(name):
+    finding = next((one for one in own.findings if one.pair.order == root.pair.order), None)
+    if root.cause is Cause.PROPAGATED or finding is None or not rules.holds("collective", Case(finding)):
         return root
     sender = next(
-        (one for one in comparisons if one is not own and _step(one) == _step(own) and _sends(one, name)), None
+        (one for one in comparisons if one is not own and _step(one) == _step(own) and _sends(one, root)), None
     )
     if sender is None:
         return root
     rank = _rank(sender)
-    evidence = (
-        f"arrived from {'another rank' if rank is None else f'rank {rank}'}, where its inputs differ; {root.evidence}"
-    )
-    return replace(root, cause=Cause.PROPAGATED, evidence=evidence)
+    words = "arrived from another rank, where its inputs differ"
+    if rank is not None:
+        words = "arrived from rank {rank}, where its inputs differ"
+    return replace(
+        root, cause=Cause.PROPAGATED, evidence=(reason("another rank", words, rank=rank), *root.evidence),
+        rule="collective",
+    )  # fmt: skip
 
 
-def _sends(comparison: Comparison, name: str) -> bool:
-    """Whether the operator of that name reads something that differs on that rank."""
-    return any(
-        finding.verdict in DIFFERS and finding.pair.operator.name == name and not is_output(finding.pair)
-        for finding in comparison.findings
-    )
+def _sends(comparison: Comparison, root: Root) -> bool:
+    """Whether the same operator reads something on that rank that differs; two that come in from nowhere are no
+    offspring of each other."""
+    name = root.pair.operator.name
+    if root.cause is Cause.GAP and any(r.cause is Cause.GAP and r.pair.operator.name == name for r in comparison.roots):
+        return False
+    return any(_differs(finding) and finding.pair.operator.name == name for finding in comparison.findings)
+
+
+def _differs(finding: Finding) -> bool:
+    return finding.verdict in DIFFERS and not is_output(finding.pair)
 
 
 def _rank(comparison: Comparison) -> Optional[int]:

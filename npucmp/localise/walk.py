@@ -1,8 +1,8 @@
 """Findings in graph order → which operator bears the error, which passes it on.
 
-The question is asked operator by operator, in execution order: do its inputs agree? If not, does what was
-dumped before explain that? Do its outputs differ by more than its inputs explain? docs/localisation.md tells the
-rules with the evidence for each number.
+The question is asked operator by operator, in execution order: do its inputs agree? If not, does what was dumped
+before explain that? Do its outputs differ by more than its inputs explain? What explains and what accuses is said by
+localise/rules/; here is only the search: order, producers, and what descends from a root.
 """
 
 from __future__ import annotations
@@ -10,45 +10,44 @@ from __future__ import annotations
 import math
 from bisect import insort
 from statistics import median
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.judge.verdicts import FACTOR
+from npucmp.judge.precision import working_precisions
+from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.verdicts import judge
 from npucmp.localise import evidence
-from npucmp.localise.explain import (
-    GROWTH,
-    by_arguments,
-    common_factor,
-    error_of,
-    explained,
-    flipped,
-    from_equal_bits,
-    scale_limit,
-    scaled,
-    size_of,
-    torn,
-    unlike_copy,
-    wrong_parameter,
-)
-from npucmp.localise.nodes import IN_PLACE, Node, containers, is_meaningless, is_output, is_parameter, nodes_of
-from npucmp.localise.producers import Source, Trail, fingerprint
+from npucmp.localise.case import Case, error_of, size_of
+from npucmp.localise.nodes import Node, containers, is_meaningless, is_output, is_parameter, nodes_of
+from npucmp.localise.producers import Source, Trail
+from npucmp.localise.rules import Rulebook, gradual
+from npucmp.localise.rules.background import QUANTILE
+from npucmp.localise.rules.growth import GROWTH
 from npucmp.measure import metrics
-from npucmp.model import DIFFERS, Cause, Finding, Pair, Root, Verdict
-
-OVERWRITTEN = {"batch_norm": ("input:1", "input:2"), "instance_norm": ("input:1", "input:2")}  # running statistics
-HOPELESS = 64.0  # an error of 64 √u is no rounding any more, however slowly it grew: 1.6 % in float32
-BACKGROUND = 0.95  # quantile of the errors seen so far that an input of unknown origin is held against
+from npucmp.model import DIFFERS, Cause, Evidence, Finding, Measurement, Pair, Root, Verdict
 
 
-def find_roots(findings: Sequence[Finding], by_round_off: bool = True) -> tuple[list[Finding], list[Root]]:
+def judged(measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook) -> list[Finding]:
+    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself."""
+    found = []
+    for measurement, precision in zip(measurements, working_precisions(measurements)):
+        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=precision)
+        found.append(judge(measurement, tolerances, rules.limit(case)))
+    return found
+
+
+def find_roots(
+    findings: Sequence[Finding], by_round_off: bool = True, rules: Optional[Rulebook] = None
+) -> tuple[list[Finding], list[Root]]:
     """(findings with `diverged` taken back where inputs explain the error, roots in graph order; ranks.py places them).
 
     by_round_off is False when the user's own rules decide; then nothing is taken back.
     """
-    findings = [_disregard(finding) if is_meaningless(finding.pair) else finding for finding in findings]
+    rules = rules or Rulebook()
+    findings = [_disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
     nodes = nodes_of(findings)
     alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
-    search = _Search(by_round_off, alone, scopes, _parameter_error(nodes))
+    search = _Search(rules, by_round_off, alone, scopes, _parameter_error(nodes))
     for node in nodes:
         search.visit(node)
     search.finish()
@@ -66,7 +65,7 @@ def _disregard(finding: Finding) -> Finding:
     if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
         return finding
     because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None)
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
 
 
 def _live(finding: Finding) -> Finding:
@@ -74,52 +73,68 @@ def _live(finding: Finding) -> Finding:
     if finding.metric != "checksum":
         return finding
     because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None)
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")
+
+
+class _Own(NamedTuple):
+    """An output that its operator bears the error of, and the rule that says so."""
+
+    finding: Finding
+    rule: str
 
 
 class _Search:
     """Walks the operators once, in order, remembering which tensors descend from a root."""
 
     def __init__(
-        self, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str], parameters: float
+        self, rules: Rulebook, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str], usual: float
     ) -> None:
+        self.rules = rules
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
-        self._trail = Trail()
-        self._errors: list[float] = []
-        self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
-        self._any_tainted = False
-        self._steepest: Optional[tuple[float, Node, Finding]] = None
-        self._hopeless: Optional[Finding] = None
-        self._last_agreeing: Optional[Finding] = None
-        self._parameters = parameters  # median error of the parameters
+        self._usual = usual  # median error of the parameters
         self._alone = alone  # operators that one side has, by their place
         self._scopes = scopes
+        self._trail = Trail()
+        self._errors: list[float] = []  # of what descends from no root, sorted
+        self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
+        self._any_tainted = False
+        self._last_agreeing: Optional[Finding] = None
+        self._steepest: Optional[tuple[float, Node, Finding]] = None
+        self._hopeless: Optional[Finding] = None
         self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self._behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
 
     def visit(self, node: Node) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        own = None if gap else self._own(node)
-        diverged = [output for output in node.outputs if self._differs(output)]
+        known = self._input_error(node)
+        own = None if gap else self._own(node, known)
+        diverged = [output for output in node.outputs if _differs(output)]
         if gap:
-            words = evidence.gap_words(gap, self._last_agreeing, self._writer(gap), self._between(node))
-            self._add(node, Cause.GAP, gap, words)
-            self._trail.read(Source(gap, tainted=True))  # its other readers are no further gaps
+            where = self._last_agreeing, self._writer(gap.finding), self._between(node)
+            self._add(node, Cause.GAP, gap, evidence.gap_reasons(gap.finding, *where), known)
+            self._trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
-            self._add(node, Cause.PROPAGATED, own, f"contains {self._culprit(node)}, which has the error")
+            words = "contains {name}, which has the error"
+            reasons = [evidence.reason("container", words, name=self._culprit(node))]
+            self._add(node, Cause.PROPAGATED, _Own(own.finding, "container"), reasons, known)
         elif own:
-            self._add(node, self._cause(node, own), own, self._words(node, own))
+            self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
         elif inherits and diverged:
             worst = max(diverged, key=size_of)
-            self._add(node, Cause.PROPAGATED, worst, evidence.passed_words(self._input_error(node), worst))
+            by = self._explanation(node, worst, known)
+            self._add(node, Cause.PROPAGATED, _Own(worst, by), evidence.passed_reasons(known, worst), known)
         else:
-            self._excuse([*diverged, *(finding for finding in node.inputs if self._overwritten(node, finding))])
-            self._watch(node, diverged)
+            for output in diverged:
+                self._excuse(output, self._explanation(node, output, known))
+            for finding in node.inputs:
+                if self._overwritten(node, finding):
+                    self._excuse(finding, "overwritten")
+            self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
-        self._behind.update((id(output), self._input_error(node)) for output in hidden)
+        self._behind.update((id(output), known) for output in hidden)
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self._remember(node)
 
@@ -136,16 +151,16 @@ class _Search:
         start = self._last_agreeing.pair.order if self._last_agreeing else -1
         return [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
 
-    def _watch(self, node: Node, excused: Sequence[Finding]) -> None:
+    def _watch(self, node: Node, excused: Sequence[Finding], known: Optional[float]) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
-        known = self._input_error(node)
         for finding in excused if known else ():
-            growth = size_of(finding) / (known or 1.0)
-            if growth > GROWTH or not known or known > HOPELESS * math.sqrt(finding.limit / FACTOR):
-                continue  # cancellation and flipped masks are no growth, nor is what descends from them
+            case = Case(finding, node, known or 0.0, grown=True)
+            if not gradual.is_step(case):
+                continue
+            growth = size_of(finding) / case.before
             if self._steepest is None or growth > self._steepest[0]:
                 self._steepest = growth, node, finding
-            if self._hopeless is None and size_of(finding) > HOPELESS * math.sqrt(finding.limit / FACTOR):
+            if self._hopeless is None and self.rules.holds("gradual", case):
                 self._hopeless = finding
 
     def finish(self) -> None:
@@ -155,96 +170,87 @@ class _Search:
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
             self.revised.pop(id(kept), None)
-        self._add(node, Cause.WORSENED, finding, evidence.gradual_words(finding, growth, self._hopeless))
+        reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
+        self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self._input_error(node))
 
     def _culprit(self, node: Node) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
+        if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
+            return ""
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
-    def _inputs(self, node: Node) -> tuple[Optional[Finding], bool]:
+    def _inputs(self, node: Node) -> "tuple[Optional[_Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
-        gap: Optional[Finding] = None
+        gap: Optional[_Own] = None
         inherits = False
         for finding in node.inputs:
             source = self._trail.source(finding)
             if source is not None and source.tainted:
                 inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
-            if source is None and not self._differs(finding) and self._is_wrong_parameter(finding):
-                gap = gap or self._promote(finding, by_factor=False)
-            if source is None and not self._differs(finding) and self._is_scaled_gap(finding):
-                gap = gap or self._promote(finding, by_factor=True)
-            if not self._differs(finding):
+            if source is None and not _differs(finding):
+                gap = gap or self._accused(self._from_nowhere(finding))
+            if not _differs(finding):
                 continue
             if self._overwritten(node, finding):
                 self.revised[id(finding)] = _live(finding)
-                continue
-            if source is not None and source.meaningless:
+            elif source is not None and source.meaningless:
                 self.revised[id(finding)] = _disregard(finding)
-            elif self._is_gap(node, finding, source):
-                gap = gap or finding
+            elif source is not None and not source.tainted:
+                by = self._explains(Case(finding, None, size_of(source.finding)))
+                gap = gap or (None if by else _Own(finding, finding.rule))
+                self._excuse(finding, by)
+            elif source is None and is_parameter(finding.pair):
+                gap = gap or _Own(finding, finding.rule)
             elif source is None and self._any_tainted:
                 inherits = True
-            elif not (source and source.tainted):
-                self._excuse([finding])
+            elif source is None:
+                case = self._from_nowhere(finding)
+                by = self._explains(case)
+                found = self._accused(case) if by else _Own(finding, finding.rule)
+                gap = gap or found
+                self._excuse(finding, "" if found else by)
         return gap, inherits
 
-    def _is_gap(self, node: Node, finding: Finding, source: Optional[Source]) -> bool:
-        if source is not None:
-            return not self._explained(finding, size_of(source.finding)) and not source.tainted
-        if is_parameter(finding.pair):
-            return True
-        if self._any_tainted:
-            return False
-        before = self._background()
-        flips = node.operator.phase == "backward" and before > 0 and flipped(finding, before)
-        return not (flips or self._explained(finding, before)) or self._is_scaled_gap(finding)
+    def _from_nowhere(self, finding: Finding) -> Case:
+        """A tensor that nothing dumped wrote, held against what was seen before it."""
+        before = 0.0 if self._any_tainted else self._background(finding)
+        return Case(finding, None, before, usual=self._usual, nowhere=not self._any_tainted)
 
-    def _is_wrong_parameter(self, finding: Finding) -> bool:
-        return self.by_round_off and is_parameter(finding.pair) and wrong_parameter(finding, self._parameters)
-
-    def _is_scaled_gap(self, finding: Finding) -> bool:
-        return self.by_round_off and not self._any_tainted and common_factor(finding, self._background())
-
-    def _own(self, node: Node) -> Optional[Finding]:
-        """The output whose error is more than what the inputs explain; the largest, if there are several."""
-        known = self._input_error(node)
-        diverged = [finding for finding in node.outputs if self._differs(finding)]
-        unexplained = [finding for finding in diverged if not self._inherited(node, finding, known)]
-        if unexplained:
-            return max(unexplained, key=size_of)
-        if not self.by_round_off or known is None:
+    def _accused(self, case: Case) -> "Optional[_Own]":
+        """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
+        rule = self.rules.accusation(case) if self.by_round_off else None
+        if rule is None:
             return None
-        for test in (scaled, by_arguments, from_equal_bits, unlike_copy, torn):
-            found = [finding for finding in node.outputs if test(node, finding, known)]
-            if found:
-                return self._promote(max(found, key=size_of), by_factor=test is scaled)
-        return None
+        found = rule.judged(case)._replace(rule=rule.name)
+        self.revised[id(case.finding)] = found
+        return _Own(found, rule.name)
 
-    def _inherited(self, node: Node, finding: Finding, known: Optional[float]) -> bool:
-        """Whether an output's error is explained; behind a root, inputs below the limit count as at the limit."""
-        if known is None:
-            return self._explained(finding, self._background(), node)
-        return self._explained(finding, max(known, finding.limit) if self._any_tainted else known, node)
+    def _own(self, node: Node, known: Optional[float]) -> "Optional[_Own]":
+        """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
+        are several."""
+        unexplained = [one for one in node.outputs if _differs(one) and not self._explanation(node, one, known)]
+        if unexplained:
+            worst = max(unexplained, key=size_of)
+            return _Own(worst, worst.rule)
+        if known is None or not self.by_round_off:
+            return None
+        accused = [one for one in node.outputs if self.rules.accusation(Case(one, node, known))]
+        return self._accused(Case(max(accused, key=size_of), node, known)) if accused else None
 
-    def _explained(self, finding: Finding, before: float, node: Optional[Node] = None) -> bool:
+    def _explanation(self, node: Node, finding: Finding, known: Optional[float]) -> str:
+        """The rule that explains an output's error, "" if none does; behind a root, inputs below the limit count as at
+        the limit."""
+        before = self._background(finding) if known is None else known
+        if known is not None and self._any_tainted and self.rules.holds("behind_root", Case(finding, node)):
+            before = max(known, finding.limit)
+        return self._explains(Case(finding, node, before))
+
+    def _explains(self, case: Case) -> str:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
-        return explained(finding, before, node) if self.by_round_off or before > 0 else False
+        return self.rules.explanation(case) if self.by_round_off or case.before > 0 else ""
 
-    def _promote(self, finding: Finding, by_factor: bool) -> Finding:
-        """A finding that is diverged for another reason than the limit of rel_l2."""
-        moments = finding.measurement.moments
-        if by_factor and moments is not None:
-            factor, limit = metrics.gain(moments), scale_limit(finding)
-            because = f"scaled by 1 {'+' if factor > 0 else '-'} {abs(factor):.1e} as a whole, limit ±{limit:.1e}"
-            found = finding._replace(verdict=Verdict.DIVERGED, because=because, metric="gain", limit=limit)
-        else:
-            because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
-            found = finding._replace(verdict=Verdict.DIVERGED, because=because)
-        self.revised[id(finding)] = found
-        return found
-
-    def _cause(self, node: Node, own: Finding) -> Cause:
+    def _cause(self, node: Node) -> Cause:
         if not self._is_known(node, self._read(node)):
             return Cause.UNKNOWN
         if self._disagreeing(node):
@@ -259,15 +265,23 @@ class _Search:
         """What the operator reads that differs, after errors that are explained were taken back."""
         seen = [self._seen(finding) for finding in (*node.inputs, *node.context)]
         read = [self.revised.get(id(finding), finding) for finding in seen]
-        return [finding for finding in read if self._differs(finding) and not self._overwritten(node, finding)]
+        return [finding for finding in read if _differs(finding) and not self._overwritten(node, finding)]
 
-    def _words(self, node: Node, own: Finding) -> str:
+    def _reasons(self, node: Node, own: Finding) -> "list[Evidence]":
         if not self._is_known(node, self._read(node)) or (not self._disagreeing(node) and self._is_half_known(node)):
-            return evidence.unknown_words(own, [finding for finding, error in self._read(node) if error is None])
-        read = [*node.inputs, *node.context]
-        largest = max((self._size(finding) for finding in read if not self._overwritten(node, finding)), default=0.0)
-        words = evidence.own_words(node.pair, own, largest, bool(node.inputs), not self._disagreeing(node))
-        return words + evidence.follower_words(node.pair, self._alone.get(node.pair.order + 1))
+            return evidence.unknown_reasons(own, [finding for finding, error in self._read(node) if error is None])
+        reasons = evidence.own_reasons(
+            node.pair, own, self._worst_read(node), bool(node.inputs), not self._disagreeing(node)
+        )
+        return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
+
+    def _worst_read(self, node: Node) -> evidence.Worst:
+        """The largest error of what it reads, as it was written where it was only compared there."""
+        read = [finding for finding in (*node.inputs, *node.context) if not self._overwritten(node, finding)]
+        worst = max(map(self._seen, read), key=size_of, default=None)
+        if worst is None or not size_of(worst):
+            return evidence.Worst()
+        return evidence.Worst(size_of(worst), worst, any(worst is finding for finding in node.context))
 
     def _input_error(self, node: Node) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
@@ -303,7 +317,7 @@ class _Search:
     def _is_reached(self, finding: Finding) -> bool:
         """Whether an error is known to come in here."""
         source = self._trail.source(finding)
-        return self._differs(finding) or (finding.error is None and source is not None and source.tainted)
+        return _differs(finding) or (finding.error is None and source is not None and source.tainted)
 
     def _is_unseen(self, node: Node, finding: Finding) -> bool:
         """Whether one of the runs did not record what its operators read, this input among it."""
@@ -314,64 +328,40 @@ class _Search:
     def _stand_in(self, finding: Finding) -> float:
         """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
         shape = finding.pair.golden.shape if finding.pair.golden else ()
-        return max(self._latest.get(shape, self._background()), finding.limit / FACTOR)
+        return max(self._latest.get(shape, self._background(finding)), Case(finding).round_off)
 
     def _error(self, finding: Finding) -> Optional[float]:
         error = error_of(finding)
         if self.by_round_off or error is None:
             return error
-        return error if self._differs(finding) else 0.0
-
-    def _size(self, finding: Finding) -> float:
-        return size_of(self._seen(finding))
+        return error if _differs(finding) else 0.0
 
     def _seen(self, finding: Finding) -> Finding:
         """What an operator reads, as it was written if it was only compared there."""
         source = self._trail.source(finding) if finding.error is None else None
         return source.finding if source else finding
 
-    def _differs(self, finding: Finding) -> bool:
-        return finding.verdict in DIFFERS
-
-    def _agrees(self, finding: Finding) -> bool:
-        """Whether a comparison found nothing, be it of statistics that prove nothing."""
-        return finding.verdict is Verdict.MATCH or (
-            finding.verdict is Verdict.UNKNOWN and finding.measurement.bound is not None
-        )
-
     def _overwritten(self, node: Node, finding: Finding) -> bool:
-        """An in-place operator whose recorded input is its output says nothing about what it read.
+        return self.rules.holds("overwritten", Case(finding, node))
 
-        Checksums are taken of live tensors while the run goes on (msprobe 26.2): of what an operator overwrites,
-        they differ between two identical runs.
-        """
-        op_type = node.operator.op_type
-        if node.operator.phase == "backward":
-            return False
-        if finding.metric == "checksum":
-            return finding.pair.slot in OVERWRITTEN.get(op_type, ("input:0",) if IN_PLACE.search(op_type) else ())
-        if not IN_PLACE.search(op_type):
-            return False
-        mark = fingerprint(finding)
-        return mark is not None and any(
-            other is not None and mark.agrees(other) for other in map(fingerprint, node.outputs)
-        )
+    def _background(self, finding: Finding) -> float:
+        """What stands for an error that is not known: a quantile of those seen so far."""
+        if not self._errors or not self.rules.holds("background", Case(finding)):
+            return 0.0
+        return self._errors[int(QUANTILE * (len(self._errors) - 1))]
 
-    def _background(self) -> float:
-        return self._errors[int(BACKGROUND * (len(self._errors) - 1))] if self._errors else 0.0
-
-    def _excuse(self, findings: Iterable[Finding]) -> None:
+    def _excuse(self, finding: Finding, by: str) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
-        for finding in findings:
-            if self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-                because = f"{finding.because}; explained by the errors of its inputs"
-                known = finding.measurement.moments is not None  # statistics bound an error from below only
-                verdict = Verdict.MATCH if known else Verdict.UNKNOWN
-                self.revised[id(finding)] = finding._replace(verdict=verdict, because=because)
+        if by and self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
+            because = f"{finding.because}; explained by the errors of its inputs"
+            known = finding.measurement.moments is not None  # statistics bound an error from below only
+            verdict = Verdict.MATCH if known else Verdict.UNKNOWN
+            self.revised[id(finding)] = finding._replace(verdict=verdict, because=because, explained_by=by)
 
-    def _add(self, node: Node, cause: Cause, finding: Finding, words: str) -> None:
-        known = self._input_error(node)
+    def _add(self, node: Node, cause: Cause, own: _Own, reasons: "list[Evidence]", known: Optional[float]) -> None:
+        finding = own.finding
         outputs = [e for e in map(error_of, node.outputs) if e is not None]
+        fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
         self.roots.append(
             Root(
                 place=0,
@@ -383,17 +373,18 @@ class _Search:
                 limit=finding.limit,
                 input_error=known,
                 output_error=max(outputs, default=None),
-                evidence=words + (evidence.fused_words(node.pair) if cause is not Cause.PROPAGATED else ""),
+                evidence=(*reasons, *fused),
+                rule=own.rule,
             )
         )
 
     def _remember(self, node: Node) -> None:
         for finding in node.inputs:
-            self._trail.read(Source(finding, node.tainted and self._differs(finding)), only_new=True)
+            self._trail.read(Source(finding, node.tainted and _differs(finding)), only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = size_of(finding)
-            tainted = node.tainted and (self._differs(finding) or finding.error is None)
+            tainted = node.tainted and (_differs(finding) or finding.error is None)
             hidden = id(finding) in self._behind
             self._trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair)), hidden)
         if node.tainted:
@@ -405,8 +396,19 @@ class _Search:
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
-            agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if self._agrees(one))
+            agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
             self._last_agreeing = next(agreeing, self._last_agreeing)
+
+
+def _differs(finding: Finding) -> bool:
+    return finding.verdict in DIFFERS
+
+
+def _agrees(finding: Finding) -> bool:
+    """Whether a comparison found nothing, be it of statistics that prove nothing."""
+    return finding.verdict is Verdict.MATCH or (
+        finding.verdict is Verdict.UNKNOWN and finding.measurement.bound is not None
+    )
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -64,7 +64,7 @@ def _told(value: Union[str, int, float, None], show: "Callable[[str], str]") -> 
 
 @dataclass(frozen=True)
 class Root:
-    """An operator that diverged and what it has to do with it; one row of roots.csv.
+    """An operator that diverged and what it has to do with it; one row of roots.csv. `rule` decided that it is one.
 
     input_error and output_error are the largest errors over its inputs and outputs (None: unknown).
     """
@@ -78,7 +78,13 @@ class Root:
     limit: float
     input_error: Optional[float]
     output_error: Optional[float]
-    evidence: str
+    evidence: tuple[Evidence, ...]
+    rule: str = ""
+
+    @property
+    def because(self) -> str:
+        """The evidence in words; text of the dump stands in it as it is."""
+        return sentences(self.evidence)
 
     @property
     def growth(self) -> Optional[float]:

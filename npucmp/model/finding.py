@@ -62,7 +62,8 @@ class Finding(NamedTuple):
     """A measured pair with the verdict on it.
 
     error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
-    difference of unknown size, None if nothing is known. `limit` is what it was held against.
+    difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
+    decided, `explained_by` the one that says that the errors of the inputs make an error of this size.
     """
 
     measurement: Measurement
@@ -71,6 +72,8 @@ class Finding(NamedTuple):
     error: Optional[float] = None
     limit: float = 0.0
     metric: str = ""
+    rule: str = ""
+    explained_by: str = ""
 
     @property
     def pair(self) -> Pair:

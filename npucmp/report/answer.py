@@ -13,8 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Iterator, Optional, Sequence, Union
 
 from npucmp import __version__
-from npucmp.localise.evidence import brief
-from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict
+from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict, brief
 from npucmp.model.stack import source_line
 from npucmp.report import coverage, fused, fusion, island, overflow_terminal, rerun_terminal, spots, terminal
 from npucmp.report.rerun import odd_words
@@ -204,7 +203,7 @@ def _place(root: Root, operator: Operator) -> Words:
         "op": visible(operator.name),
         "op_type": visible(operator.op_type),
         "slot": visible(root.slot),
-        "sentences": [visible(sentence) for sentence in root.evidence.split("; ")],
+        "sentences": [one.sentence(visible) for one in root.evidence],
     }
 
 

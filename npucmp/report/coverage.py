@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from typing import Any, Iterable, Optional
 
-from npucmp.judge.precision import REDUCED, reduced_products, round_off_of
+from npucmp.judge.precision import reduced_products, round_off_of
 from npucmp.localise.nodes import differing_arguments, is_meaningless
+from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Comparison, Finding, Pair, Report, Run, Verdict
 from npucmp.model.dtypes import lookup, size_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Optional
 
-from npucmp.localise.evidence import brief
 from npucmp.localise.nodes import is_output
-from npucmp.model import DIFFERS, Comparison, Report, Root, Side, TensorRef, Verdict
+from npucmp.model import DIFFERS, Comparison, Report, Root, Side, TensorRef, Verdict, brief
 from npucmp.report import fusion
 from npucmp.report.sanitise import visible
 

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.localise.evidence import brief, is_fed
+from npucmp.localise.evidence import is_fed
 from npucmp.measure import metrics
-from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, TensorRef, Verdict
+from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, TensorRef, Verdict, brief, sentences
 from npucmp.report.tables import csv_text
 
 NAME = "fusion"
@@ -83,7 +83,7 @@ def _row(comparison: Comparison, findings: "list[Finding]", root: Optional[Root]
         "golden_op": pair.golden_op.name if pair.golden_op else "",
         "verdict": worst.verdict.value,
         "cause": root.cause.value if root else "",
-        "because": root.evidence if root else worst.because,
+        "because": sentences(root.evidence) if root else worst.because,
         "step": comparison.target.step,
         "rank": comparison.target.rank,
         "order": pair.order,

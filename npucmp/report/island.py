@@ -20,7 +20,7 @@ from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.nodes import differing_arguments, is_output
 from npucmp.localise.producers import Producers, fingerprint
-from npucmp.model import Comparison, Event, Finding, Moments, Operator, Overflow, Pair, Report, Root, Scan
+from npucmp.model import Comparison, Event, Finding, Moments, Operator, Overflow, Pair, Report, Root, Scan, sentences
 from npucmp.report import overflow, tables
 from npucmp.report.sanitise import visible
 
@@ -130,7 +130,7 @@ def _operator(findings: "Sequence[Finding]", first: Row, root: "Optional[Root]")
             cause=root.cause.value,
             place=root.place,
             root_slot=root.slot,
-            evidence=root.evidence,
+            evidence=sentences(root.evidence),
             input_error=root.input_error,
             output_error=root.output_error,
         )
@@ -233,7 +233,7 @@ def _scanned(some: "Sequence[tuple[Event, Row]]", root: "Optional[Root]", known:
     parents = {known[order] for one, _ in some for order in one.parents if order in known and order != event.order}
     row.update(frames="\n".join(event.operator.stack), parents=" ".join(map(str, sorted(parents))))
     if root is not None:
-        row.update(cause=root.cause.value, place=root.place, root_slot=root.slot, evidence=root.evidence)
+        row.update(cause=root.cause.value, place=root.place, root_slot=root.slot, evidence=sentences(root.evidence))
     return row
 
 

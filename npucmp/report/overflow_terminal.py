@@ -61,7 +61,7 @@ def _root(root: Root, paint: Paint) -> "Iterator[str]":
     word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
     where = f"{visible(root.pair.operator.name)}  {visible(root.slot)}".rstrip()
     yield f"{root.place:3}  {paint(f'{word:10}', root.cause.value)}  {where}"
-    for sentence in root.evidence.split("; "):
+    for sentence in (one.sentence() for one in root.evidence):
         yield f"                 {visible(sentence)}"
     line = source_line(root.pair.operator)
     if line:

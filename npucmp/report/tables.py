@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.measure import metrics
-from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef
+from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef, sentences
 from npucmp.model.stack import source_line
 from npucmp.report.sanitise import inert
 
@@ -185,7 +185,7 @@ def root_row(root: Root) -> "dict[str, Any]":
         "input_error": root.input_error,
         "output_error": root.output_error,
         "growth": root.growth,
-        "evidence": root.evidence,
+        "evidence": sentences(root.evidence),
     }
 
 

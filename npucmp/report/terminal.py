@@ -8,8 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
-from npucmp.localise.evidence import brief
-from npucmp.model import DIFFERS, Cause, Comparison, Pair, Report, Root, Run, Verdict
+from npucmp.model import DIFFERS, Cause, Comparison, Pair, Report, Root, Run, Verdict, brief
 from npucmp.model.stack import source_line
 from npucmp.report import coverage, fusion
 from npucmp.report.sanitise import visible
@@ -144,7 +143,7 @@ def _root(root: Root, paint: Paint) -> Iterator[str]:
     yield f"{root.place:3}  {cause}  {_name(root.pair)}  {visible(root.slot)}"
     if root.pair.target_op and root.pair.golden_op and root.pair.target_op.name != root.pair.golden_op.name:
         yield f"                 golden: {visible(root.pair.golden_op.name)}"
-    for sentence in root.evidence.split("; "):
+    for sentence in (one.sentence() for one in root.evidence):
         yield f"                 {visible(sentence)}"
     line = source_line(root.pair.operator) or (source_line(root.pair.golden_op) if root.pair.golden_op else "")
     if line:

@@ -13,9 +13,11 @@ from typing import Iterator, NamedTuple, Optional, Sequence, Union
 from npucmp.align import align, pairs
 from npucmp.dump.readers import limits
 from npucmp.errors import UsageError
-from npucmp.judge.verdicts import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
+from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
+from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.localise.ranks import settle
-from npucmp.localise.walk import find_roots
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.walk import find_roots, judged
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
@@ -27,6 +29,8 @@ from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
 class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names.
 
+    skip_rules are names of rules of localise/rules/ that are not to be applied.
+
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.
     """
@@ -37,16 +41,19 @@ class Options(Choice):
     trust_statistics: bool = False
     noise: Optional[StrPath] = None
     strict: bool = False
+    skip_rules: Sequence[str] = ()
     journal: Optional[StrPath] = None
     resume: bool = False
 
-    def rules(self) -> Rules:
-        """The rules that these options amount to."""
+    def decides(self) -> Tolerances:
+        """What a user decides by these options."""
         table = self.tolerances
         if isinstance(table, (str, PathLike)):
             table = load_tolerances(Path(table))
         noise = load_noise(Path(self.noise)) if self.noise is not None else {}
-        return Rules(tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise)
+        return Tolerances(
+            tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise
+        )
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
@@ -73,7 +80,7 @@ class Sides(NamedTuple):
 
 def compared(command: str, sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
-    rules, names = options.rules(), options.names()
+    tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
     lefts, rights = sides.targets, sides.goldens
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
@@ -88,17 +95,17 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
     measured, notes = _measured(todo, options)
     comparisons = []
     for (target, golden, alignment), measurements in zip(aligned, measured):
-        final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
+        final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
         alone = len(alignment.only_target), len(alignment.only_golden)
         comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
     return Report(
         command=command,
         target_path=str(sides.target_path),
         golden_path=str(sides.golden_path),
-        comparisons=settle(comparisons),
+        comparisons=settle(comparisons, rules),
         unpaired=unpaired,
         broken=broken,
-        rules=_rules_used(rules, options, comparisons),
+        rules=_tolerances_used(tolerances, options, comparisons),
         notes=notes,
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
@@ -162,11 +169,13 @@ def _wanted(pair: Pair, options: Options) -> bool:
     return options.wants(*(operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None))
 
 
-def _rules_used(rules: Rules, options: Options, comparisons: Sequence[Comparison]) -> tuple[Tolerance, ...]:
-    if rules.closeness:
+def _tolerances_used(
+    tolerances: Tolerances, options: Options, comparisons: Sequence[Comparison]
+) -> tuple[Tolerance, ...]:
+    if tolerances.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
         return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
     dtypes = {
         tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor
     }
-    return tuple(row for row in (*rules.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))
+    return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))

@@ -11,8 +11,9 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
+from npucmp.localise.evidence import reason
 from npucmp.localise.overflow import amount, communicates, events_of, headroom, kinds_of
-from npucmp.localise.ranks import RANK
+from npucmp.localise.ranks import PLACES as RANK
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
@@ -271,7 +272,20 @@ def _roots(events: "Sequence[Event]") -> "list[Root]":
         pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
         count = _count(first)
         evidence = first.because + ("" if first.kind == "device" else bits)
-        roots.append(Root(0, pair, cause, first.slot, first.kind, count, 0.0, None, None, evidence))
+        roots.append(
+            Root(
+                0,
+                pair,
+                cause,
+                first.slot,
+                first.kind,
+                count,
+                0.0,
+                None,
+                None,
+                (reason("event", "{text}", text=evidence),),
+            )
+        )
     return roots
 
 

@@ -6,7 +6,7 @@
     faults       the kinds of fault                              draw         what a family is made of
     truth        what is right to say of a faulty run            planter      families of cases
     writers/     dumps on disk       spelling  their names       subject      what npucmp says
-    score        grades              sheet   counts, tables      rules        npucmp's rules, to switch off
+    score        grades              sheet   counts, tables
     real/        makes real dumps    real_pairs  grades them     sheets/      the kept sheets
 
 All above `subject` imports numpy alone. against_torch.py holds the networks against torch; it is run by hand.

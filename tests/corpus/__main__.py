@@ -22,8 +22,8 @@ import click
 
 from tests.corpus import score, sheet
 from tests.corpus.planter import family
-from tests.corpus.rules import RULES
 from tests.corpus.score import Result
+from tests.corpus.subject import RULE_NAMES
 
 FAMILIES = 750
 SAMPLE = 100  # families of the sample
@@ -35,7 +35,7 @@ KEPT = Path(__file__).parent / "sheets" / "sample.json"
 @click.option("--seeds", type=click.Choice(["open", "held"]), default="open")
 @click.option("--families", default=FAMILIES, show_default=True, help="Families of a golden and about five targets.")
 @click.option("--jobs", default=2, show_default=True)
-@click.option("--without", "rules", multiple=True, type=click.Choice(sorted(RULES)), help="Rule to switch off.")
+@click.option("--without", "rules", multiple=True, type=click.Choice(sorted(RULE_NAMES)), help="Rule to switch off.")
 @click.option("--cases", is_flag=True, help="List what is not right. Not for held seeds.")
 @click.option("--case", default="", help="One case by its name.")
 @click.option("--keep", type=click.Path(path_type=Path), help="Folder for the dumps of --case.")

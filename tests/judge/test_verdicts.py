@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from npucmp.errors import DumpError, UsageError
-from npucmp.judge.verdicts import Rules, judge, load_tolerances, round_off_of
+from npucmp.judge.precision import round_off_of
+from npucmp.judge.tolerances import Tolerances, load_tolerances
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.walk import judged
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, Statistics, TensorRef, Tolerance, Verdict
 
@@ -32,8 +35,12 @@ def measured(x, y, dtype="float64", rtol=0.0, atol=0.0, **more) -> Measurement:
     return Measurement(a_pair(dtype, **more), moments)
 
 
-def verdict(measurement, rules=Rules()):
-    (found,) = judge([measurement], rules)
+def judge(measurements, tolerances=Tolerances()):
+    return judged(list(measurements), tolerances, Rulebook())
+
+
+def verdict(measurement, tolerances=Tolerances()):
+    (found,) = judge([measurement], tolerances)
     return found
 
 
@@ -107,7 +114,7 @@ def test_words_of_a_verdict():
 )
 def test_trust_statistics(bound, same, trusted):
     one = Measurement(a_pair(), bound=bound, same=same, statistics=(Statistics(1.0), Statistics(1.0)))
-    assert verdict(one, Rules(trust_statistics=True)).verdict is trusted
+    assert verdict(one, Tolerances(trust_statistics=True)).verdict is trusted
     assert verdict(one).verdict is (Verdict.UNKNOWN if trusted is Verdict.MATCH else trusted)
 
 
@@ -121,7 +128,7 @@ def test_trust_statistics(bound, same, trusted):
     ],
 )
 def test_closeness_decides_when_given(x, y, expected):
-    found = verdict(measured(x, y, rtol=0.1, atol=1e-5), Rules(closeness=True))
+    found = verdict(measured(x, y, rtol=0.1, atol=1e-5), Tolerances(closeness=True))
     assert found.verdict is expected
     assert found.metric in ("mismatch_ratio", "nonfinite_mismatch")
 
@@ -202,31 +209,31 @@ ERROR = Tolerance("max_abs_err", 0.1)
     ],
 )
 def test_the_first_row_that_fits_decides(x, y, dtype, op_type, metric, expected):
-    found = verdict(measured(x, y, dtype, op_type=op_type), Rules((COSINE, MATMUL, ERROR)))
+    found = verdict(measured(x, y, dtype, op_type=op_type), Tolerances((COSINE, MATMUL, ERROR)))
     assert (found.metric, found.verdict) == (metric, expected)
 
 
 def test_without_a_fitting_row_the_default_stands():
-    found = verdict(measured([1.5], [1.0], "float32"), Rules((COSINE, MATMUL)))
+    found = verdict(measured([1.5], [1.0], "float32"), Tolerances((COSINE, MATMUL)))
     assert (found.verdict, found.metric, found.limit) == (Verdict.DIVERGED, "rel_l2", 8 * U["float32"])
 
 
 def test_rows_choose_by_the_narrower_type():
-    found = verdict(measured([1.0, 0.0], [1.0, 0.01], "float32", golden_dtype="bfloat16"), Rules((COSINE,)))
+    found = verdict(measured([1.0, 0.0], [1.0, 0.01], "float32", golden_dtype="bfloat16"), Tolerances((COSINE,)))
     assert found.metric == "cosine"
 
 
 def test_a_metric_without_a_value_is_unknown():
-    found = verdict(measured([1.5], [1.0], "int32"), Rules((Tolerance("max_rel_err", 0.1),)))
+    found = verdict(measured([1.5], [1.0], "int32"), Tolerances((Tolerance("max_rel_err", 0.1),)))
     assert found.verdict is Verdict.DIVERGED
     integers = Measurement(
         a_pair("int32"), measure_block(np.ones(2, "i4"), np.zeros(2, "i4"), bars_for("int32", "int32", 0, 0))
     )
-    assert verdict(integers, Rules((Tolerance("max_ulp", 4),))).verdict is Verdict.UNKNOWN
+    assert verdict(integers, Tolerances((Tolerance("max_ulp", 4),))).verdict is Verdict.UNKNOWN
 
 
 def test_larger_is_better_for_some():
-    rules = Rules((Tolerance("exact_ratio", 0.5),))
+    rules = Tolerances((Tolerance("exact_ratio", 0.5),))
     assert verdict(measured([1, 1, 2], [1, 1, 1]), rules).verdict is Verdict.MATCH
     assert verdict(measured([1, 2, 2], [1, 1, 1]), rules).verdict is Verdict.DIVERGED
 

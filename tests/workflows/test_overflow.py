@@ -321,7 +321,7 @@ def test_a_record_names_the_operator_by_what_is_in_it(tmp_path, layout, task):
     assert events(report) == [("net/exp", "inf", "born"), ("net/exp", "device", "born")]
     assert {event.device_status for event in report.events} == {"0x120"}
     assert "floating point overflow (0x20); float32 or int32 to float16 overflow (0x100)" in report.events[1].because
-    assert "the device noted AI Core" in report.roots[0].evidence
+    assert "the device noted AI Core" in report.roots[0].because
 
 
 @pytest.mark.parametrize("layout", [old_layout, new_layout])
@@ -330,7 +330,7 @@ def test_a_flag_without_a_trace_in_the_data(tmp_path, layout):
     note(tmp_path, layout(1, 0x20))
     report = overflow(tmp_path)
     assert (overflow_status(report), roots(report)) == (1, [("BORN", "net/add", "")])
-    assert "masked by saturation, or it happened in padding" in report.roots[0].evidence
+    assert "masked by saturation, or it happened in padding" in report.roots[0].because
 
 
 def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):

@@ -553,7 +553,7 @@ def test_an_operator_far_above_its_noise_is_blamed(tmp_path, noise):
     paths = write_run(tmp_path / "target", noisy(7, size=0.1)), write_run(tmp_path / "golden", chained())
     first = npucmp.compare(*paths, noise=noise).roots[0]
     assert (first.pair.operator.name, first.cause) == (LINEAR(2), Cause.BORN)
-    assert "beyond 4 times its own run-to-run noise of" in first.evidence
+    assert "beyond 4 times its own run-to-run noise of" in first.because
 
 
 def test_a_fault_behind_a_noisy_operator_is_still_seen(tmp_path, noise):

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
+from npucmp.localise.evidence import judged, reason
 from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.ranks import settle
@@ -43,8 +44,8 @@ def _shows(node: Node) -> bool:
 def _left_over(node: Node) -> Root:
     """The root of an operator that roots.py excuses, because an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
-    words = f"what it reads differs, or is overwritten in place; {worst.pair.slot}: {worst.because}"
-    return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, words)
+    reasons = reason("inputs", "what it reads differs, or is overwritten in place"), judged(worst)
+    return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
 def _linked(findings: "Iterable[Finding]") -> "Iterator[Finding]":
@@ -128,7 +129,11 @@ def _followed(root: Root, own: Comparison, first: int) -> Root:
         return root
     if not is_parameter(root.pair._replace(slot=root.slot)):
         return root
-    return replace(root, cause=Cause.PROPAGATED, evidence=f"it follows from step {first}; {root.evidence}")
+    return replace(
+        root,
+        cause=Cause.PROPAGATED,
+        evidence=(reason("step", "it follows from step {step}", step=first), *root.evidence),
+    )
 
 
 def _step(comparison: Comparison) -> Optional[int]:

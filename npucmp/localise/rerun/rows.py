@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.judge.exact import same
-from npucmp.localise.evidence import RANDOM, is_fed
-from npucmp.localise.explain import size_of
+from npucmp.localise.case import size_of
+from npucmp.localise.evidence import is_fed
 from npucmp.localise.nodes import is_output
-from npucmp.localise.ranks import RANK
+from npucmp.localise.ranks import PLACES as RANK
 from npucmp.localise.rerun.causes import differs
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import PLACES, Differing
-from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict
+from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict, sentences
+from npucmp.model.optypes import op_type_of
 
-ASYNCHRONOUS = re.compile(
-    r"^_*(i?send|i?recv|receive|broadcast)$|batch_isend_irecv|all_?(reduce|gather|to_?all)|reduce_?scatter|^Hcom",
-    re.IGNORECASE,
-)
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 
 
@@ -119,12 +115,12 @@ def _worst(some: "Sequence[_Seen]") -> _Seen:
 
 def excuse(root: Root) -> str:
     """Why an operator may give other bits for the same bits without a fault; "" if it may not, or does not."""
-    op_type = root.pair.operator.op_type
+    op = op_type_of(root.pair.operator)
     if root.cause not in (Cause.BORN, Cause.UNKNOWN):
         return ""
-    if RANDOM.search(op_type):
+    if op.has("random"):
         return "a random operator: it differs unless the runs share seed and generator; switch it off or fix the seed"
-    if ASYNCHRONOUS.search(op_type):
+    if op.has("collective"):
         return "a collective: it may have been dumped before it was done, or summed in the order of arrival"
     return ""
 
@@ -135,7 +131,7 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
     known = [m for m in moments if m is not None]
     errors = [one.finding.error for one in some if one.finding is not None and one.finding.error is not None]
-    evidence = _told(root.evidence, worst.number)
+    evidence = _told(sentences(root.evidence), worst.number)
     if worst.harmless:
         evidence = evidence.replace("inputs agree (bit for bit)", "inputs agree (in value)")
     words = [evidence, _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
@@ -146,7 +142,7 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
     seen = _looked_at(root, finding) if near else None
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
         words.append(pattern(finding.measurement, seen))
-    if "a random operator" not in root.evidence:
+    if "a random operator" not in sentences(root.evidence):
         words.append(excuse(root))
     return Rerun(
         place=place,

@@ -1,0 +1,105 @@
+"""What a user decides: a table of tolerances, closeness, the noise of repeated runs. Read from files, and bounded."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Mapping
+
+from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.toml import load_toml
+from npucmp.errors import UsageError
+from npucmp.measure import metrics
+from npucmp.model import Tolerance
+from npucmp.model.dtypes import DTYPES, canonical, lookup
+
+LARGEST_TABLE = 2**20  # bytes of a tolerance file
+LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
+CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What decides. `table` replaces the default limits where a row applies; `closeness` (a user's rtol or atol)
+    replaces them everywhere."""
+
+    table: tuple[Tolerance, ...] = ()
+    closeness: bool = False
+    trust_statistics: bool = False
+    noise: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (operator, slot) → rel_l2 between reruns
+
+    @property
+    def by_round_off(self) -> bool:
+        """Whether the default limits are in force, which alone weigh errors against those of the inputs."""
+        return not self.table and not self.closeness
+
+
+def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
+    """Rows of a tolerance file, the first that fits a tensor deciding it.
+
+    CSV with the columns metric, limit, dtype, op_type, why; or TOML with [[tolerance]] tables of these keys.
+    Raises DumpError if the file cannot be read, UsageError for a row that cannot be used.
+    """
+    text = read_text(path, LARGEST_TABLE)
+    if path.suffix.lower() == ".toml":
+        found = load_toml(path, text).get("tolerance")
+        rows = found if isinstance(found, list) else []
+    else:
+        try:
+            rows = list(csv.DictReader(text.splitlines()))
+        except csv.Error as error:
+            raise UsageError(f"{path}: not CSV: {error}") from None
+    if not rows:
+        raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns metric,limit,dtype,op_type,why")
+    return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
+
+
+def load_noise(path: Path) -> "dict[tuple[str, str], float]":
+    """(operator, slot) → rel_l2 of a noise.csv that rerun-diff wrote.
+
+    Raises DumpError if the file cannot be read, UsageError if it is no such table.
+    """
+    try:
+        rows = list(csv.DictReader(read_text(path, LARGEST_NOISE).splitlines()))
+    except csv.Error as error:
+        raise UsageError(f"{path}: not CSV: {error}") from None
+    if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
+        raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
+    found: dict[tuple[str, str], float] = {}
+    try:
+        for row in rows:
+            noise = float(row["rel_l2"])
+            if math.isfinite(noise):  # a NaN in one run only is no noise
+                found.update({(op, slot): noise for op in _spellings(row["op"]) for slot in _spellings(row["slot"])})
+    except (TypeError, ValueError):
+        raise UsageError(f"{path}: a row without a name, or whose rel_l2 is no number") from None
+    return found
+
+
+def _spellings(cell: str) -> set[str]:
+    r"""What may stand behind a cell: `'` may keep a spreadsheet from running it, \xNN be a control character."""
+    names = {cell, cell[1:]} if cell.startswith("'") else {cell}
+    return names | {CODE.sub(lambda found: chr(int(found[1] or found[2], 16)), name) for name in names}
+
+
+def _tolerance(path: Path, number: int, row: object) -> Tolerance:
+    cells = row if isinstance(row, dict) else {}
+    name = str(cells.get("metric") or "rel_l2")
+    known = [metric.name for metric in metrics.METRICS]
+    if name not in known:
+        raise UsageError(f"{path}: row {number}: no metric {name!r}", difflib.get_close_matches(name, known))
+    try:
+        limit = float(cells.get("limit", ""))
+    except (TypeError, ValueError):
+        limit = math.nan
+    if math.isnan(limit):
+        raise UsageError(f"{path}: row {number}: limit {cells.get('limit')!r:.60} is no number")
+    words = {key: str(cells.get(key) or "") for key in ("op_type", "why")}
+    dtype = canonical(str(cells.get("dtype") or ""))
+    if dtype and lookup(dtype) is None:
+        raise UsageError(f"{path}: row {number}: no dtype {dtype!r:.60}", difflib.get_close_matches(dtype, DTYPES))
+    return Tolerance(name, limit, dtype, **words)

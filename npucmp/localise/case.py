@@ -1,0 +1,210 @@
+"""What a rule may see: one tensor, the operator around it, and what has been found out on the way there.
+
+Errors are rel_l2, from 0 to infinity. A rule reads a Case and nothing else, so that a test can make one by hand and
+no rule depends on another or on their order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Callable, NamedTuple, Optional
+
+from npucmp.judge.precision import Precision, terms_summed
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.condition import Scale, amplification, scale_of, terms
+from npucmp.localise.nodes import Node, is_parameter
+from npucmp.measure import metrics
+from npucmp.model import Finding, Moments, Pair, Verdict
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient
+
+FEW = 16  # elements below which rounding does not cancel in a common factor
+FEW_GIANTS = 4.0  # the same, of elements as large as the largest
+
+
+@dataclass(frozen=True)
+class Case:
+    """One tensor that may differ.
+
+    finding     the tensor, measured; judged too, but for the rules that set its limit
+    node        the operator that wrote it, or whose input it is told to be; None for a tensor by itself
+    before      largest error of what that operator read; for a tensor by itself, of where it comes from
+    nowhere     nothing that was dumped wrote it, and no error is about yet that it could descend from
+    grown       the error is what operators before made of theirs, each within what explains it
+    precision   in which the runs worked up to here
+    usual       median error of the parameters of these runs
+    """
+
+    finding: Finding
+    node: Optional[Node] = None
+    before: float = 0.0
+    precision: Precision = Precision()
+    usual: float = 0.0
+    nowhere: bool = False
+    grown: bool = False
+
+    @property
+    def pair(self) -> Pair:
+        return self.finding.pair
+
+    @property
+    def moments(self) -> Optional[Moments]:
+        return self.finding.measurement.moments
+
+    @cached_property
+    def error(self) -> float:
+        """The error as far as it is proven: the lower bound where statistics are all there is."""
+        return proven_size(self.finding)
+
+    @cached_property
+    def absolute(self) -> float:
+        """Root mean square of x - y, inf if unknown."""
+        moments = self.moments
+        if moments is not None and not moments.mismatched and moments.compared:
+            return math.sqrt(moments.sum_dd / moments.compared)
+        return self.error * self.scale.rms if moments is None else math.inf
+
+    @cached_property
+    def scale(self) -> Scale:
+        """How large the golden values are."""
+        return scale_of(self.finding)
+
+    @cached_property
+    def amplification(self) -> float:
+        """By how much the operator may multiply a relative error, from its condition number; at least 1."""
+        return 1.0 if self.node is None else amplification(self.node)
+
+    @cached_property
+    def rounding_of_terms(self) -> float:
+        """The error, as rel_l2, that rounding of the terms gives which an output was summed from; 0 for no sum."""
+        size = 0.0 if self.node is None else terms(self.node, self.finding)
+        bound = FACTOR * max(self.before, self.round_off) * size
+        if not bound or math.isinf(self.absolute):
+            return 0.0
+        if math.isinf(self.error) or not self.absolute:
+            return math.inf if self.absolute <= bound else 0.0
+        return self.error * bound / self.absolute
+
+    @property
+    def terms(self) -> float:
+        """Size (rms) of the terms of a plain sum, 0 for what is none."""
+        return 0.0 if self.node is None else terms(self.node, self.finding)
+
+    @property
+    def terms_summed(self) -> float:
+        """About how many terms went into each element, from shapes alone; 1 for no sum."""
+        operator, golden = self.pair.golden_op, self.pair.golden
+        return 1.0 if operator is None or golden is None else terms_summed(operator, golden)
+
+    @property
+    def round_off(self) -> float:
+        """One unit round-off of the precision that the limit stands for."""
+        return self.finding.limit / FACTOR
+
+    @property
+    def own_round_off(self) -> float:
+        """That of the tensor's own types, the coarser of both; 0 without floats."""
+        rows = [lookup(tensor.dtype) for tensor in (self.pair.target, self.pair.golden) if tensor is not None]
+        return max((row.round_off for row in rows if row), default=0.0)
+
+    @property
+    def gain(self) -> float:
+        """The factor that the target as a whole is off by, minus 1; 0 where it is not known."""
+        return gain_of(self.finding)
+
+    @property
+    def gain_before(self) -> float:
+        """The largest of those of what the operator read."""
+        read = [] if self.node is None else [*self.node.inputs, *self.node.context]
+        return max((abs(gain_of(finding)) for finding in read), default=0.0)
+
+    @property
+    def has_many(self) -> bool:
+        """Whether enough elements make up the norm for their roundings to cancel: not one giant, not a handful."""
+        moments, largest = self.moments, self.scale.largest
+        return moments is not None and moments.compared >= FEW and moments.yy >= FEW_GIANTS * largest * largest
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether values were compared, by rel_l2."""
+        moments = self.moments
+        known = self.finding.error is not None and self.finding.metric == "rel_l2"
+        return known and moments is not None and bool(moments.max_abs)
+
+    @property
+    def is_choice(self) -> bool:
+        """A tensor that is a choice itself: a mask, an index."""
+        golden = lookup(self.pair.golden.dtype) if self.pair.golden else None
+        return golden is not None and golden.kind in "biu"
+
+    @property
+    def is_parameter(self) -> bool:
+        """A weight, a bias, a running statistic."""
+        return is_parameter(self.pair)
+
+    @property
+    def is_non_smooth(self) -> bool:
+        """A gradient of a choice, whose mask flips where the forward was near its kink; or one that nobody knows.
+
+        What a module with a path does inside is not known, unless its class is that of a smooth layer.
+        """
+        if self.node is None:
+            return self.nowhere and is_gradient(self.pair.operator)
+        op = self.node.op
+        inside = bool(self.node.operator.path) and not op.has("smooth")
+        return self.node.is_gradient and (inside or op.has("non-smooth"))
+
+
+class Rule(NamedTuple):
+    """One thing that is known about errors.
+
+    kind     "limit"        bound: how large rounding alone may make the error
+             "explanation"  bound: how large the errors that came in may make it
+             "accusation"   applies: what is wrong although the error is small or explained
+             "fact"         applies: what this tensor is; what follows from it stands where it is asked for
+    name     under which it is switched off, and stands in the tables
+    why      the evidence, in a sentence
+    judged   of an accusation: the finding, told as it sees it
+    """
+
+    kind: str
+    name: str
+    why: str
+    applies: Callable[[Case], bool]
+    bound: Callable[[Case], float] = lambda case: 0.0
+    judged: Callable[[Case], Finding] = lambda case: diverged(case.finding)
+
+
+def diverged(finding: Finding) -> Finding:
+    """A finding that is diverged for another reason than the limit of rel_l2."""
+    because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
+    return finding._replace(verdict=Verdict.DIVERGED, because=because)
+
+
+def error_of(finding: Finding) -> Optional[float]:
+    """The error that a rule sees; None if nothing is known. Differing checksums are an error of unknown size."""
+    if finding.error is None:
+        return None
+    return math.inf if math.isnan(finding.error) else finding.error
+
+
+def size_of(finding: Finding) -> float:
+    """error_of, 0 where nothing is known."""
+    error = error_of(finding)
+    return 0.0 if error is None else error
+
+
+def proven_size(finding: Finding) -> float:
+    """The error as far as it is proven: the lower bound where statistics are all there is."""
+    bound = finding.measurement.bound
+    if finding.error is not None and math.isnan(finding.error) and bound is not None:
+        return bound
+    return size_of(finding)
+
+
+def gain_of(finding: Finding) -> float:
+    """The factor that the target as a whole is off by, minus 1; 0 where it is not known."""
+    moments = finding.measurement.moments
+    return metrics.gain(moments) if moments is not None else 0.0

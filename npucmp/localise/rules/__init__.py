@@ -1,0 +1,105 @@
+"""What is known about errors, one rule a file; localise/case.py has their shape and what they may see.
+
+    limit        how large rounding alone may make an error: the largest bound of those that apply
+    explanation  how large the errors that came in may make it: explained within the largest bound of those that apply
+    accusation   what is wrong although the error is small or explained: one is enough
+    fact         what a tensor or an operator is; what follows stands in localise/walk.py and ranks.py
+
+No rule calls another, and none depends on the order of RULES, in which they are listed. --skip-rule switches one off.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Iterable, Optional
+
+from npucmp.errors import UsageError
+from npucmp.judge.verdicts import Limit
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.rules import (
+    arguments,
+    background,
+    behind_root,
+    cancellation,
+    choice,
+    collective,
+    condition,
+    container,
+    copy,
+    equal_bits,
+    gradual,
+    growth,
+    long_sums,
+    lost_tile,
+    meaningless,
+    non_smooth,
+    overwritten,
+    parameter,
+    quantised,
+    reduced,
+    round_off,
+    scaled,
+    subnormal,
+)
+
+RULES: "tuple[Rule, ...]" = (
+    round_off.RULE,
+    long_sums.RULE,
+    subnormal.RULE,
+    reduced.RULE,
+    quantised.RULE,
+    growth.RULE,
+    condition.RULE,
+    non_smooth.RULE,
+    choice.RULE,
+    cancellation.RULE,
+    scaled.RULE,
+    arguments.RULE,
+    equal_bits.RULE,
+    copy.RULE,
+    lost_tile.RULE,
+    parameter.RULE,
+    gradual.RULE,
+    background.RULE,
+    behind_root.RULE,
+    overwritten.RULE,
+    meaningless.RULE,
+    container.RULE,
+    collective.RULE,
+)
+
+
+class Rulebook:
+    """The rules in force. Raises UsageError for a name in `skip` that is none."""
+
+    def __init__(self, skip: "Iterable[str]" = ()) -> None:
+        names = [rule.name for rule in RULES]
+        for name in skip:
+            if name not in names:
+                raise UsageError(f"no rule {name!r:.60}", difflib.get_close_matches(name, names))
+        self.rules = tuple(rule for rule in RULES if rule.name not in {*skip})
+        self._of = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
+        self._named = {rule.name: rule for rule in self.rules}
+
+    def limit(self, case: Case) -> Limit:
+        """How large rounding alone may make the error; 0 where no rule applies."""
+        return max((Limit(rule.bound(case), rule.name) for rule in self._of["limit"] if rule.applies(case)),
+                   key=lambda limit: limit.value, default=Limit(0.0))  # fmt: skip
+
+    def explanation(self, case: Case) -> str:
+        """The rule whose bound is the largest, if the error is within it; "" if nothing explains the error."""
+        bounds = [(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
+        bound, name = max(bounds, key=lambda one: one[0], default=(-1.0, ""))
+        return name if case.error <= bound else ""
+
+    def accusation(self, case: Case) -> Optional[Rule]:
+        """A rule that accuses, the first that is listed if several do; None if none does."""
+        return next((rule for rule in self._of["accusation"] if rule.applies(case)), None)
+
+    def holds(self, name: str, case: Case) -> bool:
+        """Whether a fact or an accusation holds; False for one that is switched off."""
+        rule = self._named.get(name)
+        return rule is not None and rule.applies(case)
+
+
+KINDS = ("limit", "explanation", "accusation", "fact")

@@ -1,0 +1,28 @@
+"""Non-tensor arguments that differ, and an output that is farther apart than what was read.
+
+Evidence: an epsilon of 1e-12 against 1e-5 in layer_norm moves outputs by two round-offs, which no limit sees.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.nodes import differing_arguments
+
+ARGUED = 2.0  # growth of error that is suspicious where an argument differs
+
+
+def _accuses(case: Case) -> bool:
+    pair = case.pair
+    if case.node is None or pair.target_op is None or pair.golden_op is None or pair.target is None:
+        return False
+    if case.finding.error is None or not any(True for _ in differing_arguments(pair.target_op, pair.golden_op)):
+        return False
+    return case.error > max(ARGUED * case.before, case.own_round_off)
+
+
+RULE = Rule(
+    "accusation",
+    "arguments",
+    "an argument differs, and the output is farther apart than what was read",
+    applies=_accuses,
+)

@@ -1,0 +1,31 @@
+"""A tensor that is a choice itself, a mask or an index: an error e of what it was chosen by changes a share of √e.
+
+Evidence: top-k and routing under 16-bit types change up to 5 √e of their indices; with errors of those types, any
+choice may flip. Two elements are nothing to speak of.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.localise.case import Case, Rule
+
+SHARE = 8.0  # of choices that may flip, in √e
+COARSE = 2.0**-12  # with errors above this, those of 16-bit types, any choice may flip
+
+
+def _changed(case: Case) -> float:
+    """Share of elements that differ, two being nothing to speak of."""
+    moments = case.moments
+    if moments is None or moments.mismatched or not moments.elements:
+        return math.inf
+    return max(0, moments.elements - moments.equal - 2) / moments.elements
+
+
+RULE = Rule(
+    "explanation",
+    "choice",
+    f"an error e of what a mask or an index was chosen by changes up to {SHARE:g} √e of its elements",
+    applies=lambda case: case.before > 0 and case.is_choice,
+    bound=lambda case: math.inf if case.before > COARSE or _changed(case) <= SHARE * math.sqrt(case.before) else 0.0,
+)

@@ -1,0 +1,35 @@
+"""An operator that only hands on what it reads wrote something else, however little.
+
+Evidence: TransData and Identity of clean CANN dumps change no bit; the room of 1 % is for sums in another order.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.producers import fingerprint
+
+COPIED = 1.01  # growth of error in a copy: sums are taken in another order
+
+
+def _accuses(case: Case) -> bool:
+    node, finding = case.node, case.finding
+    if node is None or not node.op.has("copies") or len(node.inputs) != 1 or finding.error is None:
+        return False
+    read = node.inputs[0]
+    target, golden = finding.pair.target, finding.pair.golden
+    if target is None or golden is None or read.pair.target is None or read.pair.golden is None:
+        return False
+    if finding.metric == "noise" or read.pair.target.dtype != target.dtype:
+        return False
+    one, other = fingerprint(read), fingerprint(finding)
+    same_file = bool(golden.file) and (read.pair.golden.file, read.pair.golden.shape) == (golden.file, golden.shape)
+    is_copy = same_file or (one is not None and other is not None and one.agrees(other))
+    return is_copy and case.error > COPIED * case.before
+
+
+RULE = Rule(
+    "accusation",
+    "copy",
+    "the golden values are handed on as they are, and the target's are not",
+    applies=_accuses,
+)

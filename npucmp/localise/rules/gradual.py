@@ -1,0 +1,30 @@
+"""Errors that no operator makes much larger, and that reach 64 √u all the same: slow is not harmless.
+
+Evidence: 64 √u is 1.6 % in float32, where clean runs of the corpus stay below 0.1 %.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.localise.case import Case, Rule
+
+HOPELESS = 64.0  # in √u
+STEP = 8.0  # growth beyond which it is no step of many: cancellation and flipped masks, nor what descends from them
+
+
+def is_step(case: Case) -> bool:
+    """Whether an error that is explained grew from a smaller one, and that one was none of the hopeless."""
+    return 0 < case.before <= _hopeless(case) and case.error <= STEP * case.before
+
+
+def _hopeless(case: Case) -> float:
+    return HOPELESS * math.sqrt(case.round_off)
+
+
+RULE = Rule(
+    "accusation",
+    "gradual",
+    f"errors grew step by step to more than {HOPELESS:g} √u, which is no rounding any more",
+    applies=lambda case: case.grown and is_step(case) and case.error > _hopeless(case),
+)

@@ -1,0 +1,31 @@
+"""Two orders of adding K terms in the type itself differ by about √K/16 times 8 round-offs.
+
+Only float32 and wider are accumulated in themselves; sums of 16-bit floats are accumulated in float32.
+Source: Higham, Accuracy and Stability of Numerical Algorithms, §4.2 (random walk of rounding errors). Evidence: clean
+float32 gradients of weights over 2^14 terms, 20 round-offs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Case, Rule
+
+ACCUMULATED_IN_ITSELF = 2.0**-24  # unit round-off of float32
+MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
+
+
+def _applies(case: Case) -> bool:
+    round_off = case.precision.round_off
+    coarser = case.precision.reduced or case.precision.quantised
+    return case.moments is not None and not coarser and 0 < round_off <= ACCUMULATED_IN_ITSELF
+
+
+RULE = Rule(
+    "limit",
+    "long_sums",
+    "float32 sums of K terms differ by √K/16 times the limit of short ones, added in another order",
+    applies=_applies,
+    bound=lambda case: FACTOR * case.precision.round_off * math.sqrt(min(case.terms_summed, MOST_TERMS)) / 16.0,
+)

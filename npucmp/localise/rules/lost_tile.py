@@ -1,0 +1,33 @@
+"""A few elements are off by as much as the largest value, while the rest is as good as its inputs: a lost tile.
+
+A lost row or tile among thousands hardly shows in rel_l2; rounding never moves one element that far. Evidence: the
+largest error of clean tensors is below 5 % of their largest value, in bfloat16 too, choices and sums aside.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import FEW as FEWEST
+from npucmp.localise.case import Case, Rule
+
+LOST = 0.25  # of the largest value, that an element must be off by to count as lost
+TORN = 32.0  # times the error that came in, that one element may be off by, in units of the largest
+
+
+def _accuses(case: Case) -> bool:
+    moments = case.moments
+    if case.node is None or moments is None or not moments.yy or case.finding.error is None:
+        return False
+    if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
+        return False
+    if 0 < case.error <= case.rounding_of_terms:
+        return False
+    share = max(LOST, TORN * max(case.own_round_off, case.before * case.amplification))
+    return moments.max_abs > share * case.scale.largest
+
+
+RULE = Rule(
+    "accusation",
+    "lost_tile",
+    f"single elements are off by {LOST:.0%} of the largest value, while the rest is as good as what came in",
+    applies=_accuses,
+)

@@ -1,0 +1,33 @@
+"""An in-place operator whose recorded input is its output says nothing about what it read.
+
+Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): of what an operator
+overwrites, they differ between two identical runs.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.producers import fingerprint
+
+
+def _applies(case: Case) -> bool:
+    node, finding = case.node, case.finding
+    if node is None or node.is_gradient:
+        return False
+    if finding.metric == "checksum":
+        slots = node.op.overwritten or ((0,) if node.op.has("in place") else ())
+        return finding.pair.slot in {f"input:{slot}" for slot in slots}
+    if not node.op.has("in place"):
+        return False
+    mark = fingerprint(finding)
+    return mark is not None and any(
+        other is not None and mark.agrees(other) for other in map(fingerprint, node.outputs)
+    )
+
+
+RULE = Rule(
+    "fact",
+    "overwritten",
+    "what an in-place operator overwrites was recorded after it was overwritten, and tells nothing of what it read",
+    applies=_applies,
+)

@@ -1,0 +1,19 @@
+"""Behind whole numbers that stand for floats, errors are half a step of 8 bits.
+
+Evidence: an int8 network against its float original differs by 0.4 to 3 % where numbers are numbers again.
+"""
+
+from __future__ import annotations
+
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Rule
+
+STEP = 2.0**-8  # half a step of 8 bits, relative to the largest value
+
+RULE = Rule(
+    "limit",
+    "quantised",
+    "one run is quantised: its values are multiples of a step of 8 bits",
+    applies=lambda case: case.precision.quantised,
+    bound=lambda case: FACTOR * STEP,
+)

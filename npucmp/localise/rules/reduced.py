@@ -1,0 +1,20 @@
+"""Matrix products of float32 whose units keep 11 bits: HF32 on Ascend, TF32 on GPUs.
+
+They are recognised by their error (judge/precision.py), which all products whose inputs agree must show.
+Source: CANN, "allow_hf32"; NVIDIA, TF32 (10-bit mantissa). Evidence: clean HF32 runs have 2e-4 after one product.
+"""
+
+from __future__ import annotations
+
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Rule
+
+REDUCED = 2.0**-11  # round-off of 11 significant bits
+
+RULE = Rule(
+    "limit",
+    "reduced",
+    "HF32 and TF32 units keep 11 bits of the float32 values that they multiply",
+    applies=lambda case: case.precision.reduced,
+    bound=lambda case: FACTOR * REDUCED,
+)

@@ -1,0 +1,45 @@
+"""The tensor as a whole is off by one factor (a gain error), far beyond what rounding and the inputs give.
+
+Rounding errors cancel in Σxy/Σy², a wrong factor does not: this sees a 2 % fault under bfloat16. Evidence: factors of
+clean tensors of 16 elements and more stay below 0.5 round-offs, those of what they read apart.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import Case, Rule
+from npucmp.model import Finding, Verdict
+
+SCALED = 4.0  # round-offs by which rounding may scale a tensor as a whole; also growth of such a factor
+SCALED_NOISE = 2.0  # the factor must stand out of the error that comes in
+WHOLE = 0.9  # share of the error that one common factor must make up
+CANCELLATION = 4.0  # terms this much larger than their sum
+
+
+def limit(case: Case) -> float:
+    """The common factor that rounding alone may give."""
+    return SCALED * case.round_off
+
+
+def _accuses(case: Case) -> bool:
+    factor = abs(case.gain)
+    if not case.is_measured or (case.node is None and not case.nowhere):
+        return False
+    if factor < WHOLE * case.error or not case.has_many:
+        return False
+    if case.terms > CANCELLATION * case.scale.rms and case.error <= case.rounding_of_terms:
+        return False
+    return factor > max(limit(case), SCALED * case.gain_before, SCALED_NOISE * case.before)
+
+
+def _judged(case: Case) -> Finding:
+    words = f"scaled by 1 {'+' if case.gain > 0 else '-'} {abs(case.gain):.1e} as a whole, limit ±{limit(case):.1e}"
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=words, metric="gain", limit=limit(case))
+
+
+RULE = Rule(
+    "accusation",
+    "scaled",
+    "one factor scales the whole tensor by more than rounding and the inputs do; roundings cancel in Σxy/Σy²",
+    applies=_accuses,
+    judged=_judged,
+)

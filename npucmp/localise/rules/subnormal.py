@@ -1,0 +1,32 @@
+"""Below its smallest normal number a type's spacing stays what it is there, so that relative round-off grows.
+
+Evidence: float16 gradients live below 6e-5; without this rule clean float16 training runs are full of alarms.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.judge.precision import narrower_dtype
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Case, Rule
+from npucmp.model.dtypes import lookup
+
+SMALLEST = 1e-300  # so that nothing divides by what underflowed
+
+
+def _times(case: Case) -> float:
+    """How much coarser than its unit round-off the type is for values this small."""
+    row, moments = lookup(narrower_dtype(case.pair)), case.moments
+    if row is None or not row.round_off or moments is None or not moments.compared or not moments.yy:
+        return 1.0
+    return row.tiny / max(math.sqrt(moments.yy / moments.compared), SMALLEST)
+
+
+RULE = Rule(
+    "limit",
+    "subnormal",
+    "values below the smallest normal number of their type are rounded to its spacing there",
+    applies=lambda case: _times(case) > 1.0,
+    bound=lambda case: FACTOR * case.precision.round_off * _times(case),
+)

@@ -1,0 +1,319 @@
+"""What an operator is: the one place that knows operators by name.
+
+A row of TABLE has the canonical name, its traits, and the spellings of PyTorch and aten, MindSpore and mint,
+TensorFlow, ONNX and GE that are not the canonical name in other letters. Rules ask for traits and never for names, so
+that the same tensors get the same verdict under every spelling. What names tell by themselves needs no row:
+    case and underscores     layer_norm, LayerNorm, layernorm
+    namespaces, overloads    aten::_softmax.int, Functional.softmax
+    versions, GE's constant  SoftmaxV2, ReduceSumD (its attributes are constants)
+    in place                 add_, __iadd__, InplaceAdd
+    gradients                SoftmaxGrad, MaxPoolGradWithArgmax, native_layer_norm_backward, Conv2DBackpropFilterD
+A name that is in no row has the traits that its words tell: npu_scaled_masked_softmax has a mask and a softmax.
+
+Sources: torch.nn.functional and aten/native_functions.yaml, mindspore.ops.operations and mindspore.mint, TensorFlow's
+raw_ops, the ONNX operator list, and the operator prototypes (op_proto) of CANN.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from npucmp.model.dump import Operator
+
+TRAITS = {
+    "sums": "adds terms that may cancel",
+    "reduces": "makes few elements of many",
+    "contracts": "sums products: matrix products, convolutions, attention",
+    "exponential": "multiplies a relative error by the size of its operand",
+    "bounded slope": "turns an absolute error into one of that size: sin, remainders",
+    "norm": "divides by a spread: what is the same everywhere in its operand drops out",
+    "spread": "a square of deviations, or its root",
+    "logarithm": "an absolute error is the relative one of its operand",
+    "quotient": "divides: large where its divisor is small",
+    "reciprocal": "one divided by its operand",
+    "tangent": "has poles in the middle of its range",
+    "power": "multiplies a relative error by its exponent",
+    "poles": "makes infinities of ordinary values",
+    "non-smooth": "chooses, so that its gradient jumps: a small error may flip a choice",
+    "smooth": "does not choose, in what is inside it either",
+    "copies": "hands on the values that it reads as they are",
+    "hands on": "hands on the values that it reads, in another type or layout at most",
+    "views": "another look at the same memory",
+    "masks": "puts in a value that it was told, minus infinity among them",
+    "collective": "communicates with other ranks",
+    "receives": "writes into memory that it was given what other ranks sent",
+    "sums ranks": "adds up what the ranks have, so that it may overflow by itself",
+    "asynchronous": "returns before its outputs are there",
+    "random": "draws random numbers",
+    "in place": "overwrites what it reads",
+    "uninitialised": "hands out memory that nobody has written",
+    "constant": "no operator of the execution: a constant, a placeholder",
+    "loops back": "hands a value to the next turn of a loop",
+    "gradient": "computes a gradient",
+}
+
+
+class OpType(NamedTuple):
+    """One operator, however spelled.
+
+    name        canonical, "" where no row of the table knows it
+    parameters  places of the inputs that are weights, biases or running statistics
+    workspaces  places of the outputs that only its own gradient reads, whose content is the device's business
+    overwritten places of inputs that it overwrites besides its first, if it is in place
+    """
+
+    name: str
+    traits: "frozenset[str]"
+    parameters: tuple[int, ...] = ()
+    workspaces: tuple[int, ...] = ()
+    overwritten: tuple[int, ...] = ()
+
+    def has(self, *traits: str) -> bool:
+        """Whether it has any of these traits."""
+        assert all(trait in TRAITS for trait in traits), traits
+        return not self.traits.isdisjoint(traits)
+
+
+class Row(NamedTuple):
+    name: str
+    traits: str = ""  # with commas
+    spellings: str = ""
+    parameters: tuple[int, ...] = ()
+    workspaces: tuple[int, ...] = ()
+    overwritten: tuple[int, ...] = ()
+
+
+TABLE = (
+    # sums and differences
+    Row("add", "sums", "iadd radd TensorAdd scalar_add"),
+    Row("sub", "sums", "isub rsub subtract"),
+    Row("add_n", "sums", "AccumulateNV2"),
+    Row("bias_add", "sums", "", (1,)),
+    Row("lerp", "sums"),
+    Row("addcmul", "sums"),
+    Row("addcdiv", "sums"),
+    Row("sum", "sums, reduces", "ReduceSum nansum"),
+    Row("mean", "sums, reduces", "ReduceMean nanmean ReduceMeanWithCount"),
+    Row("cumsum", "sums, reduces"),
+    Row("norm", "reduces", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
+    Row("prod", "reduces", "ReduceProd"),
+    # products
+    Row("mul", "", "imul rmul multiply Muls"),
+    Row("neg", "", "negative"),
+    Row("square", ""),
+    Row("sqrt", ""),
+    Row("linear", "contracts", "Dense FullyConnection NonDynamicallyQuantizableLinear", (1, 2)),
+    Row("matmul", "contracts", "imatmul rmatmul mm MatMulV3 Gemm mv vdot"),
+    Row("bmm", "contracts", "BatchMatMul BatchMatMulV3"),
+    Row("addmm", "contracts", "", (0, 2)),
+    Row("baddbmm", "contracts", "addbmm"),
+    Row("bilinear", "contracts", "", (2, 3)),
+    Row("einsum", "contracts"),
+    Row("dot", "contracts", "tensordot inner"),
+    Row("conv1d", "contracts", "", (1, 2)),
+    Row("conv2d", "contracts", "Conv Conv2DCompress convolution", (1, 2)),
+    Row("conv3d", "contracts", "", (1, 2)),
+    Row("conv_transpose1d", "contracts", "", (1, 2)),
+    Row("conv_transpose2d", "contracts", "ConvTranspose Conv2DTranspose", (1, 2)),
+    Row("conv_transpose3d", "contracts", "", (1, 2)),
+    Row("depthwise_conv2d", "contracts", "depthwise_conv2d_native", (1, 2)),
+    Row("attention", "contracts", "scaled_dot_product_attention FlashAttentionScore npu_fusion_attention "
+        "flash_attn_func flash_attn_varlen_func PromptFlashAttention IncreFlashAttention FusedInferAttentionScore"),
+    # functions
+    Row("exp", "exponential"),
+    Row("expm1", "exponential"),
+    Row("exp2", "exponential"),
+    Row("sigmoid", "exponential"),
+    Row("softmax", "exponential", "softmax_int"),
+    Row("log_softmax", "exponential, poles"),
+    Row("logsumexp", "exponential", "ReduceLogSumExp"),
+    Row("cosh", "exponential"),
+    Row("sinh", "exponential"),
+    Row("silu", "exponential", "Swish"),
+    Row("softplus", "exponential"),
+    Row("gelu", "", "FastGelu QuickGelu NewGELUActivation GELUActivation"),
+    Row("tanh", ""),
+    Row("erf", ""),
+    Row("sin", "bounded slope"),
+    Row("cos", "bounded slope"),
+    Row("remainder", "bounded slope, non-smooth", "FloorMod"),
+    Row("fmod", "bounded slope, non-smooth"),
+    Row("frac", "bounded slope, non-smooth"),
+    Row("mod", "bounded slope, non-smooth"),
+    Row("log", "logarithm, poles", "ln"),
+    Row("log2", "logarithm, poles"),
+    Row("log10", "logarithm, poles"),
+    Row("log1p", "logarithm, poles"),
+    Row("logit", "poles"),
+    Row("div", "quotient, poles", "idiv rdiv truediv itruediv rtruediv true_divide divide RealDiv DivNoNan"),
+    Row("rsqrt", "quotient, poles"),
+    Row("reciprocal", "reciprocal, poles", "Inv"),
+    Row("tan", "tangent"),
+    Row("pow", "power, poles", "ipow rpow"),
+    # normalisations
+    Row("layer_norm", "norm", "native_layer_norm LayerNormalization", (1, 2, 3)),
+    Row("rms_norm", "", "npu_rms_norm T5LayerNorm", (1, 2)),
+    Row("batch_norm", "norm", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm cudnn_batch_norm "
+        "BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
+    Row("fused_batch_norm", "norm", "", (1, 2, 3, 4), (3, 4)),
+    Row("fused_batch_norm_v3", "norm", "", (1, 2, 3, 4), (3, 4, 5)),
+    Row("group_norm", "norm", "native_group_norm", (1, 2, 3)),
+    Row("instance_norm", "norm", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4), (), (1, 2)),
+    Row("std", "norm, reduces", "ReduceStd std_mean"),
+    Row("var", "norm, spread, reduces", "var_mean ReduceVariance"),
+    # losses
+    Row("cross_entropy", "", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits nll_loss"),
+    Row("mse_loss", ""),
+    # choices
+    Row("relu", "non-smooth", "relu6 leaky_relu prelu_kernel elu celu selu rrelu hardtanh hardswish hardsigmoid hswish "
+        "hsigmoid threshold"),
+    Row("prelu", "non-smooth", "", (1,)),
+    Row("max", "non-smooth", "maximum amax ReduceMax ReduceMaxD argmax ArgMaxWithValue fmax cummax"),
+    Row("min", "non-smooth", "minimum amin ReduceMin argmin ArgMinWithValue fmin cummin"),
+    Row("max_pool1d", "non-smooth"),
+    Row("max_pool2d", "non-smooth", "MaxPool MaxPoolWithArgmax max_pool2d_with_indices adaptive_max_pool2d"),
+    Row("max_pool3d", "non-smooth"),
+    Row("clamp", "non-smooth", "clip ClipByValue clamp_min clamp_max"),
+    Row("topk", "non-smooth"),
+    Row("sort", "non-smooth", "argsort msort"),
+    Row("sign", "non-smooth"),
+    Row("round", "non-smooth", "rint"),
+    Row("floor", "non-smooth", "FloorDiv floor_divide"),
+    Row("ceil", "non-smooth"),
+    Row("abs", "non-smooth"),
+    Row("where", "non-smooth, masks", "Select SelectV2"),
+    Row("masked_fill", "non-smooth, masks"),
+    Row("masked_select", "non-smooth, masks"),
+    # moving values
+    Row("embedding", "", "GatherV2_embedding", (1,)),
+    Row("gather", "", "GatherD GatherElements take_along_dim"),
+    Row("index_select", "", "GatherNd take"),
+    Row("cat", "", "concat concatenate ConcatV2"),
+    Row("stack", "", "Pack"),
+    Row("index_add", ""),
+    Row("index_put", ""),
+    Row("repeat", "", "repeat_interleave Tile"),
+    Row("avg_pool2d", "", "AvgPool adaptive_avg_pool2d"),
+    Row("interpolate", "", "ResizeNearestNeighbor ResizeBilinear upsample_nearest2d upsample_bilinear2d"),
+    Row("rotary", "", "npu_rotary_mul RotaryMul ApplyRotaryPosEmb RotaryPositionEmbedding"),
+    Row("identity", "copies, hands on", "clone contiguous copy TensorMove MemcpyAsync"),
+    Row("trans_data", "copies, hands on", "TransData_RNN npu_format_cast"),
+    Row("cast", "hands on", "to type float half bfloat16 type_as convert_element_type to_copy"),
+    Row("read_variable", "hands on", "ReadVariableOp"),
+    Row("print", "hands on"),
+    Row("enter", "hands on", "RefEnter"),
+    Row("reshape", "views", "view view_as unsafe_view flatten unflatten"),
+    Row("transpose", "views", "t permute swapaxes"),
+    Row("slice", "views", "getitem StridedSlice narrow select_copy"),
+    Row("split", "views", "chunk unbind SplitV Unpack Unstack"),
+    Row("squeeze", "views", "unsqueeze ExpandDims"),
+    Row("expand", "views", "expand_as BroadcastTo as_strided detach"),
+    # filling
+    Row("full", "masks", "full_like new_full fill fill_diagonal Fills"),
+    Row("tril", "masks", "triu MaskedTriu"),
+    Row("pad", "masks", "PadV2 PadV3 MirrorPad constant_pad_nd"),
+    Row("scatter", "masks", "scatter_add ScatterNd ScatterNdUpdate ScatterUpdate index_fill"),
+    Row("empty", "uninitialised", "empty_like new_empty empty_strided EmptyWithFormat"),
+    Row("setitem", "in place", "TensorCopySlices"),
+    Row("const", "constant", "Constant Placeholder NoOp"),
+    Row("next_iteration", "loops back", "RefNextIteration"),
+    # random
+    Row("dropout", "random, non-smooth", "native_dropout DropOutDoMask FusedDropout "
+        "alpha_dropout feature_dropout"),
+    Row("dropout_mask", "random", "DropOutGenMask StatelessDropOutGenMask"),
+    Row("rand", "random", "randn randint randperm rand_like randn_like RandomUniform RandomStandardNormal RandomNormal "
+        "TruncatedNormal StandardNormal StatelessRandomUniformV2 normal uniform exponential"),
+    Row("bernoulli", "random", "multinomial"),
+    # communication
+    Row("all_reduce", "collective, sums ranks", "HcomAllReduce"),
+    Row("reduce", "collective, sums ranks", "HcomReduce"),
+    Row("reduce_scatter", "collective, receives, sums ranks",
+        "HcomReduceScatter reduce_scatter_tensor reduce_scatter_into_tensor reduce_scatter_base"),
+    Row("all_gather", "collective, receives", "HcomAllGather all_gather_into_tensor all_gather_base all_gather_object"),
+    Row("all_to_all", "collective, receives", "HcomAllToAll HcomAllToAllV AllToAllV all_to_all_single"),
+    Row("neighbor_exchange", "collective, receives"),
+    Row("broadcast", "collective, receives", "HcomBroadcast"),
+    Row("send", "collective", "HcomSend"),
+    Row("recv", "collective, receives", "Receive HcomReceive"),
+    Row("isend", "collective, asynchronous", "batch_isend_irecv"),
+    Row("irecv", "collective, receives, asynchronous"),
+    Row("barrier", "collective", "HcomBarrier"),
+)  # fmt: skip
+
+# What a name tells by itself where no row knows it, be it that of a module ("LlamaRMSNorm"): parts of it, and its words
+_PARTS = (
+    ("contracts", r"linear|matmul|mm$|bmm|conv|einsum|dot|attention"),
+    ("non-smooth", r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where"
+                   r"|mask|dropout"),
+    ("smooth", r"linear$|dense$|norm|conv|embedding|softmax|gelu|silu|tanh|sigmoid"),
+    ("random", r"dropout|bernoulli|multinomial|^rand|random|normal$|uniform$|exponential$"),
+    ("collective", r"^hcom|allreduce|allgather|alltoall|reducescatter"),
+    ("receives", r"recv|allgather|alltoall|reducescatter"),
+    ("sums ranks", r"allreduce|reducescatter"),
+)  # fmt: skip
+_WORDS = {
+    "masks": {"mask", "masked", "where", "select", "full", "fill", "filled", "triu", "tril", "pad", "scatter"},
+    "views": {"view", "reshape", "slice", "narrow", "split", "transpose", "permute", "flatten", "expand", "strided"},
+}
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of masked_fill or MaskedFill
+_CHOOSES = ("non-smooth", "random", "masks", "collective", "uninitialised", "constant", "loops back", "in place")
+_IN_PLACE = re.compile(r"[A-Za-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)([A-Z]|$)")
+_GRADIENT = re.compile(r"_?(backprop(input|filter)?|backward|grad(with\w+)?|dx|dw)(?=(d|v\d+)*$)", re.IGNORECASE)
+_NAMESPACE = re.compile(r"^(aten|prims|torch_npu|npu|atb|mindspore|mint|ops)(::|\.)", re.IGNORECASE)
+_SUFFIX = re.compile(r"(d|v\d|ext)$")
+_COMMUNICATION = re.compile(r"^(Mint)?Distributed\.|^MindSpeed\.")  # records of msprobe
+
+
+def op_type_of(operator: Operator) -> OpType:
+    """What an operator is, by its type; that it communicates, by the name of its record too."""
+    found = op_type(operator.op_type)
+    if not found.has("collective") and _COMMUNICATION.match(operator.name):
+        return found._replace(traits=found.traits | {"collective"})
+    return found
+
+
+def is_gradient(operator: Operator) -> bool:
+    """Whether an operator is of a backward pass, as its dump says or its type."""
+    return operator.phase == "backward" or (not operator.phase and op_type(operator.op_type).has("gradient"))
+
+
+@lru_cache(maxsize=1 << 14)
+def op_type(spelled: str) -> OpType:
+    """What the operator of this spelling is. Any text will do: of what nobody knows, nothing is told."""
+    name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")  # aten's overloads
+    bare = _GRADIENT.sub("", name)
+    more = {"in place"} if _IN_PLACE.search(name) else set()
+    more |= {"gradient"} if bare not in ("", name) else set()
+    row = _row(_key(name)) or _row(_key(bare)) or _row(_key(bare).replace("inplace", ""))
+    if row is None:
+        return OpType("", frozenset(more | _told(name)))
+    traits = {*filter(None, row.traits.split(", "))}
+    more |= {"smooth"} if traits.isdisjoint(_CHOOSES) else set()
+    slots = () if "gradient" in more else (row.parameters, row.workspaces, row.overwritten)
+    return OpType(row.name, frozenset(traits | more), *slots)
+
+
+def _told(name: str) -> "set[str]":
+    """The traits of an operator that no row knows."""
+    words = {word.lower() for word in _WORD.findall(name)}
+    found = {trait for trait, parts in _PARTS if re.search(parts, _key(name))}
+    return found | {trait for trait, some in _WORDS.items() if some & words}
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _row(key: str) -> "Row | None":
+    """The row of a spelling: as it is, or without what GE puts behind it."""
+    while key not in _ROWS:
+        shorter = _SUFFIX.sub("", key)
+        if shorter == key or not shorter:
+            return None
+        key = shorter
+    return _ROWS[key]
+
+
+_ROWS = {_key(spelling): row for row in TABLE for spelling in (row.name, *row.spellings.split())}
