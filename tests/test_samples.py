@@ -69,9 +69,7 @@ def test_a_graph_is_found_from_any_folder_of_a_dump():
 def test_without_its_graph_the_evidence_asks_for_it(tmp_path):
     shutil.copytree(SAMPLES / "cann_clean" / "target" / "20261121093000", tmp_path / "20261121093000")
     report = npucmp.compare(tmp_path, SAMPLES / "cann_clean" / "golden")
-    assert (
-        "goes on with net_block_0_b_bn_FusedBatchNormV3, which the target lacks: fused in" in report.roots[0].because
-    )
+    assert "goes on with net_block_0_b_bn_FusedBatchNormV3, which the target lacks: fused in" in report.roots[0].because
 
 
 def test_a_graph_is_found_below_a_folder_of_several_things(tmp_path):

@@ -1,0 +1,50 @@
+"""Ill-conditioned operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.localise.rules.craft import RuleContract, case, drawn, spelled
+
+normal, noisy = drawn(__name__)
+
+X = normal(64, 64, size=10)
+READ = [(noisy(X, 1e-6), X)]
+WIDE = 3000 + normal(64, 64)
+SMOOTH = normal(64, 64)
+
+
+def after(function, of):
+    return function(of[0][0]), function(of[0][1])
+
+
+def standardised(x):
+    return (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+OFFSET = [(noisy(WIDE, 1e-6), WIDE)]
+NEAR_ZERO = [(noisy(0.01 + abs(SMOOTH), 1e-6), 0.01 + abs(SMOOTH))]
+
+
+class TestCondition(RuleContract):
+    name = "condition"
+    fires = {
+        **spelled("exp", lambda op: case(op, READ, (noisy(np.exp(X), 4e-5), np.exp(X)))),
+        **spelled("softmax", lambda op: case(op, READ, (noisy(softmax(X), 4e-5), softmax(X)))),
+        **spelled("layer_norm", lambda op: case(op, OFFSET, after(standardised, OFFSET))),
+        **spelled("div", lambda op: case(op, NEAR_ZERO, (noisy(1 / NEAR_ZERO[0][1], 1e-5), 1 / NEAR_ZERO[0][1]))),
+        "a power": case("pow", READ, (noisy(X**8, 2e-5), X**8), arguments=({"input:1": 8}, {"input:1": 8})),
+    }
+    silent = {
+        "more than that": case("exp", READ, (noisy(np.exp(X), 1e-2), np.exp(X))),
+        "well-conditioned": case("tanh", READ, (noisy(SMOOTH, 4e-5), SMOOTH)),
+        "an argument no float holds": case(
+            "pow", READ, (noisy(X, 1e-4), X), arguments=({"e": 10**400}, {"e": 10**400})
+        ),
+        "nothing came in": case("exp", [(X, X)], (noisy(np.exp(X), 1e-6), np.exp(X))),
+    }

@@ -1,0 +1,16 @@
+"""The limit behind whole numbers that stand for floats."""
+
+from __future__ import annotations
+
+from npucmp.judge.precision import Precision
+from tests.localise.rules.craft import RuleContract, case, drawn
+
+normal, _ = drawn(__name__)
+
+Y = normal(32, 32)
+
+
+class TestQuantised(RuleContract):
+    name = "quantised"
+    fires = {"numbers again": case("linear", [(Y, Y)], (Y, Y), precision=Precision(2.0**-24, quantised=True))}
+    silent = {"never": case("linear", [(Y, Y)], (Y, Y))}

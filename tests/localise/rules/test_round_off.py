@@ -1,0 +1,24 @@
+"""The limit by rounding in the working precision."""
+
+from __future__ import annotations
+
+from npucmp.judge.precision import Precision
+from tests.localise.rules.craft import RuleContract, case, drawn
+
+normal, _ = drawn(__name__)
+
+Y = normal(32, 32)
+
+
+class TestRoundOff(RuleContract):
+    name = "round_off"
+    fires = {
+        "float32": case("tanh", [(Y, Y)], (Y, Y)),
+        "bfloat16": case("tanh", [(Y, Y)], (Y, Y, "bfloat16")),
+        "float32 on paper": case("tanh", [(Y, Y)], (Y, Y), precision=Precision(2.0**-8)),
+    }
+    silent = {"whole numbers": case("argmax", [(Y, Y)], (Y, Y, "int64"), precision=Precision())}
+
+
+def test_it_is_eight_round_offs(rulebook):
+    assert rulebook.limit(TestRoundOff.fires["bfloat16"]).value == 8 * 2.0**-8

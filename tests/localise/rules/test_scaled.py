@@ -1,0 +1,28 @@
+"""One factor on a whole tensor."""
+
+from __future__ import annotations
+
+from tests.localise.rules.craft import RuleContract, case, drawn
+
+normal, noisy = drawn(__name__)
+
+X, Y = normal(64, 64), normal(64, 64)
+SAME = [(X, X)]
+ROUNDED = [(noisy(X, 4e-3), X, "bfloat16")]
+
+
+class TestScaled(RuleContract):
+    name = "scaled"
+    fires = {
+        "2 % under bfloat16, which no limit sees": case("layer_norm", ROUNDED, (1.02 * noisy(Y, 3e-3), Y, "bfloat16")),
+        "a tensor from nowhere": case(
+            "linear", [], (1.02 * Y, Y, "bfloat16"), node=False, nowhere=True, slot="input:0"
+        ),
+    }
+    silent = {
+        "no one factor": case("layer_norm", ROUNDED, (noisy(Y, 0.02), Y, "bfloat16")),
+        "one that came in": case("mul", [(1.02 * X, X, "bfloat16")], (1.02 * Y, Y, "bfloat16")),
+        "rounding of few": case("mean", ROUNDED, (1.02 * Y[0, :4], Y[0, :4], "bfloat16")),
+        "an input that an operator wrote": case("linear", [], (1.02 * Y, Y, "bfloat16"), node=False, slot="input:0"),
+        "float32, within its rounding": case("mul", SAME, ((1 + 1e-7) * Y, Y)),
+    }
