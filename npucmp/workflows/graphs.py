@@ -6,37 +6,40 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Sequence
 
-from npucmp.dump.formats.tfdbg import own_graphs
+from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.dump.graphs import beside, load
-from npucmp.dump.graphs.annotate import annotate, holds, serves
+from npucmp.dump.graphs.annotate import annotate, holds
 from npucmp.dump.graphs.graph import Graph
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.workflows.runs import StrPath
 
-GRAPHED = ("cann", "tfdbg", "npy")  # formats whose operators are nodes of a graph file
 SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 
 
 def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequence[Graph]") -> "list[Run]":
     """The runs of one side with what graphs tell. Those beside the other side's dump serve too: the network is one."""
-    if not any(run.format in GRAPHED for run in runs):
+    sources = {run.format: source for run in runs for source in [graph_source(run.format)] if source is not None}
+
+    def of_run(run: Run, graphs: "Sequence[Graph]") -> "list[Graph]":
+        return [graph for graph in graphs if graph.of_device == sources[run.format].of_device]
+
+    graphed = [run for run in runs if run.format in sources]
+    if not graphed:
         return runs
     notes: list[str] = []
     known = list(given)
     if not known:
-        roots = (run.path for run in runs if run.format == "cann")  # of the whole dump, be a folder deep in it given
+        roots = (run.path for run in graphed if sources[run.format].of_device)  # be a folder deep in the dump given
         for places in ([path, *roots], [other]):
             known += _beside([Path(place) for place in places], runs, notes)
-            if any(serves(graph, run) for graph in known for run in runs):
+            if any(of_run(run, known) for run in graphed):
                 break
-    annotated = [
-        annotate(run, [graph for graph in known if serves(graph, run)]) if run.format in GRAPHED else run
-        for run in runs
-    ]
-    if str(path) != str(other) and any(run.format == "cann" and run == before for run, before in zip(annotated, runs)):
+    annotated = [annotate(run, of_run(run, known)) if run.format in sources else run for run in runs]
+    unknown = [run for run, before in zip(annotated, runs) if run.format in sources and run == before]
+    if str(path) != str(other) and any(sources[run.format].of_device for run in unknown):
         notes.append("no graph beside the dump: a fused operator is compared by its name alone; give --graph")
-    return [replace(run, notes=(*run.notes, *notes)) for run in annotated] if notes else annotated
+    return [replace(run, notes=tuple(dict.fromkeys((*run.notes, *notes)))) for run in annotated]
 
 
 def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]") -> "list[Graph]":

@@ -5,6 +5,7 @@ A format is a module of this package with
     ABOUT                   one line: what it is and how it is recognised
     sniff(path) -> bool     cheap, never raises
     open_runs(path) -> list[Run]    names, shapes and places of tensors; no payload is read
+    GRAPHS                  a GraphSource: which graphs know its operators; None if none does
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Optional
 
+from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import confine
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
@@ -31,6 +33,18 @@ def module_of(name: str) -> ModuleType:
     if name not in FORMATS:
         raise UsageError(f"unknown format {name!r}; npucmp reads {', '.join(FORMATS)}")
     return import_module(f"{__name__}.{name}")
+
+
+def graph_source(name: str) -> Optional[GraphSource]:
+    """Which graphs know the operators of a format, None if none does."""
+    found: Optional[GraphSource] = module_of(name).GRAPHS
+    return found
+
+
+def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
+    """The graphs that a dump holds itself, whatever its format; a broken one is a note."""
+    sources = filter(None, map(graph_source, FORMATS))
+    return [graph for source in sources if source.own for graph in source.own(path, notes)]
 
 
 def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:

@@ -35,6 +35,7 @@ from npucmp.model.dtypes import canonical
 
 NAME = "msprobe"
 ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
+GRAPHS = None
 
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
@@ -206,7 +207,7 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
     return scopes
 
 
-class Name(NamedTuple):
+class MsprobeName(NamedTuple):
     """What an operator's name says; see the module's docstring for the grammar."""
 
     op_type: str
@@ -216,20 +217,20 @@ class Name(NamedTuple):
     unique: bool
 
 
-def parse_name(name: str) -> Name:
+def parse_name(name: str) -> MsprobeName:
     """Takes a name apart from the right: a module path may hold digits and dots of its own."""
     head, *tail = name.rsplit(".", 2)
     if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
-        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
+        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
     if len(tail) == 2 and tail[0] in _PHASES and tail[1].isdigit():
-        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
+        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
     for mark in (".parameters_grad", ".debug"):
         owner, found, number = name.rpartition(mark)
         if found and (not number or number[1:].isdigit()):
             kind = owner.rstrip(".0123456789") if mark == ".debug" else owner
             phase = "backward" if mark == ".parameters_grad" else ""
-            return Name(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
-    return Name(name.rsplit(".", 1)[-1], name, "", name, unique=True)
+            return MsprobeName(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
+    return MsprobeName(name.rsplit(".", 1)[-1], name, "", name, unique=True)
 
 
 class _Dump(NamedTuple):
@@ -267,7 +268,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
-def _module_path(parts: Name) -> str:
+def _module_path(parts: MsprobeName) -> str:
     """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
     for mark in (".forward", ".backward", ".parameters_grad"):
         if parts.kind.endswith(mark):
@@ -286,7 +287,7 @@ def _reads_recorded(record: Any) -> bool:
 _Leaves = list[tuple[str, dict[str, Any]]]
 
 
-def _leaves(record: Any, parts: Name) -> _Leaves:
+def _leaves(record: Any, parts: MsprobeName) -> _Leaves:
     """(slot, leaf) of a record, inputs before parameters before outputs."""
     found: _Leaves = []
     if parts.kind.endswith(".debug"):

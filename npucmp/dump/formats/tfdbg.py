@@ -34,8 +34,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from npucmp.dump.graphs.annotate import annotate
-from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.graphs.graphdef import from_wire
+from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.limits import DEFAULT, beyond, payload_bytes
 from npucmp.dump.readers.names import natural, op_type
@@ -70,14 +71,9 @@ _DTYPES = {
 _TEXT = 7
 _HANDLES = (20, 21)  # resource, variant: they point to a variable or hold an object of the process
 _UNREAD = {
-    26: "float8_e4m3fnuz",
-    27: "float8_e4m3b11fnuz",
-    28: "float8_e5m2fnuz",
-    29: "int4",
-    30: "uint4",
-    31: "int2",
+    26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz", 29: "int4", 30: "uint4", 31: "int2",
     32: "uint2",
-}
+}  # fmt: skip
 _REFERENCE = 100  # 101 … are the reference types of 1 …
 _CONTENT = 4
 _RAW = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12, "float8_e5m2": 18, "float8_e4m3fn": 18}
@@ -86,7 +82,7 @@ _VARYING = (7, 10, 11, 13, 16, 17)
 Fields = dict[int, list[Field]]
 
 
-class File(NamedTuple):
+class TfdbgFile(NamedTuple):
     """What one file's name and folders say. `again` tells files of one microsecond apart."""
 
     node: str
@@ -100,10 +96,10 @@ class File(NamedTuple):
 
 
 @dataclass
-class Contents:
+class RunContents:
     """What was found below one run's folder, and how much of it was passed over."""
 
-    files: list[File] = field(default_factory=list)
+    files: list[TfdbgFile] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # files by debug op
     strangers: int = 0
     deep: int = 0
@@ -152,35 +148,37 @@ def _with_graph(run: Run) -> Run:
 
 
 def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
-    """The graphs that a dump holds itself; a broken one is a note."""
+    """The graphs that a dump keeps, one per device and run; a broken one is a note."""
     found = []
-    for file, start, end in graphs(path):
+    for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
         try:
             with open_regular(file) as opened:
-                found.append(from_wire(Cursor(opened), start, end, file))
+                cursor = Cursor(opened)
+                for one in cursor.fields(0, opened.size):
+                    if one.number == 4 and one.wire == 2:
+                        found.append(from_wire(cursor, one.start, one.end, file))
         except DumpError as error:
             notes.append(f"{file}: graph ignored, {error.because}")
     return found
 
 
-def graphs(path: Path) -> list[tuple[str, int, int]]:
-    """(file, start, end) of each GraphDef that the dump keeps, one per device and run; broken files are left out."""
-    found = []
-    for folder in _run_folders(path):
-        entries = _entries(folder) or []
-        inner = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
-        for place in [folder, *inner]:
-            files = [entry.path for entry in _entries(place) or [] if entry.name.startswith(_GRAPH)]
-            found += [graph for file in files for graph in _graph(file)]
-    return sorted(found)
+GRAPHS = GraphSource(own=own_graphs)
 
 
-def parse_name(name: str, scope: str = "") -> Optional[File]:
+def _graph_files(run: str) -> "list[str]":
+    entries = _entries(run) or []
+    devices = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
+    return [entry.path for place in (run, *devices) for entry in _entries(place) or () if entry.name.startswith(_GRAPH)]
+
+
+def parse_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
     """Node, slot, debug op and time from a file's name, below the folders `scope`; None if it is named otherwise."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    return File(scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0))
+    return TfdbgFile(
+        scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0)
+    )
 
 
 def _run_folders(path: Path) -> Iterator[str]:
@@ -230,9 +228,9 @@ def _run(folder: str, step: Optional[int]) -> Run:
     )
 
 
-def _contents(run: str) -> Contents:
+def _contents(run: str) -> RunContents:
     """All tensor files of a run, over its devices. Links to folders are not followed: they could lead in circles."""
-    found = Contents()
+    found = RunContents()
     waiting = [(run, "", "", 0)]
     while waiting:
         folder, device, scope, depth = waiting.pop()
@@ -250,7 +248,7 @@ def _contents(run: str) -> Contents:
     return found
 
 
-def _take(found: Contents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
+def _take(found: RunContents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
     file = parse_name(entry.name, scope)
     if entry.is_symlink() and os.path.isdir(entry.path):
         found.links += 1
@@ -264,20 +262,18 @@ def _take(found: Contents, entry: "os.DirEntry[str]", device: str, scope: str) -
         found.others[file.op] += 1
 
 
-Tensors = list[tuple[File, TensorRef]]
+Tensors = list[tuple[TfdbgFile, TensorRef]]
 
 
 def _executions(tensors: Tensors) -> list[Tensors]:
     """Outputs of one execution of one node together, in order of time, then of name."""
-    slots: dict[tuple[str, str, int], Tensors] = defaultdict(list)
-    for file, tensor in tensors:
-        slots[file.device, file.node, file.slot].append((file, tensor))
-    groups: dict[tuple[str, str, int], Tensors] = defaultdict(list)
-    for (device, node, _), same in slots.items():
-        same.sort(key=lambda one: (one[0].time, one[0].again, one[0].path))
-        for back, one in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
-            groups[device, node, back].append(one)
-    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups.values()), key=_position)
+    groups = executions(
+        tensors,
+        operator=lambda one: (one[0].device, one[0].node),
+        slot=lambda one: one[0].slot,
+        age=lambda one: (one[0].time, one[0].again, one[0].path),
+    )
+    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups), key=_position)
 
 
 def _position(group: Tensors) -> tuple[int, int, list[object], str]:
@@ -299,7 +295,7 @@ def _operator(order: int, group: Tensors) -> Operator:
     )
 
 
-def _tensor(file: File) -> Iterator[TensorRef]:
+def _tensor(file: TfdbgFile) -> Iterator[TensorRef]:
     """The tensor of one file; none for a handle."""
     try:
         with open_regular(file.path) as opened:
@@ -358,7 +354,7 @@ def _size(cursor: Cursor, dim: Field) -> int:
     return signed(sizes[-1]) if sizes else 0
 
 
-def _described(file: File, number: int, shape: tuple[int, ...], fields: Fields) -> TensorRef:
+def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields) -> TensorRef:
     """The TensorRef of a file that was understood, be its values of a kind that is read or not."""
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
@@ -397,13 +393,3 @@ def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields) -> in
     if size:
         raise DumpError(path, "uninitialised when it was dumped")
     return 0
-
-
-def _graph(file: str) -> Iterator[tuple[str, int, int]]:
-    try:
-        with open_regular(file) as opened:
-            for one in Cursor(opened).fields(0, opened.size):
-                if one.number == 4 and one.wire == 2:
-                    yield file, one.start, one.end
-    except DumpError:
-        return

@@ -1,6 +1,6 @@
 """statistic.csv of MindSpore: a row per tensor of a folder, beside the files or instead of them.
 
-    Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
+    Op Type, Op MindsporeName, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
     Max Value, Min Value, …     columns by name, in any order; the configuration says which figures stand there
     MD5, or MD5 Value           checksum
 Shapes are "(2, 3)" or "2x3", "-" for none; "null" where nothing is finite, figures of Bool are "True" and "False".
@@ -17,7 +17,7 @@ from typing import Mapping, NamedTuple, Optional
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.mindspore_names import Name
+from npucmp.dump.readers.mindspore_names import MindsporeName
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Task, TensorRef
@@ -28,7 +28,7 @@ _SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
 
 
 class Row(NamedTuple):
-    name: Name
+    name: MindsporeName
     tensor: TensorRef
 
 
@@ -63,7 +63,7 @@ def _row(cells: Mapping[str, str]) -> Optional[Row]:
     if role not in ("input", "output") or not op_name or not re.fullmatch("[0-9]{1,9}", index):
         return None
     task = Task(_number(cells, "task id", -1), _number(cells, "stream id", -1))
-    name = Name(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
+    name = MindsporeName(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
     shape = _shape(cells.get("shape", ""))
     return Row(
         name,

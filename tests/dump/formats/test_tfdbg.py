@@ -520,19 +520,25 @@ def field(number: int, head: bytes = b"", behind: int = 0) -> bytes:
 # --- the graph
 
 
-def test_graphs(tmp_path):
-    data = messages()["Event"](wall_time=2, graph_def=b"a graph").SerializeToString()
+def test_own_graphs(tmp_path):
+    node = b"\x0a\x04\x0a\x02" + b"n%d"  # node { name }
+    event = messages()["Event"]
+    data, other = (event(wall_time=2, graph_def=node % i).SerializeToString() for i in (1, 2))
     dump(tmp_path, ["a_0_DebugIdentity_1", "_tfdbg_graph_hash5_17", "b/_tfdbg_graph_hash5_17"], data)
     dump(tmp_path, ["_tfdbg_graph_hash6_17"], data[:-1], device=OTHER_DEVICE)  # cut short
-    dump(tmp_path, ["_tfdbg_graph_17"], data, run="run_2_1", device=".")
-    found = tfdbg.graphs(tmp_path)
-    assert [Path(file).read_bytes()[start:end] for file, start, end in found] == [b"a graph"] * 2
-    assert tfdbg.graphs(tmp_path / "run_1_0") == tfdbg.graphs(tmp_path / "run_1_0" / DEVICE) == found[:1]
+    dump(tmp_path, ["_tfdbg_graph_17"], other, run="run_2_1", device=".")
+    notes = []
+    found = tfdbg.own_graphs(tmp_path, notes)
+    assert [node.name for graph in found for node in graph.nodes] == ["n1", "n2"]
+    assert len(notes) == 1 and "graph ignored, ended early" in notes[0]
+    assert (
+        tfdbg.own_graphs(tmp_path / "run_1_0", []) == tfdbg.own_graphs(tmp_path / "run_1_0" / DEVICE, []) == found[:1]
+    )
 
 
 @pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
 def test_graphs_of_nothing(tmp_path, name):
-    assert tfdbg.graphs(tmp_path / name) == tfdbg.graphs(tmp_path) == []
+    assert tfdbg.own_graphs(tmp_path / name, []) == tfdbg.own_graphs(tmp_path, []) == []
 
 
 # --- a real dump, beside the same tensors as .npy files
@@ -562,5 +568,5 @@ def test_a_real_dump(deeper):
 
 @real
 def test_the_graph_of_a_real_dump():
-    ((file, start, end),) = tfdbg.graphs(REAL / "tfdbg_raw")
-    assert Path(file).read_bytes()[start:end].startswith(b"\x0a\xb6\x02\x0a\x14resnet/conv1/weights\x12\x0bVarHandleOp")
+    (graph,) = tfdbg.own_graphs(REAL / "tfdbg_raw", [])
+    assert graph.by_name("resnet/conv1/weights").op_type == "VarHandleOp"
