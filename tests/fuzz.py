@@ -16,12 +16,13 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator
 
 from npucmp.dump.formats import open_runs
 from npucmp.dump.graphs import load as load_graph
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.inert_pickle import load as load_pickle
 from npucmp.dump.readers.values import blocks
@@ -121,8 +122,8 @@ def _pickle(path: str) -> None:
 
 
 READERS: "dict[str, list[Callable[[str], object]]]" = {
-    ".npy": [_values(npy.header)],
-    ".pt": [_values(torch_pt.header)],
+    ".npy": [_values(partial(header, "npy"))],
+    ".pt": [_values(partial(header, "torch_pt"))],
     ".h5": [lambda path: list(map(hdf5.describe, hdf5.listing(path).entries.values()))],
     ".txt": [load_graph],
     ".json": [load_graph, fusion_result.read, opdebug.read, lambda path: open_runs(path)],

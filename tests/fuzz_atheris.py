@@ -31,19 +31,19 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
 
     from npucmp.dump.formats import open_runs
     from npucmp.dump.graphs import load
-    from npucmp.dump.readers import cann_statistics, fusion_result, npy, opdebug, torch_pt
+    from npucmp.dump.readers import cann_statistics, fusion_result, header, opdebug
     from npucmp.dump.readers.inert_pickle import load as load_pickle
     from npucmp.dump.readers.torch_words import Refused
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 
     def values(path: str) -> None:
-        for _ in blocks(torch_pt.header(path)):
+        for _ in blocks(header("torch_pt", path)):
             pass
 
     def array(path: str) -> None:
         """What is read is what numpy reads, unless it refuses the file for other blanks in the header."""
-        found = list(blocks(npy.header(path), 1 << 20))
+        found = list(blocks(header("npy", path), 1 << 20))
         whole = np.concatenate(found) if found else np.empty(0)
         try:
             with warnings.catch_warnings():

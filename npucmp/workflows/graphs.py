@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Sequence
 
+from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source, own_graphs
 from npucmp.dump.graphs import beside, load
 from npucmp.dump.graphs.annotate import annotate, holds
@@ -17,7 +18,9 @@ from npucmp.workflows.runs import StrPath
 SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 
 
-def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequence[Graph]") -> "list[Run]":
+def with_graphs(
+    path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequence[Graph]", context: ReadContext
+) -> "list[Run]":
     """The runs of one side with what graphs tell. Those beside the other side's dump serve too: the network is one."""
     sources = {run.format: source for run in runs for source in [graph_source(run.format)] if source is not None}
 
@@ -32,7 +35,7 @@ def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequen
     if not known:
         roots = (run.path for run in graphed if sources[run.format].of_device)  # be a folder deep in the dump given
         for places in ([path, *roots], [other]):
-            known += _beside([Path(place) for place in places], runs, notes)
+            known += _beside([Path(place) for place in places], runs, notes, context)
             if any(of_run(run, known) for run in graphed):
                 break
     annotated = [annotate(run, of_run(run, known)) if run.format in sources else run for run in runs]
@@ -42,19 +45,19 @@ def with_graphs(path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequen
     return [replace(run, notes=tuple(dict.fromkeys((*run.notes, *notes)))) for run in annotated]
 
 
-def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]") -> "list[Graph]":
+def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadContext) -> "list[Graph]":
     """The graphs of files that a user named; UsageError for one that holds nothing of either dump."""
     found = []
     for path in paths:
-        graphs = load(Path(path))
+        graphs = load(Path(path), context)
         if not any(holds(graph, run) for graph in graphs for run in runs):
             raise UsageError(f"{path}: no operator of this graph is in either dump")
         found += graphs
     return found
 
 
-def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]") -> "list[Graph]":
-    found, left = own_graphs(places[0], notes), SEARCHED
+def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]", context: ReadContext) -> "list[Graph]":
+    found, left = own_graphs(places[0], notes, context), SEARCHED
     if found:
         return found
     for file in dict.fromkeys(file for place in dict.fromkeys(places) for file in beside(place)):
@@ -63,7 +66,7 @@ def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]")
             if left < 0:
                 notes.append(f"{file}: not read, the graphs beside the dump are too large; name one with --graph")
                 break
-            found += [graph for graph in load(file) if any(holds(graph, run) for run in runs)]
+            found += [graph for graph in load(file, context) if any(holds(graph, run) for run in runs)]
         except DumpError as error:
             notes.append(f"{file}: ignored, {error.because}")
         except OSError:

@@ -26,6 +26,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource, escaped
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
@@ -88,26 +89,26 @@ class CannPlace(NamedTuple):
     rank: Optional[int]
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
     files are all numbered, and whose mapping.csv tells such names."""
     try:
         if path.is_file():
-            return parse_name(path.name) is not None or _is_dump(path)
+            return parse_name(path.name) is not None or _is_dump(path, context)
         if not path.is_dir():
             return False
         named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
         return any(map(parse_name, some_names(path))) or any(
-            parse_name(n) for f in named for n in long_names(f, []).values()
+            parse_name(n) for f in named for n in long_names(f, [], context).values()
         )
     except (OSError, ValueError):  # a name that no file can have
         return False
 
 
-def _is_dump(path: Path) -> bool:
+def _is_dump(path: Path, context: ReadContext) -> bool:
     """A file of another name is recognised by its bytes."""
     try:
-        return bool(_header(str(path)).tensors)
+        return bool(_header(str(path), context).tensors)
     except DumpError:
         return False
 
@@ -123,7 +124,7 @@ def parse_name(name: str) -> Optional[CannName]:
     return CannName(match["type"], match["name"], time=int(match["time"]), csv=bool(match["csv"]), **number)
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
     places: dict[CannPlace, list[Record]] = defaultdict(list)
     models: dict[CannPlace, set[str]] = defaultdict(set)
@@ -132,13 +133,13 @@ def open_runs(path: Path) -> list[Run]:
     found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
     for folder, names in found:
         where = _place(Path(folder))
-        records = _records(folder, names, notes[where], any_name=path.is_file())
+        records = _records(folder, names, notes[where], path.is_file(), context)
         debug[where] += overflow_records(folder, names)
         if records or debug[where]:
             places[where] += records
             models[where].add(_model(Path(folder)))
     return [
-        replace(_run(where, records, models[where], notes[where]), records=tuple(debug[where]))
+        replace(_run(where, records, models[where], notes[where], context), records=tuple(debug[where]))
         for where, records in places.items()
     ]
 
@@ -178,8 +179,8 @@ def _model(folder: Path) -> str:
     return next((part for part in below[:1] if not part.isdecimal()), "")
 
 
-def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool) -> list[Record]:
-    real = long_names(Path(folder, MAPPING), notes)
+def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool, context: ReadContext) -> list[Record]:
+    real = long_names(Path(folder, MAPPING), notes, context)
     found = []
     nameless = 0
     for name in names:
@@ -187,10 +188,10 @@ def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool
         numbered = _DIGITS.fullmatch(name) is not None
         parsed = _mapped(name, real) if numbered else parse_name(name)
         nameless += numbered and parsed is None
-        if parsed is None and (any_name or (numbered and _is_dump(Path(path)))):
+        if parsed is None and (any_name or (numbered and _is_dump(Path(path), context))):
             parsed = CannName("", Path(name).stem, -1, -1, 0, -1, -1, False)
         if parsed is not None and parsed.op_type != DEBUG:
-            found.append(_record(path, parsed))
+            found.append(_record(path, parsed, context))
     if nameless:
         notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
     return found
@@ -203,12 +204,12 @@ def _mapped(name: str, real: "Mapping[str, str]") -> Optional[CannName]:
     return parse_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
 
 
-def _record(path: str, name: CannName) -> Record:
+def _record(path: str, name: CannName, context: ReadContext) -> Record:
     dump: Optional[RawDump] = None
     problem = ""
     if not name.csv:
         try:
-            dump = _header(path)
+            dump = _header(path, context)
         except DumpError as error:
             problem = error.because
     op_name, op_type = dump.op_name if dump and dump.op_name else name.op_name, name.op_type
@@ -218,14 +219,16 @@ def _record(path: str, name: CannName) -> Record:
     return Record(path, name, op_name, op_type, number if number >= 0 else name.thread, dump, problem)
 
 
-def _header(path: str) -> RawDump:
-    with open_regular(path) as file:
+def _header(path: str, context: ReadContext) -> RawDump:
+    with open_regular(path, context) as file:
         file.prefetch(0, 4096)
         return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
 
 
-def _run(where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: "list[str]") -> Run:
-    operators = [_operator(order, group, notes) for order, group in enumerate(_executions(records))]
+def _run(
+    where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: "list[str]", context: ReadContext
+) -> Run:
+    operators = [_operator(order, group, notes, context) for order, group in enumerate(_executions(records))]
     return Run(
         path=where.dump,
         format=NAME,
@@ -253,9 +256,9 @@ def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
     return first.name.time, first.name.task, first.path
 
 
-def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Operator:
+def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context: ReadContext) -> Operator:
     first = group[0]
-    tensors = _statistics(group) if first.name.csv else _tensors(group, notes)
+    tensors = _statistics(group, context) if first.name.csv else _tensors(group, notes)
     return Operator(
         name=first.op_name,
         op_type=first.op_type,
@@ -270,10 +273,10 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Oper
     )
 
 
-def _statistics(group: "Sequence[Record]") -> "tuple[TensorRef, ...]":
+def _statistics(group: "Sequence[Record]", context: ReadContext) -> "tuple[TensorRef, ...]":
     first = group[0]
     try:
-        tensors = cann_statistics.read(first.path)
+        tensors = cann_statistics.read(first.path, context)
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.names import op_type
 from npucmp.errors import DumpError
@@ -66,12 +67,12 @@ _ROLE = re.compile(r"(input|output)s?")
 _SLOT = re.compile(r"(input|output)s?(?:[_.]?([0-9]{1,9}))?")
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with the signature of HDF5, or a folder that directly holds one called .h5 or .hdf5."""
     try:
         if not path.is_dir():
-            return reader.is_hdf5(str(path))
-        return any(reader.is_hdf5(str(file)) for file in _files(path))
+            return reader.is_hdf5(str(path), context)
+        return any(reader.is_hdf5(str(file), context) for file in _files(path))
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -80,17 +81,17 @@ def _files(folder: Path) -> Iterator[Path]:
     return (Path(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIXES))
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per file. Raises DumpError if the only one is damaged, MissingExtra without h5py."""
     files = list(_files(path)) if path.is_dir() else [path]
     if len(files) == 1:
-        return [_open(files[0])]
-    return [_open_one_of_many(file) for file in files]
+        return [_open(files[0], context)]
+    return [_open_one_of_many(file, context) for file in files]
 
 
-def _open_one_of_many(file: Path) -> Run:
+def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     try:
-        return _open(file)
+        return _open(file, context)
     except DumpError as error:
         return Run(str(file), NAME, (), _number(file, "step"), _number(file, "rank"), problem=str(error))
 
@@ -101,9 +102,9 @@ def _number(file: Path, word: str) -> Optional[int]:
     return int(found[1]) if found else None
 
 
-def _open(path: Path) -> Run:
-    found = reader.listing(str(path))
-    dump = _Dump(str(path))
+def _open(path: Path, context: ReadContext) -> Run:
+    found = reader.listing(str(path), context)
+    dump = _Dump(str(path), context)
     for entry in found.entries.values():
         dump.add(entry)
     operators, plain = _torch_operators(dump), _plain_operators(dump)
@@ -174,8 +175,8 @@ class _Operator:
 class _Dump:
     """What a walk over a file found: calls of PyTorch's operators by (OpName, seq), and the other tensors by path."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, context: ReadContext) -> None:
+        self._path, self._context = path, context
         self.calls: dict[tuple[str, str], _Operator] = {}
         self.others: list[tuple[tuple[str, ...], TensorRef]] = []
         self.devices: set[int] = set()
@@ -233,7 +234,7 @@ class _Dump:
             payload = reader.describe(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
-            value = reader.whole(entry, payload).tolist()
+            value = reader.whole(entry, payload, self._context).tolist()
         except DumpError as error:
             return f"unreadable: {error.because}"
         return bool(value) if _attribute(entry, "Type", 0) == 4 and value in (0, 1) else value

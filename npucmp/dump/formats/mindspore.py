@@ -27,7 +27,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers import npy
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers import header
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
@@ -83,12 +84,12 @@ class PlaceContents:
     notes: list[str] = field(default_factory=list)
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file or an overflow record with such a name, a statistic.csv, or a folder with one, eight levels deep."""
     try:
         if path.is_file():
-            return _is_named(path.name) or (path.name == STATISTIC and is_table(path))
-        return path.is_dir() and any(_holds_some(Path(folder), names) for folder, names in _looked_at(path))
+            return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
+        return path.is_dir() and any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -102,12 +103,12 @@ def _looked_at(path: Path) -> "Iterator[tuple[str, list[str]]]":
             return
 
 
-def _holds_some(folder: Path, names: Sequence[str]) -> bool:
+def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> bool:
     if any(map(_is_named, names)):
         return True
     if STATISTIC in names and not any(map(_RAW.fullmatch, names)):  # raw dumps hold more than the table
-        return is_table(folder / STATISTIC)
-    real = long_names(folder / MAPPING, []) if MAPPING in names else {}
+        return is_table(folder / STATISTIC, context)
+    real = long_names(folder / MAPPING, [], context) if MAPPING in names else {}
     return any(_is_named(_real_name(name, real)) for name in names if real)
 
 
@@ -124,12 +125,12 @@ def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
             yield folder, [name for name in names if _DEBUG_FILES not in below or name.startswith(f"{DEBUG}.")]
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
     places: dict[MindsporePlace, PlaceContents] = defaultdict(PlaceContents)
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
         notes: list[str] = []
-        entries = list(_entries(Path(folder), names, notes))
+        entries = list(_entries(Path(folder), names, notes, context))
         records = overflow_records(folder, names)
         if entries or records or notes:
             found = places[_place(Path(folder))]
@@ -142,7 +143,7 @@ def open_runs(path: Path) -> list[Run]:
     runs = []
     for place, found in places.items():
         where = _beside(Path(found.entries[0].folder)) if found.entries else path
-        about = beside.setdefault(where, Companions(where))
+        about = beside.setdefault(where, Companions(where, context))
         runs.append(_run(place, steps[place], found, about))
     return runs
 
@@ -204,18 +205,18 @@ def _real_name(name: str, real: Mapping[str, str]) -> str:
     return real.get(name) or real.get(name[: -len(".npy")] if name.endswith(".npy") else name) or name
 
 
-def _entries(folder: Path, names: Sequence[str], notes: list[str]) -> Iterator[Dumped]:
+def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[Dumped]:
     """The tensors of one folder: files, with their statistics where there are some, and statistics alone."""
-    real = long_names(folder / MAPPING, notes) if MAPPING in names else {}
+    real = long_names(folder / MAPPING, notes, context) if MAPPING in names else {}
     named = [(name, parse_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
     files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
-    recorded = rows(folder / STATISTIC, notes) if STATISTIC in names else []
+    recorded = rows(folder / STATISTIC, notes, context) if STATISTIC in names else []
     others = [name for name, parsed in named if parsed is None and name.endswith(".npy")]
     if others and (files or recorded):
         notes.append(f"{folder}: {len(others)} .npy files have no operator's name and are left out, as {others[0]}")
     for file, row in _joined(files, recorded):
         if file:
-            yield Dumped(file[0], _tensor(*file, row), str(folder))
+            yield Dumped(file[0], _tensor(*file, row, context), str(folder))
         elif row:
             yield Dumped(*row, str(folder))
 
@@ -239,17 +240,17 @@ def _joined(
         yield from zip_longest(newest, [row for _, row in sorted(left.get(key, {}).items(), reverse=True)])
 
 
-def _tensor(name: MindsporeName, file: str, row: Optional[Row]) -> TensorRef:
+def _tensor(name: MindsporeName, file: str, row: Optional[Row], context: ReadContext) -> TensorRef:
     label = os.path.basename(file)
     try:
-        header = npy.header(file)
+        found = header("npy", file, context)
     except DumpError as error:
         return TensorRef("", "", (), file=file, encoding="npy", problem=error.because, label=label)
-    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(header.shape) >= 5 or name.layout.startswith("FRACTAL_"))
+    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(found.shape) >= 5 or name.layout.startswith("FRACTAL_"))
     return TensorRef(
         slot=name.slot,
-        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), header.dtype),
-        shape=header.shape,
+        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), found.dtype),
+        shape=found.shape,
         file=file,
         encoding="npy",
         statistics=row.tensor.statistics if row else None,

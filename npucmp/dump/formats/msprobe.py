@@ -28,6 +28,7 @@ import re
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
@@ -56,7 +57,7 @@ _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _NOTHING = (None,) * 4
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A dump.json or debug.json, or a folder with one at most six levels down."""
     try:
         if path.is_file():
@@ -66,18 +67,18 @@ def sniff(path: Path) -> bool:
         return False
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
     files = [path] if path.is_file() else _without_helpers(list(_dump_files(path)))
     if len(files) == 1:
-        return [_open(files[0])]
-    return [_open_one_of_many(file) for file in files]
+        return [_open(files[0], context)]
+    return [_open_one_of_many(file, context) for file in files]
 
 
-def _open_one_of_many(file: Path) -> Run:
+def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     """A broken dump.json costs its own step and rank, not the others."""
     try:
-        return _open(file)
+        return _open(file, context)
     except DumpError as error:
         return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
 
@@ -127,8 +128,8 @@ def _number(path: Path, word: str) -> Optional[int]:
     return None
 
 
-def _load(path: Path) -> Any:
-    text = read_text(path, "json_bytes")
+def _load(path: Path, context: ReadContext) -> Any:
+    text = read_text(path, "json_bytes", context)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -141,12 +142,12 @@ def _load(path: Path) -> Any:
         raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
 
 
-def _open(path: Path) -> Run:
-    top = _load(path)
+def _open(path: Path, context: ReadContext) -> Run:
+    top = _load(path, context)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
-    stacks, notes = _beside(path, "stack.json", _stacks)
-    scopes, more = _beside(path, "construct.json", _scopes)
+    stacks, notes = _beside(path, "stack.json", _stacks, context)
+    scopes, more = _beside(path, "construct.json", _scopes, context)
     dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
@@ -177,13 +178,13 @@ def _framework(data: Mapping[str, Any]) -> str:
     return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
 
 
-def _beside(path: Path, name: str, parse: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A companion file is a help, not a need: if it is broken, the run goes on with a note."""
     file = path.parent / name
     if not file.exists():
         return {}, ()
     try:
-        return parse(_load(file)), ()
+        return parse(_load(file, context)), ()
     except (DumpError, TypeError, ValueError, AttributeError) as error:
         return {}, (f"{file}: ignored, {getattr(error, 'because', 'not as expected')}",)
 

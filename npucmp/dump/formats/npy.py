@@ -17,8 +17,9 @@ import re
 from pathlib import Path
 from typing import Mapping, NamedTuple
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
-from npucmp.dump.readers import npy as reader
+from npucmp.dump.readers import header
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import natural, op_type
@@ -42,7 +43,7 @@ class NpyFile(NamedTuple):
     path: str
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file, or a folder that directly holds one."""
     try:
         if not path.is_dir():
@@ -53,14 +54,14 @@ def sniff(path: Path) -> bool:
         return False
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
     notes: list[str] = []
-    real = {} if path.is_file() else long_names(path / MAPPING, notes)
+    real = {} if path.is_file() else long_names(path / MAPPING, notes, context)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
     files = [parse_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     groups = _executions(files)
-    operators = tuple(_operator(order, group) for order, group in enumerate(groups))
+    operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)
     outputs = all(file.slot.startswith("output") for file in files)
     if not timed:
@@ -104,7 +105,7 @@ def _position(group: list[NpyFile]) -> tuple[int, list[object]]:
     return min(file.time for file in group), natural(group[0].operator)
 
 
-def _operator(order: int, files: list[NpyFile]) -> Operator:
+def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operator:
     name = files[0].operator
     return Operator(
         name=name,
@@ -112,16 +113,16 @@ def _operator(order: int, files: list[NpyFile]) -> Operator:
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
-        tensors=tuple(_tensor(file) for file in files),
+        tensors=tuple(_tensor(file, context) for file in files),
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )
 
 
-def _tensor(file: NpyFile) -> TensorRef:
+def _tensor(file: NpyFile, context: ReadContext) -> TensorRef:
     label = os.path.basename(file.path)
     try:
-        header = reader.header(file.path)
+        found = header("npy", file.path, context)
     except DumpError as error:
         return TensorRef("", "", (), file=file.path, encoding="npy", problem=error.because, label=label)
-    return TensorRef(file.slot, header.dtype, header.shape, file=file.path, encoding="npy", label=label)
+    return TensorRef(file.slot, found.dtype, found.shape, file=file.path, encoding="npy", label=label)

@@ -33,12 +33,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.annotate import annotate
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.graphs.graphdef import from_wire
+from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.limits import DEFAULT, beyond, payload_bytes
 from npucmp.dump.readers.names import natural, op_type
 from npucmp.dump.readers.protobuf import Cursor, Field, signed
 from npucmp.errors import DumpError
@@ -123,12 +124,12 @@ class RunContents:
             yield f"{self.closed} folders cannot be opened"
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A folder with _tfdbg_* entries, or one with run_* folders that have them."""
     return next(_run_folders(path), None) is not None
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per run_* folder, in order of time; headers are read, payloads are not.
 
     A file that cannot be read is an operator with one unreadable tensor. Raises DumpError where sniff says False.
@@ -136,23 +137,23 @@ def open_runs(path: Path) -> list[Run]:
     folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
     if not folders:
         raise DumpError(path, "no dump of the TensorFlow debugger: neither it nor a run_* folder in it holds _tfdbg_*")
-    runs = [_run(folder, step if len(folders) > 1 else None) for step, folder in enumerate(folders)]
-    return [_with_graph(run) for run in runs]
+    runs = [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
+    return [_with_graph(run, context) for run in runs]
 
 
-def _with_graph(run: Run) -> Run:
+def _with_graph(run: Run, context: ReadContext) -> Run:
     """The run with the inputs and types that its own graph tells."""
     notes: list[str] = []
-    known = own_graphs(Path(run.path), notes)
+    known = own_graphs(Path(run.path), notes, context)
     return annotate(replace(run, notes=(*run.notes, *notes)), known)
 
 
-def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
+def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
     """The graphs that a dump keeps, one per device and run; a broken one is a note."""
     found = []
     for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
         try:
-            with open_regular(file) as opened:
+            with open_regular(file, context) as opened:
                 cursor = Cursor(opened)
                 for one in cursor.fields(0, opened.size):
                     if one.number == 4 and one.wire == 2:
@@ -214,9 +215,9 @@ def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
     return any(entry.name.startswith(_META) for entry in entries)
 
 
-def _run(folder: str, step: Optional[int]) -> Run:
+def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
     contents = _contents(folder)
-    tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file)]
+    tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file, context)]
     contents.handles = len(contents.files) - len(tensors)
     return Run(
         path=folder,
@@ -295,14 +296,14 @@ def _operator(order: int, group: Tensors) -> Operator:
     )
 
 
-def _tensor(file: TfdbgFile) -> Iterator[TensorRef]:
+def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
     """The tensor of one file; none for a handle."""
     try:
-        with open_regular(file.path) as opened:
+        with open_regular(file.path, context) as opened:
             cursor = Cursor(opened)
             number, shape, fields = _header(cursor)
             if number not in _HANDLES:
-                yield _described(file, number, shape, fields)
+                yield _described(file, number, shape, fields, context.limits)
     except DumpError as error:
         yield TensorRef("", "", (), file=file.path, problem=error.because, label=file.label)
 
@@ -335,16 +336,19 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
 
 def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
-    if message.end - message.start > DEFAULT.header_bytes:
-        raise DumpError(cursor.file.path, beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes"))
+    limits = cursor.file.limits
+    if message.end - message.start > limits.header_bytes:
+        raise DumpError(
+            cursor.file.path, limits.beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes")
+        )
     fields = _fields(cursor, message)
     if any(one.value for one in fields.get(3, ())):
         raise DumpError(cursor.file.path, "a shape of unknown rank")
     dims = fields.get(2, [])
-    if len(dims) > DEFAULT.ndim:
-        raise DumpError(cursor.file.path, beyond(f"{len(dims)} dimensions", "ndim"))
+    if len(dims) > limits.ndim:
+        raise DumpError(cursor.file.path, limits.beyond(f"{len(dims)} dimensions", "ndim"))
     shape = tuple(_size(cursor, dim) for dim in dims)
-    payload_bytes(cursor.file.path, shape, 1)
+    tensor_size(cursor.file.path, shape, 1, limits)
     return shape
 
 
@@ -354,7 +358,7 @@ def _size(cursor: Cursor, dim: Field) -> int:
     return signed(sizes[-1]) if sizes else 0
 
 
-def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields) -> TensorRef:
+def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields, limits: Limits) -> TensorRef:
     """The TensorRef of a file that was understood, be its values of a kind that is read or not."""
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
@@ -362,7 +366,7 @@ def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fie
     if not dtype:
         return bare._replace(problem=_strange(number))
     try:
-        offset = _offset(file.path, dtype, shape, fields)
+        offset = _offset(file.path, dtype, shape, fields, limits)
     except DumpError as error:
         return bare._replace(problem=error.because)
     return bare._replace(payload=Payload(file.path, dtype, shape, offset))
@@ -376,9 +380,9 @@ def _strange(number: int) -> str:
     return f"elements of an unknown type, number {number} of TensorFlow"
 
 
-def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields) -> int:
+def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields, limits: Limits) -> int:
     """Where the values lie in the file, checked to be exactly those of the shape."""
-    size = payload_bytes(path, shape, DTYPES[dtype].itemsize)
+    size = tensor_size(path, shape, DTYPES[dtype].itemsize, limits)
     pieces = [one for one in fields.get(_CONTENT, ()) if one.wire == 2 and one.end > one.start][-1:]
     pieces = pieces or [one for one in fields.get(_RAW.get(dtype, 0), ()) if one.wire and one.end > one.start]
     if len(pieces) == 1:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs import ge, graphdef
 from npucmp.dump.graphs.graph import Graph
 from npucmp.dump.readers.text import read_text
@@ -37,13 +38,14 @@ _EXPECTED = (
 )
 
 
-def load(path: "str | os.PathLike[str]") -> list[Graph]:
+def load(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
 
     Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
     """
-    text = read_text(path, "graph_bytes")
-    tree = ge.from_json(text, path) if text.lstrip()[:1] == "{" else parse(text, path, ge.keep)
+    text, limits = read_text(path, "graph_bytes", context), context.limits
+    is_json = text.lstrip()[:1] == "{"
+    tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.keep, limits)
     graphs = _graphs(tree, path)
     if not any(graph.nodes for graph in graphs):
         raise DumpError(path, _EXPECTED)

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from npucmp.dump.context import ReadContext
+
 _ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
 
 
@@ -101,11 +103,11 @@ class GraphSource(NamedTuple):
 
     of_device  those of a device's compiler, which lie anywhere around the dump; else the framework's, which lie beside
                it. Names alone would not do: they would tell a reference what the device fused.
-    own        (path, notes) → the graphs that a dump of the format holds itself; a broken one is a note
+    own        (path, notes, context) → the graphs that a dump of the format holds itself; a broken one is a note
     """
 
     of_device: bool = False
-    own: Optional[Callable[[Path, "list[str]"], "list[Graph]"]] = None
+    own: Optional[Callable[[Path, "list[str]", ReadContext], "list[Graph]"]] = None
 
 
 def groups(graph: Graph) -> dict[Hashable, list[Node]]:

@@ -15,6 +15,7 @@ import re
 from pathlib import Path
 from typing import Mapping, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
@@ -24,10 +25,10 @@ _ROLES = {"input": "input", "output": "output"}
 _DIM = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def read(path: str) -> "tuple[TensorRef, ...]":
+def read(path: str, context: ReadContext = ANYWHERE) -> "tuple[TensorRef, ...]":
     """The tensors of one file; DumpError if it is no such table."""
     try:
-        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes").splitlines()))
+        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes", context).splitlines()))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
     found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))

@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.mindspore_names import kind
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
@@ -69,9 +70,9 @@ class FullNames:
 class Companions:
     """The files of one rank's folder, each read once. A broken one costs a note."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, context: ReadContext = ANYWHERE) -> None:
         self.notes: list[str] = []
-        self._folder = folder
+        self._folder, self._context = folder, context
         self._orders: dict[str, FullNames] = {}
 
     def launched(self, graph: str, op_names: Sequence[str]) -> list[int]:
@@ -98,7 +99,7 @@ class Companions:
 
     def _read(self, file: Path) -> str:
         try:
-            return read_text(file, "table_bytes") if file.exists() else ""
+            return read_text(file, "table_bytes", self._context) if file.exists() else ""
         except (DumpError, OSError) as error:
             self.notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
             return ""

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.files import open_regular
@@ -32,20 +33,20 @@ class Row(NamedTuple):
     tensor: TensorRef
 
 
-def is_table(file: Path) -> bool:
+def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
     """Whether the head of the file names the columns; never raises."""
     try:
-        with open_regular(str(file)) as opened:
+        with open_regular(str(file), context) as opened:
             head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
     except DumpError:
         return False
     return all(word in head for word in ("op name", "slot", "data type", "shape"))
 
 
-def rows(file: Path, notes: list[str]) -> list[Row]:
+def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Row]:
     """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
     try:
-        table = csv.reader(read_text(file, "statistics_bytes").splitlines())
+        table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
         header = [word.strip().lower() for word in next(table, [])]
         found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
     except (DumpError, csv.Error) as error:

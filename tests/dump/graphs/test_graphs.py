@@ -5,7 +5,8 @@ import os
 import pytest
 
 from npucmp.dump import graphs
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
 
@@ -57,11 +58,10 @@ def test_load_refuses_garbage(tmp_path, data):
         graphs.load(path)
 
 
-def test_load_refuses_what_is_too_large_and_what_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "graph_bytes", 3)
+def test_load_refuses_what_is_too_large_and_what_is_not_there(tmp_path):
     (tmp_path / "graph.pbtxt").write_text("node { }")
     with pytest.raises(DumpError, match="more than the limit graph_bytes of 3;"):
-        graphs.load(tmp_path / "graph.pbtxt")
+        graphs.load(tmp_path / "graph.pbtxt", ReadContext(Limits(graph_bytes=3)))
     with pytest.raises(DumpError, match="no such file"):
         graphs.load(tmp_path / "none")
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers import fusion_result
 from npucmp.dump.readers.fusion_result import Effect, read
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.errors import DumpError
 
 DATA = Path(__file__).parent.parent.parent.parent.parent / "shared" / "data" / "cann"
@@ -94,10 +95,9 @@ def test_bytes_that_are_no_text(tmp_path):
         read(path)
 
 
-def test_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "table_bytes", 100)
+def test_too_large(tmp_path):
     with pytest.raises(DumpError, match="more than the limit table_bytes of 100"):
-        read(written(tmp_path, json.dumps(ONE)))
+        read(written(tmp_path, json.dumps(ONE)), ReadContext(Limits(table_bytes=100)))
 
 
 def test_half_characters_can_be_written_again(tmp_path):

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers import mindspore_statistics
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.dump.readers.mindspore_statistics import Row
 from npucmp.model import Statistics, Task
 
@@ -111,9 +112,11 @@ def test_a_table_without_rows_is_told(tmp_path, lines):
     assert not found and len(notes) == 1
 
 
-def test_a_table_that_is_too_large_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "statistics_bytes", 100)
-    found, (note,) = read(tmp_path, NEW, ROW)
+def test_a_table_that_is_too_large_is_told(tmp_path):
+    read(tmp_path, NEW, ROW)
+    notes = []
+    context = ReadContext(Limits(statistics_bytes=100))
+    found, (note,) = mindspore_statistics.rows(tmp_path / "statistic.csv", notes, context), notes
     assert not found and "more than" in note
 
 
