@@ -18,7 +18,7 @@ import pytest
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import FORMATS, open_runs
-from npucmp.dump.graphs import load as load_graph
+from npucmp.dump.graphs import load_graphs as load_graph
 from npucmp.dump.limits import NAMES, Limits
 from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
 from npucmp.dump.readers.files import open_regular
@@ -216,9 +216,9 @@ def file(tmp_path):
 
 
 def test_both_ways_tell_the_same(file, monkeypatch):
-    far = hdf5.listing(str(file))
+    far = hdf5.entries_of(str(file))
     monkeypatch.setattr(hdf5, "ISOLATED", False)
-    near = hdf5.listing(str(file))
+    near = hdf5.entries_of(str(file))
     assert repr(far) == repr(near) and len(far.entries) > 5
 
 
@@ -265,17 +265,17 @@ hdf5_walk.{"_address" if late else "told"} = bad
     monkeypatch.syspath_prepend(str(tmp_path / "plug"))
     if not late:
         with pytest.raises(DumpError) as error:
-            hdf5.listing(str(file), context)
+            hdf5.entries_of(str(file), context)
         assert because in error.value.because
         return
-    entries = list(hdf5.listing(str(file), context).entries.values())
+    entries = list(hdf5.entries_of(str(file), context).entries.values())
     assert len(entries) > 1 and because in entries[-1].problem
 
 
 def test_a_plug_in_folder_is_left_alone(file, tmp_path, monkeypatch):
     monkeypatch.setenv("HDF5_PLUGIN_PATH", str(tmp_path))
     (tmp_path / "libbad.so").write_bytes(b"\x7fELF")
-    assert len(hdf5.listing(str(file)).entries) > 5
+    assert len(hdf5.entries_of(str(file)).entries) > 5
 
 
 # --- limits
@@ -339,7 +339,7 @@ def fresh(folder: Path, data: bytes, name: str = "x") -> str:
 
 def through(path: str, context: ReadContext) -> None:
     with open_regular(path, context) as file:
-        (cann_nano if cann_nano.is_nano(file) else cann_raw).read(file)
+        (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
 
 
 def one(pattern: str) -> str:
@@ -350,7 +350,7 @@ def h5(folder: Path, context: ReadContext) -> None:
     from tests.dump.formats.test_hdf5 import damaged_base
 
     damaged_base(folder / "x.h5")
-    for entry in hdf5.listing(str(folder / "x.h5"), context).entries.values():
+    for entry in hdf5.entries_of(str(folder / "x.h5"), context).entries.values():
         if entry.problem:
             raise DumpError(entry.name, entry.problem)
 
@@ -381,13 +381,13 @@ BEYOND: "dict[str, tuple[int, Ask]]" = {  # a value that is too little, and what
     "json_bytes": (10, lambda _, context: open_runs(SAMPLES / "msprobe_clean" / "golden", context=context)),
     "statistics_bytes": (
         10,
-        lambda folder, context: cann_statistics.read(fresh(folder, STATISTICS), context),
+        lambda folder, context: cann_statistics.read_statistics(fresh(folder, STATISTICS), context),
     ),
     "table_bytes": (
         10,
-        lambda folder, context: fusion_result.read(Path(fresh(folder, b'{"graph_fusion": {}}')), context),
+        lambda folder, context: fusion_result.read_effects(Path(fresh(folder, b'{"graph_fusion": {}}')), context),
     ),
-    "record_bytes": (10, lambda folder, context: opdebug.read(fresh(folder, bytes(2048)), context)),
+    "record_bytes": (10, lambda folder, context: opdebug.read_records(fresh(folder, bytes(2048)), context)),
     "graph_bytes": (10, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
     "graph_values": (2, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
     "graph_depth": (1, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),

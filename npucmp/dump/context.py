@@ -15,7 +15,7 @@ from typing import NamedTuple
 from npucmp.dump.limits import Limits
 
 
-class Root(NamedTuple):
+class DumpFolder(NamedTuple):
     """The folder of a dump: the user's word for it, and where it really is."""
 
     named: str
@@ -30,7 +30,7 @@ class ReadContext:
     """
 
     limits: Limits = Limits()
-    roots: "tuple[Root, ...]" = ()
+    roots: "tuple[DumpFolder, ...]" = ()
 
     def within(self, *dumps: "str | os.PathLike[str]") -> "ReadContext":
         """The same, confined to these dumps too.
@@ -41,9 +41,9 @@ class ReadContext:
         for dump in dumps:
             path = os.path.abspath(dump)
             if not os.path.isdir(path):
-                found[Root(path, os.path.realpath(path))] = None
+                found[DumpFolder(path, os.path.realpath(path))] = None
                 path = os.path.dirname(path)
-            found[Root(path, os.path.realpath(path))] = None
+            found[DumpFolder(path, os.path.realpath(path))] = None
         return replace(self, roots=tuple(found))
 
 

@@ -6,6 +6,7 @@ file of torch.save has about ten members, its pickle about forty opcodes. Each r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -89,6 +90,12 @@ def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Li
     if size > limits.tensor_bytes:
         raise DumpError(path, limits.beyond(f"a tensor of {_amount(size)} bytes", "tensor_bytes"))
     return size
+
+
+def is_countable(shape: Sequence[int]) -> bool:
+    """Whether 64 bits count the elements. Recorded shapes need no file that holds them, and figures made of larger
+    ones would leave the range of a float."""
+    return math.prod(shape) < 1 << 63
 
 
 def _amount(size: int) -> str:

@@ -105,7 +105,7 @@ def _effects(file: Optional[Path], notes: "list[str]", context: ReadContext) -> 
     if file is None:
         return None
     try:
-        return {(one.name, one.kind): one.times for one in fusion_result.read(file, context)}
+        return {(one.name, one.kind): one.times for one in fusion_result.read_effects(file, context)}
     except DumpError as error:
         notes.append(f"{file}: ignored, {error.because}")
         return None

@@ -8,7 +8,7 @@ from typing import Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source, own_graphs
-from npucmp.dump.graphs import beside, load
+from npucmp.dump.graphs import beside, load_graphs
 from npucmp.dump.graphs.annotate import annotate, holds
 from npucmp.dump.graphs.graph import Graph
 from npucmp.errors import DumpError, UsageError
@@ -49,7 +49,7 @@ def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadConte
     """The graphs of files that a user named; UsageError for one that holds nothing of either dump."""
     found = []
     for path in paths:
-        graphs = load(Path(path), context)
+        graphs = load_graphs(Path(path), context)
         if not any(holds(graph, run) for graph in graphs for run in runs):
             raise UsageError(f"{path}: no operator of this graph is in either dump")
         found += graphs
@@ -66,7 +66,7 @@ def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]",
             if left < 0:
                 notes.append(f"{file}: not read, the graphs beside the dump are too large; name one with --graph")
                 break
-            found += [graph for graph in load(file, context) if any(holds(graph, run) for run in runs)]
+            found += [graph for graph in load_graphs(file, context) if any(holds(graph, run) for run in runs)]
         except DumpError as error:
             notes.append(f"{file}: ignored, {error.because}")
         except OSError:

@@ -141,14 +141,14 @@ def _blame(run: Run, context: ReadContext) -> Blame:
     others, broken = [], []
     for path in sorted(run.records, key=_time):
         try:
-            records = opdebug.read(path, context)
+            records = opdebug.read_records(path, context)
         except DumpError as error:
             broken.append(f"{Path(path).name}: {error.because}")
             others.append(Event(-1, None, None, "device", "unknown", f"unreadable: {broken[-1]}", alarm=False))
             continue
         for record in filter(opdebug.flagged, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
-            bits = f"{record.unit}: {opdebug.words(record)}"
+            bits = f"{record.unit}: {opdebug.status_words(record)}"
             operator = _executed(run, record)
             if operator is not None:
                 flagged.setdefault(operator.order, (status, bits))

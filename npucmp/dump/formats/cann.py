@@ -94,12 +94,12 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     files are all numbered, and whose mapping.csv tells such names."""
     try:
         if path.is_file():
-            return parse_name(path.name) is not None or _is_dump(path, context)
+            return parse_cann_name(path.name) is not None or _is_dump(path, context)
         if not path.is_dir():
             return False
         named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
-        return any(map(parse_name, some_names(path))) or any(
-            parse_name(n) for f in named for n in long_names(f, [], context).values()
+        return any(map(parse_cann_name, some_names(path))) or any(
+            parse_cann_name(n) for f in named for n in long_names(f, [], context).values()
         )
     except (OSError, ValueError):  # a name that no file can have
         return False
@@ -113,7 +113,7 @@ def _is_dump(path: Path, context: ReadContext) -> bool:
         return False
 
 
-def parse_name(name: str) -> Optional[CannName]:
+def parse_cann_name(name: str) -> Optional[CannName]:
     """A file name taken apart; None if it is not one of this format."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in (None, "0", "1", "2", "3", "4", "5"):
@@ -186,7 +186,7 @@ def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool
     for name in names:
         path = os.path.join(folder, name)
         numbered = _DIGITS.fullmatch(name) is not None
-        parsed = _mapped(name, real) if numbered else parse_name(name)
+        parsed = _mapped(name, real) if numbered else parse_cann_name(name)
         nameless += numbered and parsed is None
         if parsed is None and (any_name or (numbered and _is_dump(Path(path), context))):
             parsed = CannName("", Path(name).stem, -1, -1, 0, -1, -1, False)
@@ -201,7 +201,7 @@ def _mapped(name: str, real: "Mapping[str, str]") -> Optional[CannName]:
     """What stands behind a number; the .csv of statistics may stand in either column."""
     stem, csv, _ = name.partition(".csv")
     whole = real.get(name) or real.get(stem) or ""
-    return parse_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
+    return parse_cann_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
 
 
 def _record(path: str, name: CannName, context: ReadContext) -> Record:
@@ -222,7 +222,7 @@ def _record(path: str, name: CannName, context: ReadContext) -> Record:
 def _header(path: str, context: ReadContext) -> RawDump:
     with open_regular(path, context) as file:
         file.prefetch(0, 4096)
-        return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
+        return cann_nano.read_nano(file) if cann_nano.is_nano(file) else cann_raw.read_raw(file)
 
 
 def _run(
@@ -276,7 +276,7 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context
 def _statistics(group: "Sequence[Record]", context: ReadContext) -> "tuple[TensorRef, ...]":
     first = group[0]
     try:
-        tensors = cann_statistics.read(first.path, context)
+        tensors = cann_statistics.read_statistics(first.path, context)
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:

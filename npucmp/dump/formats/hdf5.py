@@ -103,7 +103,7 @@ def _number(file: Path, word: str) -> Optional[int]:
 
 
 def _open(path: Path, context: ReadContext) -> Run:
-    found = reader.listing(str(path), context)
+    found = reader.entries_of(str(path), context)
     dump = _Dump(str(path), context)
     for entry in found.entries.values():
         dump.add(entry)
@@ -218,10 +218,10 @@ class _Dump:
     def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
         """Where the values lie, and DataType. The attributes of other files are none of ours."""
         if not in_call:
-            return reader.describe(entry), -1
+            return reader.payload_at(entry), -1
         device = _attribute(entry, "DeviceType", -1)
         recorded = _attribute(entry, "DataType", -1)
-        payload = reader.describe(entry, _BYTES.get(recorded, ""))
+        payload = reader.payload_at(entry, _BYTES.get(recorded, ""))
         strides = tuple(entry.attributes.get("Stride", ()))
         if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
             payload = reader.strided(payload, strides)
@@ -231,7 +231,7 @@ class _Dump:
     def _value(self, entry: reader.Entry) -> Scalar:
         """A plain value: a number, a bool or a list; words for one that is too long or cannot be read."""
         try:
-            payload = reader.describe(entry)
+            payload = reader.payload_at(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
             value = reader.whole(entry, payload, self._context).tolist()

@@ -34,7 +34,7 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_name
+from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, Row, is_table, rows
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
@@ -113,7 +113,7 @@ def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> boo
 
 
 def _is_named(name: str) -> bool:
-    return parse_name(name) is not None or _RECORD.fullmatch(name) is not None
+    return parse_mindspore_name(name) is not None or _RECORD.fullmatch(name) is not None
 
 
 def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
@@ -208,7 +208,7 @@ def _real_name(name: str, real: Mapping[str, str]) -> str:
 def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[Dumped]:
     """The tensors of one folder: files, with their statistics where there are some, and statistics alone."""
     real = long_names(folder / MAPPING, notes, context) if MAPPING in names else {}
-    named = [(name, parse_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
+    named = [(name, parse_mindspore_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
     files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
     recorded = rows(folder / STATISTIC, notes, context) if STATISTIC in names else []
     others = [name for name, parsed in named if parsed is None and name.endswith(".npy")]

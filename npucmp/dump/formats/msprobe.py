@@ -22,13 +22,13 @@ Source: public documentation and output of mindstudio-probe 26.2 and older; docs
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
@@ -40,6 +40,7 @@ GRAPHS = None
 
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
+_DIGITS = 300  # of a whole number; a float has up to 309
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
@@ -131,7 +132,7 @@ def _number(path: Path, word: str) -> Optional[int]:
 def _load(path: Path, context: ReadContext) -> Any:
     text = read_text(path, "json_bytes", context)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         raise DumpError(
             path,
@@ -159,6 +160,11 @@ def _open(path: Path, context: ReadContext) -> Run:
         detail=_detail(top, operators),
         notes=notes + more,
     )
+
+
+def _whole_number(digits: str) -> "int | float":
+    """One that no float can hold is infinite: whatever works with an argument or a figure may make it one."""
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
 def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
@@ -218,7 +224,7 @@ class MsprobeName(NamedTuple):
     unique: bool
 
 
-def parse_name(name: str) -> MsprobeName:
+def parse_msprobe_name(name: str) -> MsprobeName:
     """Takes a name apart from the right: a module path may hold digits and dots of its own."""
     head, *tail = name.rsplit(".", 2)
     if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
@@ -243,7 +249,7 @@ class _Dump(NamedTuple):
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
-    parts = parse_name(name)
+    parts = parse_msprobe_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
     for slot, leaf in _leaves(record, parts):
@@ -342,7 +348,12 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
 
 
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and {*map(type, shape)} <= _SIZES and (not shape or min(shape) >= 0)
+    return (
+        isinstance(shape, list)
+        and {*map(type, shape)} <= _SIZES
+        and (not shape or min(shape) >= 0)
+        and is_countable(shape)
+    )
 
 
 def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
@@ -355,13 +366,8 @@ def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
 
 
 def _number_in(value: Any) -> Optional[float]:
-    """A JSON number, a whole one beyond float64 being infinite; None for anything else."""
-    if not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+    """A JSON number; None for anything else."""
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:

@@ -59,7 +59,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     notes: list[str] = []
     real = {} if path.is_file() else long_names(path / MAPPING, notes, context)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
-    files = [parse_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
+    files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     groups = _executions(files)
     operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)
@@ -82,7 +82,7 @@ def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:
     return file.suffix == ".npy" or file.name in real
 
 
-def parse_name(file: Path, long_name: str = "") -> NpyFile:
+def parse_npy_name(file: Path, long_name: str = "") -> NpyFile:
     """Operator, slot and time from a file name, or from the long name it stands for; see the table at the top."""
     name = long_name or file.name
     stem = name[: -len(".npy")] if name.endswith(".npy") else name

@@ -144,11 +144,11 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _with_graph(run: Run, context: ReadContext) -> Run:
     """The run with the inputs and types that its own graph tells."""
     notes: list[str] = []
-    known = own_graphs(Path(run.path), notes, context)
+    known = kept_graphs(Path(run.path), notes, context)
     return annotate(replace(run, notes=(*run.notes, *notes)), known)
 
 
-def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
+def kept_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
     """The graphs that a dump keeps, one per device and run; a broken one is a note."""
     found = []
     for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
@@ -163,7 +163,7 @@ def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) 
     return found
 
 
-GRAPHS = GraphSource(own=own_graphs)
+GRAPHS = GraphSource(own=kept_graphs)
 
 
 def _graph_files(run: str) -> "list[str]":
@@ -172,7 +172,7 @@ def _graph_files(run: str) -> "list[str]":
     return [entry.path for place in (run, *devices) for entry in _entries(place) or () if entry.name.startswith(_GRAPH)]
 
 
-def parse_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
+def parse_tfdbg_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
     """Node, slot, debug op and time from a file's name, below the folders `scope`; None if it is named otherwise."""
     found = _NAME.fullmatch(name)
     if found is None:
@@ -250,7 +250,7 @@ def _contents(run: str) -> RunContents:
 
 
 def _take(found: RunContents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
-    file = parse_name(entry.name, scope)
+    file = parse_tfdbg_name(entry.name, scope)
     if entry.is_symlink() and os.path.isdir(entry.path):
         found.links += 1
     elif not scope and entry.name.startswith(_META):

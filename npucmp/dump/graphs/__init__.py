@@ -8,7 +8,7 @@ or one that does not fit, is compared all the same.
     ge.py        GE, the Ascend graph compiler: text and JSON
     graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
 
-Another kind of graph is another module that makes these nouns, and a line in `load`.
+Another kind of graph is another module that makes these nouns, and a line in `load_graphs`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPECTED = (
 )
 
 
-def load(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> list[Graph]:
+def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
 
     Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
@@ -54,10 +54,10 @@ def load(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> lis
 
 def _graphs(tree: Message, path: object) -> list[Graph]:
     if "graph" in tree:
-        return ge.from_tree(tree, path)
+        return ge.ge_graphs(tree, path)
     if "op" in tree:  # a single GE graph, without a model around it
-        return ge.from_tree({"graph": [tree]}, path)
-    return graphdef.from_tree(tree, path)
+        return ge.ge_graphs({"graph": [tree]}, path)
+    return graphdef.graphdef_graphs(tree, path)
 
 
 def beside(path: Path) -> list[Path]:

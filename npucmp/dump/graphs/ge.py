@@ -97,7 +97,7 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-def from_tree(tree: Message, path: object) -> list[Graph]:
+def ge_graphs(tree: Message, path: object) -> list[Graph]:
     """The graphs of a ModelDef in the order of the file. Raises DumpError for fields of another type."""
     try:
         return [_graph(one, str(path)) for one in messages(tree, "graph")]

@@ -43,7 +43,7 @@ def is_nano(file: RegularFile) -> bool:
     return file.size >= 16 and file.read(8, 4) == MAGIC
 
 
-def read(file: RegularFile) -> RawDump:
+def read_nano(file: RegularFile) -> RawDump:
     """The header of a nano dump; DumpError if it does not hold together."""
     length = int.from_bytes(file.read(0, 8), "little")
     if length > file.size - 8 or length < 8:

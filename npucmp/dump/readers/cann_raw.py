@@ -43,7 +43,7 @@ _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
 
 
-def read(file: RegularFile) -> RawDump:
+def read_raw(file: RegularFile) -> RawDump:
     """The header of a dump file of either version; DumpError if it is neither."""
     if file.size < 9:
         raise DumpError(file.path, f"ended early: {file.size} bytes are no dump")

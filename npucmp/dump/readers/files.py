@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Optional
 
-from npucmp.dump.context import ANYWHERE, ReadContext, Root
+from npucmp.dump.context import ANYWHERE, DumpFolder, ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
@@ -130,7 +130,7 @@ class RegularFile:
 
 
 @lru_cache(maxsize=4096)
-def _leads_out(path: str, roots: "tuple[Root, ...]") -> bool:
+def _leads_out(path: str, roots: "tuple[DumpFolder, ...]") -> bool:
     """Whether a path below a dump is really elsewhere."""
     named, real = os.path.abspath(path), os.path.realpath(path)
     return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)

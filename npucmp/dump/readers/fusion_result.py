@@ -32,7 +32,7 @@ class Effect(NamedTuple):
     times: int
 
 
-def read(path: Path, context: ReadContext = ANYWHERE) -> "list[Effect]":
+def read_effects(path: Path, context: ReadContext = ANYWHERE) -> "list[Effect]":
     """All passes of a file by name, those without effect too; DumpError if it is no such file."""
     times: dict[tuple[str, str], int] = {}
     found = False

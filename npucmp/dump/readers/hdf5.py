@@ -113,7 +113,7 @@ def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
         return False
 
 
-def listing(path: str, context: ReadContext = ANYWHERE) -> Listing:
+def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
     """What a file holds, as of now. Raises MissingExtra without h5py, DumpError if nothing of it can be read."""
     with open_regular(path, context):  # a regular file, or a DumpError
         found = os.stat(path)
@@ -157,7 +157,7 @@ def _from_child(path: str, size: int, limits: Limits) -> "Iterator[Fact]":
     call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds
     # The same places to import from as here, and no other: the folder we stand in may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
-    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import main; main(*{call!r})"
+    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import tell; tell(*{call!r})"
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
     child = subprocess.Popen(
@@ -207,7 +207,7 @@ def _end_of(status: int, seconds: int, limits: Limits) -> str:
     return f"cannot be read by HDF5: the library crashed ({name})"
 
 
-def describe(entry: Entry, dtype: str = "") -> Payload:
+def payload_at(entry: Entry, dtype: str = "") -> Payload:
     """Where the values of a dataset lie; DumpError says why they cannot be read.
 
     `dtype` is the dump's word for elements of one byte: writers keep bool and uint8 as int8.
@@ -238,10 +238,10 @@ def pieces(payload: Payload, elements: int, context: ReadContext = ANYWHERE) -> 
 
     One slab of about `elements` is in memory at a time, or one row of chunks where that is more.
     """
-    entry = listing(payload.path, context).entries.get(payload.dataset)
+    entry = entries_of(payload.path, context).entries.get(payload.dataset)
     if entry is not None and entry.problem:
         raise DumpError(payload.path, entry.problem)
-    if entry is None or not entry.stored or describe(entry, payload.dtype) != payload:
+    if entry is None or not entry.stored or payload_at(entry, payload.dtype) != payload:
         raise DumpError(payload.path, f"changed since it was opened: {payload.dataset}")
     with open_regular(payload.path, context) as file:
         yield from _pieces(file, entry.stored, payload, elements)

@@ -30,7 +30,7 @@ class Damaged(Refused):
     """Not a complete pickle; it may be if more of the file is read."""
 
 
-def load(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
+def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
     """The value of the pickle at `start` and the offset behind it."""
     machine = _Machine(data, start, limits)
     try:

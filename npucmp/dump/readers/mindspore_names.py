@@ -51,7 +51,7 @@ class MindsporeName(NamedTuple):
         return self.op_name, self.role, self.number
 
 
-def parse_name(name: str) -> Optional[MindsporeName]:
+def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
     """A file name taken apart; None if it is not one of this format."""
     match = _NAME.fullmatch(name) if len(name) <= LONGEST else None
     if match is None:

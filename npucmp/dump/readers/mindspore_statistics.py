@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.files import open_regular
@@ -89,4 +90,5 @@ def _shape(text: str) -> Optional[tuple[int, ...]]:
     sizes = re.findall("[0-9]+", text)
     if not _SHAPE.fullmatch(text) or len(sizes) > 64 or any(len(size) > 18 for size in sizes):
         return None
-    return tuple(map(int, sizes))
+    shape = tuple(map(int, sizes))
+    return shape if is_countable(shape) else None

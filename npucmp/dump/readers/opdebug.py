@@ -119,7 +119,7 @@ def flagged(record: DeviceRecord) -> bool:
     return any(word > 0 for word in record.status)
 
 
-def words(record: DeviceRecord) -> str:
+def status_words(record: DeviceRecord) -> str:
     """The status in words, joined by "; "; every set bit is named, "bit 0x2000, unknown" if no source explains it.
 
     Of a four-word status, the first is read like a single one: that it kept its meaning is assumed, no public source
@@ -159,7 +159,7 @@ def same_task(record: DeviceRecord, task_id: int, stream_id: Optional[int]) -> b
     return stream_id is None or record.stream_id < 0 or (record.stream_id - stream_id) % 65536 == 0
 
 
-def read(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceRecord, ...]:
+def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceRecord, ...]:
     """All records of an Opdebug file, in its order; a name that ends in .json is read as JSON.
 
     The old layout gives one for each of its three units, also those that flagged nothing. DumpError for every file
@@ -179,7 +179,7 @@ def _payloads(file: RegularFile) -> "list[tuple[int, int]]":
     if file.size >= 4 and file.read(0, 4) == struct.pack("<I", MAGIC):
         return whole
     try:
-        dump = cann_raw.read(file)
+        dump = cann_raw.read_raw(file)
     except DumpError:
         if file.size == OLD_LAYOUT:
             return whole

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.inert_pickle import Damaged, load
+from npucmp.dump.readers.inert_pickle import Damaged, unpickled
 from npucmp.dump.readers.stored_zip import Member, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor
@@ -117,16 +117,16 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
 
 def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
     """The tensor of a legacy file and where its storage begins."""
-    magic, place = load(data, 0, limits)
+    magic, place = unpickled(data, 0, limits)
     if magic != _MAGIC:
         raise Refused("a pickle, but not one of torch.save")
-    protocol, place = load(data, place, limits)
+    protocol, place = unpickled(data, place, limits)
     if protocol != _PROTOCOL:
         raise Refused("unsupported: another protocol than 1001 of the legacy format")
-    _, place = load(data, place, limits)
-    value, place = load(data, place, limits)
+    _, place = unpickled(data, place, limits)
+    value, place = unpickled(data, place, limits)
     found = one_tensor(value)
-    keys, place = load(data, place, limits)
+    keys, place = unpickled(data, place, limits)
     if keys != [found.storage.key]:
         raise Refused("the list of storages is not that of one tensor")
     return found, place
@@ -151,7 +151,7 @@ class _View(NamedTuple):
 
 
 def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
-    found = one_tensor(load(pickle, 0, limits)[0])
+    found = one_tensor(unpickled(pickle, 0, limits)[0])
     return found.storage, _viewed(found, limits)
 
 

@@ -27,7 +27,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
 from npucmp.dump.readers.decode import decode
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.strides import c_strides, merge, reach
+from npucmp.dump.readers.strides import c_strides, joined, reach
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, numpy_dtype
@@ -202,7 +202,7 @@ class _Source:
 
     def views(self, file: RegularFile) -> Iterator[Array]:
         """Arrays in memory whose elements, one after the other in C order, are the tensor's."""
-        shape, strides = merge(self.payload.shape, self.payload.strides)
+        shape, strides = joined(self.payload.shape, self.payload.strides)
         if not shape:
             shape, strides = (1,), (1,)
         if len(shape) > 32:  # what numpy 1.x can hold; a dense tensor of rank 33 has 2**33 elements

@@ -83,7 +83,9 @@ def test_columns_are_found_by_name(tmp_path):
     assert (tensor.slot, tensor.shape, tensor.statistics) == ("input:2", (4,), Statistics(min=-3.0))
 
 
-@pytest.mark.parametrize("shape", ["(-1, 2)", "(9" * 70, "(" + "9" * 30 + ")", "two", "(2, 3.5)"])
+@pytest.mark.parametrize(
+    "shape", ["(-1, 2)", "(9" * 70, "(" + "9" * 30 + ")", "two", "(2, 3.5)", "(" + "9" * 18 + ",9" * 5 + ")"]
+)
 def test_absurd_shapes_are_unreadable_tensors(tmp_path, shape):
     tensor = only(tmp_path, NEW, f'Sub,s,0,0,5,input,0,24,float32,"{shape}",3,-1,4.5')
     assert "shape" in tensor.problem and tensor.shape == ()

@@ -23,7 +23,7 @@ from npucmp.workflows.fusion_diff import fusion_diff
 from npucmp.workflows.overflow import overflow
 from tests.synthetic import chain, write_run
 
-SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 LINKED = ("cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "npy_batch_norm")
 
 
