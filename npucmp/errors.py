@@ -6,11 +6,22 @@ Trouble with one tensor becomes a row of the report, so what reaches a caller is
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 
 class NpucmpError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package. Survives pickling, as what a worker raises must reach its parent."""
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        """By default an exception is made again from its text, which is not what these are made from."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: "type[NpucmpError]", args: "tuple[Any, ...]", facts: "dict[str, Any]") -> NpucmpError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class DumpError(NpucmpError):

@@ -16,14 +16,15 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Callable, Iterator
 
 from npucmp.dump.formats import open_runs
-from npucmp.dump.graphs import load as load_graph
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.dump.graphs import load_graphs as load_graph
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.inert_pickle import load as load_pickle
+from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Verdict
@@ -105,7 +106,7 @@ CHANGES = [_cut, _flip, _flip, _byte, _byte, _fill, _drop, _double, _number, _wo
 
 def _raw(path: str) -> None:
     with open_regular(path) as file:
-        (cann_nano if cann_nano.is_nano(file) else cann_raw).read(file)
+        (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
 
 
 def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
@@ -121,13 +122,13 @@ def _pickle(path: str) -> None:
 
 
 READERS: "dict[str, list[Callable[[str], object]]]" = {
-    ".npy": [_values(npy.header)],
-    ".pt": [_values(torch_pt.header)],
-    ".h5": [lambda path: list(map(hdf5.describe, hdf5.listing(path).entries.values()))],
+    ".npy": [_values(partial(header, "npy"))],
+    ".pt": [_values(partial(header, "torch_pt"))],
+    ".h5": [lambda path: list(map(hdf5.payload_at, hdf5.entries_of(path).entries.values()))],
     ".txt": [load_graph],
-    ".json": [load_graph, fusion_result.read, opdebug.read, lambda path: open_runs(path)],
-    ".csv": [cann_statistics.read],
-    "": [_raw, opdebug.read],
+    ".json": [load_graph, fusion_result.read_effects, opdebug.read_records, lambda path: open_runs(path)],
+    ".csv": [cann_statistics.read_statistics],
+    "": [_raw, opdebug.read_records],
 }
 
 

@@ -30,20 +30,20 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
     import numpy as np
 
     from npucmp.dump.formats import open_runs
-    from npucmp.dump.graphs import load
-    from npucmp.dump.readers import cann_statistics, fusion_result, npy, opdebug, torch_pt
-    from npucmp.dump.readers.inert_pickle import load as load_pickle
+    from npucmp.dump.graphs import load_graphs
+    from npucmp.dump.readers import cann_statistics, fusion_result, header, opdebug
+    from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
     from npucmp.dump.readers.torch_words import Refused
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.pairs import payload_of
 
     def values(path: str) -> None:
-        for _ in blocks(torch_pt.header(path)):
+        for _ in blocks(header("torch_pt", path)):
             pass
 
     def array(path: str) -> None:
         """What is read is what numpy reads, unless it refuses the file for other blanks in the header."""
-        found = list(blocks(npy.header(path), 1 << 20))
+        found = list(blocks(header("npy", path), 1 << 20))
         whole = np.concatenate(found) if found else np.empty(0)
         try:
             with warnings.catch_warnings():
@@ -75,15 +75,18 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
         "pickle": ("x.pkl", pickle),
         "cann_raw": ("Add.a.1.2.1763700000000000", dump),
         "cann_nano": ("Add.a.1.2.1763700000000000", dump),
-        "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: cann_statistics.read(path)),
-        "textproto": ("graph.pbtxt", lambda path: load(path)),
+        "cann_csv": ("Add.a.1.2.1763700000000000.csv", lambda path: cann_statistics.read_statistics(path)),
+        "textproto": ("graph.pbtxt", lambda path: load_graphs(path)),
         "tfdbg": ("run_1_1/_tfdbg_device_,job_localhost,replica_0,task_0,device_CPU_0/a_0_DebugIdentity_1", dump),
-        "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", lambda path: opdebug.read(path)),
-        "opdebug_json": ("Opdebug.Node_OpDebug.1.2.1763700000000000.output.0.json", lambda path: opdebug.read(path)),
+        "opdebug": ("Opdebug.Node_OpDebug.1.2.1763700000000000", opdebug.read_records),
+        "opdebug_json": (
+            "Opdebug.Node_OpDebug.1.2.1763700000000000.output.0.json",
+            opdebug.read_records,
+        ),
         "mindspore_csv": ("rank_0/Net/0/0/statistic.csv", dump),
         "mindspore_ir": ("rank_0/graphs/ms_output_trace_code_graph_0.ir", dump),
         "dump_json": ("step0/rank0/dump.json", dump),
-        "fusion_result": ("fusion_result.json", lambda path: fusion_result.read(Path(path))),
+        "fusion_result": ("fusion_result.json", lambda path: fusion_result.read_effects(Path(path))),
         "mapping": ("mapping.csv", dump),
     }
 

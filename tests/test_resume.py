@@ -17,7 +17,6 @@ import pytest
 from npucmp import cli
 from npucmp.align import align, pairs
 from npucmp.dump.formats import open_runs
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.errors import DumpError
 from npucmp.measure import journal
 from npucmp.measure.journal import FILE, Journal
@@ -264,7 +263,6 @@ def test_a_real_ctrl_c(place):
 def test_a_journal_of_something_else_is_not_used(dump, tmp_path, monkeypatch, measured, change):
     for name in ("target", "golden"):
         write_run(tmp_path / name, chain())
-    monkeypatch.setattr(DEFAULT, "ndim", DEFAULT.ndim)  # and back again
     interrupted(tmp_path, 9, monkeypatch)
     words = {"rtol": ["--rtol", "0.1"], "include": ["--include", "*.1.*"], "limit": ["--limit", "ndim=63"]}
     file = next((tmp_path / "target").rglob("*linear.0*output.0.npy"))

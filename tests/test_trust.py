@@ -16,11 +16,12 @@ from typing import Callable
 import numpy as np
 import pytest
 
+from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import FORMATS, open_runs
-from npucmp.dump.graphs import load as load_graph
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, npy, opdebug, torch_pt
+from npucmp.dump.graphs import load_graphs as load_graph
+from npucmp.dump.limits import NAMES, Limits
+from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.limits import DEFAULT, NAMES, Limits, set_limit
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Verdict
 from npucmp.model.dtypes import size_of
@@ -215,21 +216,20 @@ def file(tmp_path):
 
 
 def test_both_ways_tell_the_same(file, monkeypatch):
-    far = hdf5.listing(str(file))
+    far = hdf5.entries_of(str(file))
     monkeypatch.setattr(hdf5, "ISOLATED", False)
-    near = hdf5.listing(str(file))
+    near = hdf5.entries_of(str(file))
     assert repr(far) == repr(near) and len(far.entries) > 5
 
 
-def test_a_file_that_makes_the_library_loop(file, monkeypatch):
+def test_a_file_that_makes_the_library_loop(file):
     """One byte changed: HDF5 2.0 runs in a circle over a group's symbol table, and allocates."""
     if h5py.version.hdf5_version_tuple[:2] < (2, 0):
         pytest.skip("made for HDF5 2.0")
     raw = bytearray(file.read_bytes())
     raw[3473] = 0
     file.write_bytes(raw)
-    monkeypatch.setattr(DEFAULT, "hdf5_seconds", 1)
-    (run,) = open_runs(file)
+    (run,) = open_runs(file, context=ReadContext(Limits(hdf5_seconds=1)))
     problems = [tensor.problem for operator in run.operators for tensor in operator.tensors]
     assert any("more than the limit hdf5_seconds of 1" in problem for problem in problems)
 
@@ -247,55 +247,50 @@ def test_a_file_that_makes_the_library_loop(file, monkeypatch):
 @pytest.mark.parametrize("late", [False, True])
 def test_whatever_the_library_does_is_told(file, monkeypatch, tmp_path, deed, because, late):
     """Before it told anything: DumpError. Later: what it told is kept, and a row says where it was."""
-    monkeypatch.setattr(DEFAULT, "hdf5_seconds", 1 if "while" in deed else 10)
-    monkeypatch.setattr(DEFAULT, "hdf5_memory", 1 << 30)
+    context = ReadContext(Limits(hdf5_seconds=1 if "while" in deed else 10, hdf5_memory=1 << 30))
     (tmp_path / "plug").mkdir()
     real = "import sys; sys.path.pop(0); del sys.modules['h5py']; import h5py as real; sys.modules['h5py'] = real"
     count = 4 if late else 0
     (tmp_path / "plug" / "h5py.py").write_text(
         f"""{real}
 from npucmp.dump.readers import hdf5_walk
-step, place = iter(range(100)), hdf5_walk._{"address" if late else "told"}
+step, place = iter(range(100)), hdf5_walk.{"_address" if late else "told"}
 def bad(*a):
     if next(step) >= {count}:
         {deed}
     return place(*a)
-hdf5_walk._{"address" if late else "told"} = bad
+hdf5_walk.{"_address" if late else "told"} = bad
 """
     )
     monkeypatch.syspath_prepend(str(tmp_path / "plug"))
     if not late:
         with pytest.raises(DumpError) as error:
-            hdf5.listing(str(file))
+            hdf5.entries_of(str(file), context)
         assert because in error.value.because
         return
-    entries = list(hdf5.listing(str(file)).entries.values())
+    entries = list(hdf5.entries_of(str(file), context).entries.values())
     assert len(entries) > 1 and because in entries[-1].problem
 
 
 def test_a_plug_in_folder_is_left_alone(file, tmp_path, monkeypatch):
     monkeypatch.setenv("HDF5_PLUGIN_PATH", str(tmp_path))
     (tmp_path / "libbad.so").write_bytes(b"\x7fELF")
-    assert len(hdf5.listing(str(file)).entries) > 5
+    assert len(hdf5.entries_of(str(file)).entries) > 5
 
 
 # --- limits
 
 
-def test_every_limit_can_be_raised(monkeypatch):
+def test_every_limit_can_be_raised():
     for name in NAMES:
-        monkeypatch.setattr(DEFAULT, name, 1)
-        set_limit(f"{name}=3K")
-        assert getattr(DEFAULT, name) == 3072
+        assert getattr(Limits(**{name: 1}).changed([f"{name}=3K"]), name) == 3072
 
 
 @pytest.mark.parametrize(
     "text, number", [("32T", 32 << 40), ("5", 5), (" 7 M ", 7 << 20), ("2GiB", 2 << 30), ("1kb", 1024)]
 )
-def test_amounts(monkeypatch, text, number):
-    monkeypatch.setattr(DEFAULT, "tensor_bytes", 1)
-    set_limit(f"tensor_bytes={text}")
-    assert DEFAULT.tensor_bytes == number
+def test_amounts(text, number):
+    assert Limits().changed(["ndim=5", f"tensor_bytes={text}"]) == Limits(ndim=5, tensor_bytes=number)
 
 
 @pytest.mark.parametrize(
@@ -304,8 +299,7 @@ def test_amounts(monkeypatch, text, number):
 )
 def test_limits_that_are_none(text):
     with pytest.raises(UsageError):
-        set_limit(text)
-    assert Limits() == DEFAULT
+        Limits().changed([text])
 
 
 def npy_header(folder, length):
@@ -343,21 +337,20 @@ def fresh(folder: Path, data: bytes, name: str = "x") -> str:
     return str(path)
 
 
-def through(path: str) -> None:
-    with open_regular(path) as file:
-        (cann_nano if cann_nano.is_nano(file) else cann_raw).read(file)
+def through(path: str, context: ReadContext) -> None:
+    with open_regular(path, context) as file:
+        (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
 
 
 def one(pattern: str) -> str:
     return str(next(SAMPLES.glob(pattern)))
 
 
-def h5(folder: Path) -> None:
+def h5(folder: Path, context: ReadContext) -> None:
     from tests.dump.formats.test_hdf5 import damaged_base
 
     damaged_base(folder / "x.h5")
-    hdf5._listing.cache_clear()
-    for entry in hdf5.listing(str(folder / "x.h5")).entries.values():
+    for entry in hdf5.entries_of(str(folder / "x.h5"), context).entries.values():
         if entry.problem:
             raise DumpError(entry.name, entry.problem)
 
@@ -366,33 +359,38 @@ NPY = "npy_batch_norm/golden/*.npy"
 RAW = "cann_clean/target/**/Cast*"
 WIDE = pt(tensor(integers(99, 99), integers(0, 0)))
 STATISTICS = b"Input/Output,Index,Shape,Data Type\nInput,0,2,DT_FLOAT\n"
+EFFECTS = b'{"graph_fusion": {}}'
 GRAPH = b'graph { name: "g" op { name: "a" type: "Add" } op { name: "b" } }'
-BEYOND: "dict[str, tuple[int, Callable[[Path], object]]]" = {  # a value that is too little, and what asks for more
-    "tensor_bytes": (10, lambda _: npy.header(one(NPY))),
+Ask = Callable[[Path, ReadContext], object]
+BEYOND: "dict[str, tuple[int, Ask]]" = {  # a value that is too little, and what asks for more
+    "tensor_bytes": (10, lambda _, context: header("npy", one(NPY), context)),
     "expanded_bytes": (
         1000,
-        lambda folder: torch_pt.header(fresh(folder, WIDE)),
+        lambda folder, context: header("torch_pt", fresh(folder, WIDE), context),
     ),
-    "ndim": (1, lambda _: npy.header(one(NPY))),
-    "header_bytes": (10, lambda folder: torch_pt.header(fresh(folder, pt()))),
-    "npy_header_bytes": (10, lambda _: npy.header(one(NPY))),
-    "cann_header_bytes": (10, lambda _: through(one(RAW))),
-    "members": (1, lambda folder: torch_pt.header(fresh(folder, pt()))),
-    "pickle_bytes": (10, lambda folder: torch_pt.header(fresh(folder, pt()))),
-    "pickle_opcodes": (3, lambda folder: torch_pt.header(fresh(folder, pt()))),
-    "pickle_depth": (1, lambda folder: torch_pt.header(fresh(folder, pt()))),
-    "protobuf_fields": (1, lambda _: through(one(RAW))),
-    "text_bytes": (2, lambda _: through(one(RAW))),
-    "json_bytes": (10, lambda _: open_runs(SAMPLES / "msprobe_clean" / "golden")),
+    "ndim": (1, lambda _, context: header("npy", one(NPY), context)),
+    "header_bytes": (10, lambda folder, context: header("torch_pt", fresh(folder, pt()), context)),
+    "npy_header_bytes": (10, lambda _, context: header("npy", one(NPY), context)),
+    "cann_header_bytes": (10, lambda _, context: through(one(RAW), context)),
+    "members": (1, lambda folder, context: header("torch_pt", fresh(folder, pt()), context)),
+    "pickle_bytes": (10, lambda folder, context: header("torch_pt", fresh(folder, pt()), context)),
+    "pickle_opcodes": (3, lambda folder, context: header("torch_pt", fresh(folder, pt()), context)),
+    "pickle_depth": (1, lambda folder, context: header("torch_pt", fresh(folder, pt()), context)),
+    "protobuf_fields": (1, lambda _, context: through(one(RAW), context)),
+    "text_bytes": (2, lambda _, context: through(one(RAW), context)),
+    "json_bytes": (10, lambda _, context: open_runs(SAMPLES / "msprobe_clean" / "golden", context=context)),
     "statistics_bytes": (
         10,
-        lambda folder: cann_statistics.read(fresh(folder, STATISTICS)),
+        lambda folder, context: cann_statistics.read_statistics(fresh(folder, STATISTICS), context),
     ),
-    "table_bytes": (10, lambda folder: fusion_result.read(Path(fresh(folder, b'{"graph_fusion": {}}')))),
-    "record_bytes": (10, lambda folder: opdebug.read(fresh(folder, bytes(2048)))),
-    "graph_bytes": (10, lambda folder: load_graph(fresh(folder, GRAPH))),
-    "graph_values": (2, lambda folder: load_graph(fresh(folder, GRAPH))),
-    "graph_depth": (1, lambda folder: load_graph(fresh(folder, GRAPH))),
+    "table_bytes": (
+        10,
+        lambda folder, context: fusion_result.read_effects(Path(fresh(folder, b'{"graph_fusion": {}}')), context),
+    ),
+    "record_bytes": (10, lambda folder, context: opdebug.read_records(fresh(folder, bytes(2048)), context)),
+    "graph_bytes": (10, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
+    "graph_values": (2, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
+    "graph_depth": (1, lambda folder, context: load_graph(fresh(folder, GRAPH), context)),
     "hdf5_objects": (2, h5),
     "hdf5_name_bytes": (2, h5),
     "hdf5_depth": (1, h5),
@@ -421,10 +419,11 @@ def test_the_page_names_each_limit_and_its_default():
 def test_each_limit_refuses_by_its_name_and_can_be_raised(name, tmp_path, monkeypatch):
     little, ask = BEYOND[name]
     monkeypatch.setattr(hdf5, "ISOLATED", False)
-    ask(tmp_path)
-    monkeypatch.setattr(DEFAULT, name, little)
+    ask(tmp_path, ReadContext())
+    limits = Limits(**{name: little})
     with pytest.raises(DumpError) as refused:
-        ask(tmp_path)
+        ask(tmp_path, ReadContext(limits))
     assert f"more than the limit {name} of {little:,}; raise it with --limit {name}=…" in str(refused.value)
-    set_limit(f"{name}={Limits.__dataclass_fields__[name].default}")
-    ask(tmp_path)
+    raised = limits.changed([f"{name}={Limits.__dataclass_fields__[name].default}"])
+    assert raised == Limits()
+    ask(tmp_path, ReadContext(raised))

@@ -26,20 +26,18 @@ def _decorated(command: Command, names: "tuple[str, ...]") -> Command:
     return command
 
 
-def _set_limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> None:
-    if texts:
-        from npucmp.dump.readers.limits import set_limit
+def _limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> Any:
+    from npucmp.dump.limits import Limits
 
-        for text in texts:
-            set_limit(text)
+    return Limits().changed(texts)
 
 
 limit: "Callable[[Any], Any]" = click.option(
     "--limit",
+    "limits",
     metavar="NAME=VALUE",
     multiple=True,
-    expose_value=False,
-    callback=_set_limits,
+    callback=_limits,
     help="Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import click
 
@@ -29,16 +29,24 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 )
 @limit
 def show(
-    dump: str, pattern: Optional[str], step: Optional[int], rank: Optional[int], format_: Optional[str], top: int
+    dump: str,
+    pattern: Optional[str],
+    step: Optional[int],
+    rank: Optional[int],
+    format_: Optional[str],
+    top: int,
+    limits: Any,
 ) -> None:
+    from npucmp.dump.context import ReadContext
     from npucmp.dump.formats import open_runs
     from npucmp.errors import UsageError
     from npucmp.report.listing import listing
     from npucmp.workflows.show import inspect
 
-    runs = open_runs(dump, format_)
+    context = ReadContext(limits).within(dump)
+    runs = open_runs(dump, format_, context)
     chosen = [run for run in runs if step in (None, run.step) and rank in (None, run.rank)]
-    found = [(run, inspect(run, pattern)) for run in chosen]
+    found = [(run, inspect(run, pattern, context)) for run in chosen]
     if not any(rows for _, rows in found):
         raise UsageError(f"{dump}: no operator fits {pattern or 'the step and rank'}")
     for run, rows in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.verdicts import STATISTICS_SLACK
 from npucmp.measure.bits import differences, in_one_piece, measure_bits
@@ -12,7 +13,7 @@ from npucmp.measure.pairs import payload_of
 from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Verdict
 
 
-def judge_bits(measurement: Measurement) -> Finding:
+def judge_bits(measurement: Measurement, context: ReadContext = ANYWHERE) -> Finding:
     """A Finding without any tolerance: the same values or not. The sign of a zero and the payload of a NaN are told,
     and are no difference; neither is padding beyond the logical shape."""
     pair, moments = measurement.pair, measurement.moments
@@ -30,7 +31,7 @@ def judge_bits(measurement: Measurement) -> Finding:
     if moments is None:
         return _by_statistics(measurement)
     try:
-        return _by_values(measurement, moments, pair.target, pair.golden)
+        return _by_values(measurement, moments, pair.target, pair.golden, context)
     except NpucmpError as error:  # it could be read when it was measured
         return Finding(measurement, Verdict.UNREADABLE, str(getattr(error, "because", error)))
 
@@ -47,17 +48,19 @@ def _by_statistics(measurement: Measurement) -> Finding:
     return Finding(measurement, Verdict.UNKNOWN, "only statistics are known: they prove no equality of bits")
 
 
-def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, golden: TensorRef) -> Finding:
+def _by_values(
+    measurement: Measurement, moments: Moments, target: TensorRef, golden: TensorRef, context: ReadContext
+) -> Finding:
     differing = moments.elements - moments.equal
     if not differing:
         words = "the same bits" if target.dtype == golden.dtype else f"equal values, in {target.dtype} {golden.dtype}"
-        if _is_padded(target, golden):
+        if _is_padded(target, golden, context):
             words = "the same values; only the padding beyond the logical shape differs; hint: uninitialised padding"
         return Finding(measurement, Verdict.MATCH, words, 0.0)
     if moments.mismatched:
         words = f"{moments.mismatched:,} of {moments.elements:,} positions are NaN or Inf in one run only"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, metric="nonfinite_mismatch")
-    masks = differences(target, golden).number if moments.masked and not moments.max_abs else 0
+    masks = differences(target, golden, context).number if moments.masked and not moments.max_abs else 0
     if masks:
         words = f"{masks:,} of {moments.elements:,} elements differ, all of them masks (minus infinity and the like)"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, metric="exact_ratio")
@@ -72,17 +75,17 @@ def _by_values(measurement: Measurement, moments: Moments, target: TensorRef, go
     return Finding(measurement, Verdict.DIVERGED, words, error, metric="exact_ratio")
 
 
-def _is_padded(target: TensorRef, golden: TensorRef) -> bool:
+def _is_padded(target: TensorRef, golden: TensorRef, context: ReadContext) -> bool:
     """Whether both are stored alike, with padding: then their bytes were compared first, and differ."""
     try:
-        x, y = payload_of(target), payload_of(golden)
+        x, y = payload_of(target, context=context), payload_of(golden, context=context)
     except NpucmpError:
         return False
     return x is not None and y is not None and in_one_piece(x) and x.device is not None and x.device == y.device
 
 
-def same(one: TensorRef, other: TensorRef, pair: Pair) -> Optional[bool]:
+def same(one: TensorRef, other: TensorRef, pair: Pair, context: ReadContext = ANYWHERE) -> Optional[bool]:
     """Whether two tensors of one slot hold the same values; None if that cannot be told."""
-    measurement = measure_bits(Pair(pair.order, pair.slot, pair.target_op, pair.golden_op, one, other, pair.via))
-    verdict = judge_bits(measurement).verdict
+    pair = Pair(pair.order, pair.slot, pair.target_op, pair.golden_op, one, other, pair.via)
+    verdict = judge_bits(measure_bits(pair, context), context).verdict
     return {Verdict.MATCH: True, Verdict.DIVERGED: False, Verdict.NONFINITE: False}.get(verdict)

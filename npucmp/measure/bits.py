@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.pairs import READ, measure, payload_of
 from npucmp.model import Measurement, Pair, Payload, Spots, TensorRef
@@ -21,23 +22,23 @@ PLACES = 1 << 22  # differing elements whose places are kept, and whose bits are
 DOWN, ACROSS = 24, 64  # cells of the picture of them
 
 
-def measure_bits(pair: Pair) -> Measurement:
+def measure_bits(pair: Pair, context: ReadContext = ANYWHERE) -> Measurement:
     """`same` for equal bytes; everything that measure tells for others. Never raises for what a dump holds."""
     if pair.target is None or pair.golden is None:
         return Measurement(pair)
-    read = same_bytes(pair.target, pair.golden)
-    return measure(pair) if read is None else Measurement(pair, same=True, bytes_read=read)
+    read = same_bytes(pair.target, pair.golden, context)
+    return measure(pair, context=context) if read is None else Measurement(pair, same=True, bytes_read=read)
 
 
-def same_bytes(one: TensorRef, other: TensorRef) -> Optional[int]:
+def same_bytes(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> Optional[int]:
     """Bytes read of two payloads that lie in one piece and are equal; None if they are not, or do not."""
     try:
-        x, y = payload_of(one), payload_of(other)
+        x, y = payload_of(one, context=context), payload_of(other, context=context)
         if x is None or y is None or not (in_one_piece(x) and in_one_piece(y)):
             return None
         if (x.dtype, x.shape, x.byteorder, x.device) != (y.dtype, y.shape, y.byteorder, y.device):
             return None
-        return _equal_bytes(x, y)
+        return _equal_bytes(x, y, context)
     except NpucmpError:
         return None  # measure says why
 
@@ -47,14 +48,14 @@ def in_one_piece(payload: Payload) -> bool:
     return not (payload.strides or payload.parts or payload.dataset)
 
 
-def _equal_bytes(x: Payload, y: Payload) -> Optional[int]:
+def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
     from npucmp.dump.readers.files import open_regular
 
     row = lookup(x.dtype)
     if row is None:
         return None
     size = row.stored(math.prod(x.device.shape if x.device else x.shape))
-    with open_regular(x.path) as left, open_regular(y.path) as right:
+    with open_regular(x.path, context) as left, open_regular(y.path, context) as right:
         for at in range(0, size, CHUNK):
             length = min(CHUNK, size - at)
             if left.read(x.offset + at, length) != right.read(y.offset + at, length):
@@ -75,15 +76,16 @@ class Differing(NamedTuple):
     spots: Optional[Spots] = None
 
 
-def differences(one: TensorRef, other: TensorRef) -> Differing:
+def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> Differing:
     import numpy as np
 
     from npucmp.dump.readers.values import blocks
 
-    x, y = payload_of(one), payload_of(other)
+    x, y = payload_of(one, context=context), payload_of(other, context=context)
     found, count, start = [], 0, 0
     picture = _Picture(x, y) if x is not None and y is not None else None
-    for a, b in zip(blocks(x, READ), blocks(y, READ)) if x is not None and y is not None else ():
+    read = [blocks(payload, READ, context=context) for payload in (x, y) if payload is not None]
+    for a, b in zip(*read) if len(read) == 2 else ():
         wide_a, wide_b = (v.astype(np.float64) if v.dtype.kind not in "biuc" else v for v in (a, b))
         differs = np.flatnonzero((wide_a != wide_b) & ~((wide_a != wide_a) & (wide_b != wide_b)))
         if picture is not None and len(differs):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import run
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
@@ -57,7 +58,9 @@ class Unlike(Exception):
         super().__init__(because)
 
 
-def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1) -> Iterator[Measurement]:
+def measure_pairs(
+    pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1, context: ReadContext = ANYWHERE
+) -> Iterator[Measurement]:
     """One Measurement per pair, in the order of the pairs.
 
     Values that several pairs share (an output, and the same tensor as the input that a graph says it is) are read once.
@@ -68,7 +71,7 @@ def measure_pairs(pairs: Iterable[Pair], closeness: Closeness = Closeness(), job
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
     firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = each(lambda pair: measure(pair, closeness), firsts, jobs)
+    measured = each(lambda pair: measure(pair, closeness, context), firsts, jobs)
     shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
     kept: dict[object, Measurement] = {}
     for pair, key in zip(pairs, keys):
@@ -103,12 +106,12 @@ def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
     return tuple((one.payload or one.file, one.dtype, one.shape, one.problem) for one in (pair.target, pair.golden))
 
 
-def measure(pair: Pair, closeness: Closeness = Closeness()) -> Measurement:
+def measure(pair: Pair, closeness: Closeness = Closeness(), context: ReadContext = ANYWHERE) -> Measurement:
     """Everything that one pass over a pair can tell; never raises for what a dump holds."""
     try:
         if pair.target is None or pair.golden is None:
-            return _one_side(pair)
-        return _both_sides(pair, pair.target, pair.golden, closeness)
+            return _one_side(pair, context)
+        return _both_sides(pair, pair.target, pair.golden, closeness, context)
     except Unlike as reason:
         return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
 
@@ -117,15 +120,15 @@ class _Trouble(Exception):
     """Which side cannot be read, and why."""
 
 
-def _one_side(pair: Pair) -> Measurement:
+def _one_side(pair: Pair, context: ReadContext) -> Measurement:
     side = "target" if pair.golden is None else "golden"
     tensor = pair.target or pair.golden
     assert tensor is not None
     try:
-        payload = _payload(side, tensor)
+        payload = _payload(side, tensor, context)
         if payload is None:
             return Measurement(pair, statistics=_in_order(side, tensor.statistics))
-        measured = _side(payload)
+        measured = _side(payload, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
     count = math.prod(payload.shape)
@@ -133,16 +136,18 @@ def _one_side(pair: Pair) -> Measurement:
     return Measurement(pair, moments, bytes_read=_size(payload))
 
 
-def _both_sides(pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness) -> Measurement:
+def _both_sides(
+    pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness, context: ReadContext
+) -> Measurement:
     opened: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
     try:
-        x, left = _open("target", target, opened)
-        y, right = _open("golden", golden, opened)
+        x, left = _open("target", target, opened, context)
+        y, right = _open("golden", golden, opened, context)
         if x is None or y is None:
-            return _recorded(pair, target, golden, x, y)
+            return _recorded(pair, target, golden, x, y, context)
         _require_alike(x, y)
         bars = _bars(_recorded_type(target, x), _recorded_type(golden, y), closeness)
-        moments = _moments(x, y, left, right, bars)
+        moments = _moments(x, y, left, right, bars, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
     finally:
@@ -152,33 +157,33 @@ def _both_sides(pair: Pair, target: TensorRef, golden: TensorRef, closeness: Clo
 
 
 def _open(
-    side: str, tensor: TensorRef, opened: "list[RegularFile]"
+    side: str, tensor: TensorRef, opened: "list[RegularFile]", context: ReadContext
 ) -> "tuple[Optional[Payload], Optional[RegularFile]]":
     """The header of a tensor, and its file if that had to be opened; a small one is read at once."""
     try:
         if tensor.payload is not None or tensor.problem or not tensor.file:
-            return payload_of(tensor), None
-        file = _opened(tensor)
+            return payload_of(tensor, context=context), None
+        file = _opened(tensor, context)
         opened.append(file)
         if file.size <= WHOLE:
             file.prefetch(0, file.size)
-        return payload_of(tensor, file), file
+        return payload_of(tensor, file, context), file
     except NpucmpError as error:
         raise _trouble(side, error) from None
 
 
-def _opened(tensor: TensorRef) -> "RegularFile":
+def _opened(tensor: TensorRef, context: ReadContext) -> "RegularFile":
     from npucmp.dump.readers.files import open_regular
 
     try:
-        return open_regular(tensor.file)
+        return open_regular(tensor.file, context)
     except DumpError as error:
         raise _of_tensor(tensor, error) from None
 
 
-def _payload(side: str, tensor: TensorRef) -> Optional[Payload]:
+def _payload(side: str, tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
     try:
-        return payload_of(tensor)
+        return payload_of(tensor, context=context)
     except NpucmpError as error:
         raise _trouble(side, error) from None
 
@@ -187,7 +192,9 @@ def _trouble(side: str, error: NpucmpError) -> _Trouble:
     return _Trouble(f"{side}: {getattr(error, 'because', error)}")
 
 
-def payload_of(tensor: TensorRef, file: "Optional[RegularFile]" = None) -> Optional[Payload]:
+def payload_of(
+    tensor: TensorRef, file: "Optional[RegularFile]" = None, context: ReadContext = ANYWHERE
+) -> Optional[Payload]:
     """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
 
     `file` is the tensor's own, if it is open. Raises DumpError if the two do not agree or the file cannot be read,
@@ -202,7 +209,7 @@ def payload_of(tensor: TensorRef, file: "Optional[RegularFile]" = None) -> Optio
     from npucmp.dump.readers import header, header_of
 
     try:
-        found = header(tensor.encoding, tensor.file) if file is None else header_of(tensor.encoding, file)
+        found = header(tensor.encoding, tensor.file, context) if file is None else header_of(tensor.encoding, file)
     except DumpError as error:
         raise _of_tensor(tensor, error) from None
     if found.shape != tensor.shape:
@@ -252,7 +259,12 @@ def _bars(target: str, golden: str, closeness: Closeness) -> Bars:
 
 
 def _moments(
-    x: Payload, y: Payload, left: "Optional[RegularFile]", right: "Optional[RegularFile]", bars: "Bars"
+    x: Payload,
+    y: Payload,
+    left: "Optional[RegularFile]",
+    right: "Optional[RegularFile]",
+    bars: "Bars",
+    context: ReadContext,
 ) -> Moments:
     from npucmp.dump.readers.values import held
     from npucmp.measure.kernel.native import Total, measure_block
@@ -262,7 +274,7 @@ def _moments(
         if a is not None and b is not None and len(a):
             return measure_block(a, b, bars)
     total = Total(bars)
-    for a, b in zip_longest(_blocks("target", x, left), _blocks("golden", y, right)):
+    for a, b in zip_longest(_blocks("target", x, left, context), _blocks("golden", y, right, context)):
         total.add(a, b)
     return total.moments()
 
@@ -277,11 +289,13 @@ def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float
     return rtol, atol
 
 
-def _blocks(side: str, payload: Payload, file: "Optional[RegularFile]" = None) -> "Iterator[npt.NDArray[Any]]":
+def _blocks(
+    side: str, payload: Payload, file: "Optional[RegularFile]", context: ReadContext
+) -> "Iterator[npt.NDArray[Any]]":
     from npucmp.dump.readers.values import blocks
 
     try:
-        yield from blocks(payload, READ, file, _rooms.of(side))
+        yield from blocks(payload, READ, file, _rooms.of(side), context)
     except NpucmpError as error:
         raise _trouble(side, error) from None
 
@@ -301,23 +315,28 @@ class _Rooms(threading.local):
 _rooms = _Rooms()
 
 
-def _side(payload: Payload) -> Side:
+def _side(payload: Payload, context: ReadContext) -> Side:
     from npucmp.measure.kernel.merge import merge_sides
     from npucmp.measure.kernel.native import measure_side
 
     total = Side()
-    for block in _blocks("", payload):
+    for block in _blocks("", payload, None, context):
         total = merge_sides(total, measure_side(block))
     return total
 
 
 def _recorded(
-    pair: Pair, target: TensorRef, golden: TensorRef, x: Optional[Payload], y: Optional[Payload]
+    pair: Pair,
+    target: TensorRef,
+    golden: TensorRef,
+    x: Optional[Payload],
+    y: Optional[Payload],
+    context: ReadContext,
 ) -> Measurement:
     """What checksums and statistics prove when a payload is missing; values on one side are turned into statistics."""
     _require_one_shape(target.shape, golden.shape)
     elements = math.prod(target.shape)
-    statistics = (_summary(x) if x else target.statistics, _summary(y) if y else golden.statistics)
+    statistics = (_summary(x, context) if x else target.statistics, _summary(y, context) if y else golden.statistics)
     same: Optional[bool] = None
     if 0 in target.shape:
         same = True
@@ -378,8 +397,8 @@ def _most_norm(one: Statistics, elements: int) -> Optional[float]:
     return norm if math.isfinite(norm) else None
 
 
-def _summary(payload: Payload) -> Statistics:
-    side = _side(payload)
+def _summary(payload: Payload, context: ReadContext) -> Statistics:
+    side = _side(payload, context)
     count = math.prod(payload.shape)
     if side.nan or side.inf or not count:
         return Statistics(math.nan, math.nan, math.nan, math.nan) if count else Statistics()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import run
 from npucmp.measure.pairs import READ, payload_of
@@ -24,13 +25,13 @@ class Scanned(NamedTuple):
     bytes_read: int = 0
 
 
-def scan(operators: "Iterable[Operator]", jobs: int = 1) -> "Iterator[Scanned]":
+def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = ANYWHERE) -> "Iterator[Scanned]":
     """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
     known: dict[object, Scanned] = {}
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
     known.clear()
-    scanned = run(lambda pair: scan_tensor(*pair)[2:], firsts, _lost, jobs, _weight)
+    scanned = run(lambda pair: scan_tensor(*pair, context)[2:], firsts, _lost, jobs, _weight)
     for operator, tensor in pairs:
         key = _values(tensor)
         if key in known:
@@ -62,10 +63,10 @@ def _values(tensor: TensorRef) -> object:
     return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
 
 
-def scan_tensor(operator: Operator, tensor: TensorRef) -> Scanned:
+def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = ANYWHERE) -> Scanned:
     """One tensor; never raises for what a dump holds."""
     try:
-        payload = payload_of(tensor)
+        payload = payload_of(tensor, context=context)
         if payload is None:
             return Scanned(operator, tensor, _recorded(tensor), counted=False, problem=tensor.problem)
         from npucmp.dump.readers.values import blocks
@@ -75,7 +76,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef) -> Scanned:
         assert row is not None, payload.dtype  # a payload of another type is never made
         total: Optional[Extremes] = None
         start = 0
-        for block in blocks(payload, READ):
+        for block in blocks(payload, READ, context=context):
             part = extremes_of(block, row, start)
             total = part if total is None else merge_extremes(total, part)
             start += len(block)

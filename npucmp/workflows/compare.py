@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import align, pairs
-from npucmp.dump.readers import limits
+from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
@@ -63,9 +63,11 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     """
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
-    lefts, rights = options.runs(target), options.runs(golden)
-    graphs = loaded(options.graph, [*lefts, *rights])
-    lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
+    context = options.context(target, golden)
+    lefts, rights = options.runs(target, context), options.runs(golden, context)
+    graphs = loaded(options.graph, [*lefts, *rights], context)
+    lefts = with_graphs(target, lefts, golden, graphs, context)
+    rights = with_graphs(golden, rights, target, graphs, context)
     return compared("compare", Sides(target, lefts, golden, rights), options, started)
 
 
@@ -92,7 +94,7 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
         )
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
-    measured, notes = _measured(todo, options)
+    measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
     for (target, golden, alignment), measurements in zip(aligned, measured):
         final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
@@ -114,7 +116,9 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
     )
 
 
-def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
+def _measured(
+    todo: "list[list[Pair]]", options: Options, context: ReadContext
+) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
     """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
     every = [pair for some in todo for pair in some]
     if not every:
@@ -129,13 +133,14 @@ def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Me
             from npucmp.measure.journal import Journal
             from npucmp.measure.kernel import native
 
-            settings = closeness, limits.DEFAULT, native.name()
+            settings = closeness, options.limits, native.name()
             journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
         known = iter(journal.known if journal else ())
         try:
             for some in todo:
                 measured.append([])
-                for measurement, is_new in _each(some, list(islice(known, len(some))), closeness, options.jobs):
+                known_first = list(islice(known, len(some)))
+                for measurement, is_new in _each(some, known_first, closeness, options.jobs, context):
                     measured[-1].append(measurement)
                     if journal and is_new:
                         journal.add(measurement)
@@ -154,12 +159,12 @@ def _measured(todo: "list[list[Pair]]", options: Options) -> "tuple[list[list[Me
 
 
 def _each(
-    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: Optional[int]
+    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: Optional[int], context: ReadContext
 ) -> "Iterator[tuple[Measurement, bool]]":
     """The measurements of pairs, those of the first of them known, and whether each is a new one."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}
-    for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs()):
+    for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs(), context):
         if values_of(measurement.pair) in read:
             measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True

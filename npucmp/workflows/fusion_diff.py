@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from npucmp.align.chains import guessed
+from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import FusionPass, Report, Run
@@ -33,10 +34,11 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     """
     options = replace(options or FusionOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
-    fused, plain = options.runs(on), options.runs(off)
-    both = loaded(options.graph, [*fused, *plain])
-    fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused), *both])
-    plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain), *both])
+    context = options.context(on, off)
+    fused, plain = options.runs(on, context), options.runs(off, context)
+    both = loaded(options.graph, [*fused, *plain], context)
+    fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused, context), *both], context)
+    plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain, context), *both], context)
     notes: list[str] = []
     made = [sum(len(operator.originals) > 1 for run in runs for operator in run.operators) for runs in (fused, plain)]
     if made[1] > made[0]:
@@ -45,7 +47,7 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
         fused = [_guessed(run, plain, notes) for run in fused]
     plain = [_without_inserted(run, notes) for run in plain]
     report = compared("fusion-diff", Sides(on, fused, off, plain), options, started)
-    passes = _passes(Path(on), Path(off), notes)
+    passes = _passes(Path(on), Path(off), notes, context)
     return replace(report, passes=passes, notes=(*report.notes, *notes))
 
 
@@ -77,10 +79,10 @@ def _listed(names: "Sequence[str]") -> str:
     return f"{len(names)} ({shown})" if names else "none"
 
 
-def _passes(on: Path, off: Path, notes: "list[str]") -> "tuple[FusionPass, ...]":
+def _passes(on: Path, off: Path, notes: "list[str]", context: ReadContext) -> "tuple[FusionPass, ...]":
     """Passes by how often they took effect in either compilation, as far as fusion_result.json tells."""
     files = [_file(path) for path in (on, off)]
-    effects = [_effects(file, notes) for file in files]
+    effects = [_effects(file, notes, context) for file in files]
     names = {key: None for side in effects for key in side or ()}
     if files[0] is not None and files[0] == files[1]:
         notes.append(f"{files[0]}: beside both dumps, so that it tells the kinds of passes, but not of which run")
@@ -98,12 +100,12 @@ def _file(path: Path) -> Optional[Path]:
     return next((file for file in files if file.is_file() and not file.is_symlink()), None)
 
 
-def _effects(file: Optional[Path], notes: "list[str]") -> "Optional[dict[tuple[str, str], int]]":
+def _effects(file: Optional[Path], notes: "list[str]", context: ReadContext) -> "Optional[dict[tuple[str, str], int]]":
     """(pass, kind) → how often it took effect; None where no file tells."""
     if file is None:
         return None
     try:
-        return {(one.name, one.kind): one.times for one in fusion_result.read(file)}
+        return {(one.name, one.kind): one.times for one in fusion_result.read_effects(file, context)}
     except DumpError as error:
         notes.append(f"{file}: ignored, {error.because}")
         return None

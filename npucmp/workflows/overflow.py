@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.evidence import reason
@@ -47,11 +48,13 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     """
     options = replace(options or OverflowOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
-    opened = options.runs(dump)
-    goldens = [run for run in options.runs(options.golden) if not run.problem] if options.golden is not None else []
-    graphs = loaded(options.graph, [*opened, *goldens])
-    runs = with_graphs(dump, [run for run in opened if not run.problem], options.golden or dump, graphs)
-    goldens = with_graphs(options.golden or dump, goldens, dump, graphs)
+    other = dump if options.golden is None else options.golden
+    context = options.context(dump, other)
+    opened = options.runs(dump, context)
+    goldens = [run for run in options.runs(other, context) if not run.problem] if options.golden is not None else []
+    graphs = loaded(options.graph, [*opened, *goldens], context)
+    runs = with_graphs(dump, [run for run in opened if not run.problem], other, graphs, context)
+    goldens = with_graphs(other, goldens, dump, graphs, context)
     paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
@@ -59,14 +62,14 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     for run in runs:
         rows: list[Scanned] = []
         try:
-            for row in scan(_wanted(run, options), options.jobs or default_jobs()):
+            for row in scan(_wanted(run, options), options.jobs or default_jobs(), context):
                 rows.append(row)
                 bar.advance(row.tensor)
         except KeyboardInterrupt:
             partial = True
         read += sum(row.bytes_read for row in rows)
         found += len(rows)
-        scans.append(_scanned(run, rows, partners.get(id(run)), options))
+        scans.append(_scanned(run, rows, partners.get(id(run)), options, context))
         if partial:
             break
     records = any(run.records for run in runs)
@@ -100,11 +103,13 @@ def _wanted(run: Run, options: OverflowOptions) -> "list[Operator]":
     return [operator for operator in run.operators if options.wants(operator.name)]
 
 
-def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions) -> Scan:
-    blame = _blame(run)
+def _scanned(
+    run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions, context: ReadContext
+) -> Scan:
+    blame = _blame(run, context)
     events = events_of(rows, blame.flagged, run.ordered)
     if golden is not None:
-        events = _against(run, golden, events, options.names())
+        events = _against(run, golden, events, options.names(), context)
     seen = {row.operator.order for row in rows}
     empty = [
         Event(one.order, one, None, "device", "unknown", f"the device noted: {blame.flagged[one.order][1]}; "
@@ -131,20 +136,20 @@ def _scanned(run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options
     )
 
 
-def _blame(run: Run) -> Blame:
+def _blame(run: Run, context: ReadContext) -> Blame:
     """Device records held against the operators of the run, by task, stream, context and thread."""
     flagged: dict[int, tuple[str, str]] = {}
     others, broken = [], []
     for path in sorted(run.records, key=_time):
         try:
-            records = opdebug.read(path)
+            records = opdebug.read_records(path, context)
         except DumpError as error:
             broken.append(f"{Path(path).name}: {error.because}")
             others.append(Event(-1, None, None, "device", "unknown", f"unreadable: {broken[-1]}", alarm=False))
             continue
         for record in filter(opdebug.flagged, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
-            bits = f"{record.unit}: {opdebug.words(record)}"
+            bits = f"{record.unit}: {opdebug.status_words(record)}"
             operator = _executed(run, record)
             if operator is not None:
                 flagged.setdefault(operator.order, (status, bits))
@@ -198,7 +203,9 @@ def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Ite
     ]  # fmt: skip
 
 
-def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]") -> "list[Event]":
+def _against(
+    run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]", context: ReadContext
+) -> "list[Event]":
     """The events with what the golden run holds at the same places."""
     alignment = align(run, golden, names)
     partners = {
@@ -215,7 +222,7 @@ def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[s
             compared.append(event)
             continue
         if place not in known:
-            known[place] = scan_tensor(pair.golden_op, pair.golden)
+            known[place] = scan_tensor(pair.golden_op, pair.golden, context)
         compared.append(_held_against(event, known[place]))
     return compared
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Iterable, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
 from npucmp.localise.evidence import is_fed
@@ -35,10 +36,11 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     if len(paths) < 2:
         raise UsageError("give at least two runs of the same thing")
     started = time.monotonic()
-    opened = [options.runs(path) for path in paths]
-    graphs = loaded(options.graph, [one for some in opened for one in some])
+    context = options.context(*paths)
+    opened = [options.runs(path, context) for path in paths]
+    graphs = loaded(options.graph, [one for some in opened for one in some], context)
     sides = [
-        with_graphs(path, [one for one in some if not one.problem], paths[0], graphs)
+        with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
         for path, some in zip(paths, opened)
     ]
     broken = tuple(("target", one) for some in opened for one in some if one.problem)
@@ -51,7 +53,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         unpaired += alone
         found: list[Comparison] = []
         for target, golden in together if not partial else ():
-            comparison, partial = _compare(target, golden, options)
+            comparison, partial = _compare(target, golden, options, context)
             found.append(comparison)
             if partial:
                 break
@@ -61,7 +63,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not partial and not any(one.findings for one in comparisons):
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
-    reruns = reruns_of(comparisons, numbers)
+    reruns = reruns_of(comparisons, numbers, context)
     return Report(
         command="rerun-diff",
         target_path=str(paths[1]),
@@ -80,20 +82,20 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     )
 
 
-def _compare(target: Run, golden: Run, options: Options) -> "tuple[Comparison, bool]":
+def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names())
     todo = [pair for pair in pairs(target, golden, alignment) if options.wants(*_names(pair))]
     total, done, partial = sum(map(payload_bytes, todo)), 0, False
     findings: list[Finding] = []
     try:
-        for measurement in each(measure_bits, todo, options.jobs or default_jobs()):
-            findings.append(judge_bits(measurement))
+        for measurement in each(lambda pair: measure_bits(pair, context), todo, options.jobs or default_jobs()):
+            findings.append(judge_bits(measurement, context))
             done += payload_bytes(measurement.pair)
             if options.progress:
                 options.progress(done, total)
     except KeyboardInterrupt:
         partial = True
-    final, roots = causes(findings)
+    final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
     return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), partial
 

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Callable, Mapping, Optional, Sequence, Union
 
 from npucmp.align import mapping
+from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_runs
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 from npucmp.model import Run
 
@@ -30,10 +32,15 @@ class Choice:
     graph: Sequence[StrPath] = ()
     jobs: Optional[int] = None
     progress: Optional[Progress] = None
+    limits: Limits = Limits()
 
-    def runs(self, path: StrPath) -> "list[Run]":
+    def context(self, *dumps: StrPath) -> ReadContext:
+        """What may be read: these dumps, within the limits."""
+        return ReadContext(self.limits).within(*dumps)
+
+    def runs(self, path: StrPath, context: ReadContext) -> "list[Run]":
         """The runs of a dump that are meant; DumpError if there is none."""
-        runs = open_runs(path, self.format)
+        runs = open_runs(path, self.format, context)
         chosen = [run for run in runs if self.step in (None, run.step) or run.step is None]
         chosen = [run for run in chosen if self.rank in (None, run.rank) or run.rank is None]
         if not chosen:

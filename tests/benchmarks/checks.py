@@ -37,16 +37,16 @@ def trusting() -> "list[mock._patch[object]]":
     def named(file: files.RegularFile, found: "list[tuple[int, bytes, int, int]]", end: int) -> "dict[bytes, object]":
         return {name: (at, name, size, flags, end) for at, name, size, flags in found}
 
-    def size(path: object, shape: "tuple[int, ...]", itemsize: int, limits: object = None) -> int:
+    def size(path: object, shape: "tuple[int, ...]", itemsize: int, limits: object) -> int:
         return itemsize * math.prod(shape)
 
     return [
-        mock.patch.object(files, "_opened", lambda path: os.open(path, files._FLAGS)),
+        mock.patch.object(files, "_opened", lambda path, context: os.open(path, files._FLAGS)),
         mock.patch.object(files.RegularFile, "require_unchanged", lambda file: None),
         mock.patch.object(stored_zip, "_disjoint", named),
         mock.patch.object(torch_pt, "data_offset", data_offset),
-        mock.patch.object(torch_pt, "payload_bytes", size),
-        mock.patch.object(npy, "payload_bytes", size),
+        mock.patch.object(torch_pt, "tensor_size", size),
+        mock.patch.object(npy, "tensor_size", size),
     ]
 
 

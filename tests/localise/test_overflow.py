@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npucmp.dump.formats.msprobe import parse_name
+from npucmp.dump.formats.msprobe import parse_msprobe_name
 from npucmp.localise.overflow import events_of, headroom, kinds_of
 from npucmp.measure.kernel.extremes import extremes_of
 from npucmp.measure.profile import Scanned
@@ -36,7 +36,7 @@ def scanned(run):
     """What a scan tells of {name: (inputs, outputs) or (inputs, outputs, more of Operator)}; scalars are arguments."""
     rows = []
     for order, (name, (reads, writes, *more)) in enumerate(run.items()):
-        parts = parse_name(name)
+        parts = parse_msprobe_name(name)
         slots = [(f"input:{i}", value) for i, value in enumerate(reads)]
         slots += [(f"output:{i}", value) for i, value in enumerate(writes)]
         tensors = {slot: value for slot, value in slots if isinstance(value, np.ndarray)}
@@ -184,7 +184,7 @@ PROPAGATED = {
 
 @pytest.mark.parametrize("run, kind", PROPAGATED.values(), ids=PROPAGATED)
 def test_propagated(run, kind):
-    (call,) = {parse_name(name).call for name in run}
+    (call,) = {parse_msprobe_name(name).call for name in run}
     assert found({**BIG, **run}) == [(E, "inf", "born"), (call, kind, "propagated")]
     assert events_of(scanned({**BIG, **run}), {})[-1].parents == (0,)
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from npucmp.align.chains import guessed
 from npucmp.cli import npucmp
-from npucmp.dump.graphs import load
+from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import groups, united
 from npucmp.errors import UsageError
 from npucmp.model import Operator, Run, TensorRef
@@ -477,7 +477,7 @@ def name_of(text: str) -> str:
     ],
 )
 def test_groups_of_real_graphs(file, operators, several, shared_by_two):
-    (graph,) = load(DATA / file)
+    (graph,) = load_graphs(DATA / file)
     texts = operators_of(DATA / file)
     assert len(texts) == len(graph.nodes) == operators
     originals = [attribute(text, "_datadump_original_op_names") for text in texts]
@@ -496,7 +496,7 @@ def test_groups_of_real_graphs(file, operators, several, shared_by_two):
 
 @shared
 def test_fusions_in_the_unified_buffer_that_a_real_graph_is_about_to_make():
-    (graph,) = load(DATA / "ge_proto_00046_afterUBMatch.txt")
+    (graph,) = load_graphs(DATA / "ge_proto_00046_afterUBMatch.txt")
     made = {node.name: node for node in united(graph)}
     scopes = Counter(scope[0] for text in operators_of(Path(graph.path)) if (scope := attribute(text, "fusion_scope")))
     assert len(made) == len(scopes) == 49 and sum(scopes.values()) == 115

@@ -3,8 +3,9 @@
 A format is a module of this package with
     NAME                    the word of `--format`, which is the module's name
     ABOUT                   one line: what it is and how it is recognised
-    sniff(path) -> bool     cheap, never raises
-    open_runs(path) -> list[Run]    names, shapes and places of tensors; no payload is read
+    sniff(path, context) -> bool            cheap, never raises
+    open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
+    GRAPHS                  a GraphSource: which graphs know its operators; None if none does
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
 """
 
@@ -17,7 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Optional
 
-from npucmp.dump.readers.files import confine
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.graphs.graph import Graph, GraphSource
+from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 
@@ -33,18 +36,34 @@ def module_of(name: str) -> ModuleType:
     return import_module(f"{__name__}.{name}")
 
 
-def open_runs(path: "str | os.PathLike[str]", format: Optional[str] = None) -> list[Run]:
+def graph_source(name: str) -> Optional[GraphSource]:
+    """Which graphs know the operators of a format, None if none does."""
+    found: Optional[GraphSource] = module_of(name).GRAPHS
+    return found
+
+
+def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
+    """The graphs that a dump holds itself, whatever its format; a broken one is a note."""
+    sources = filter(None, map(graph_source, FORMATS))
+    return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
+
+
+def open_runs(
+    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> list[Run]:
     """The runs below `path`, one per (step, rank), in that order.
 
-    `format` names one of FORMATS instead of recognising it. Raises DumpError when the path does not
+    `format` names one of FORMATS instead of recognising it. Links that lead out of the dump, and of the other dumps of
+    the context, are not followed. Raises DumpError when the path does not
     exist, is no dump, or holds nothing; UsageError for an unknown format.
     """
     where = Path(path)
     if not _exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
-    confine(where)
-    module = _recognise(where) if format is None else module_of(format)
-    runs: list[Run] = module.open_runs(where)
+    forget_links()
+    context = context.within(where)
+    module = _recognise(where, context) if format is None else module_of(format)
+    runs: list[Run] = module.open_runs(where, context)
     broken = [run.problem for run in runs if run.problem]
     if broken and len(broken) == len(runs):
         raise DumpError(where, f"none of its {len(runs)} dumps can be read, the first: {broken[0]}")
@@ -73,13 +92,13 @@ def _require_one_dump(path: Path, runs: "list[Run]") -> None:
         )
 
 
-def _recognise(path: Path) -> ModuleType:
-    module = _sniffed(path)
+def _recognise(path: Path, context: ReadContext) -> ModuleType:
+    module = _sniffed(path, context)
     if module is not None:
         return module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
-    below = _below(path)
+    below = _below(path, context)
     if below:
         raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
     raise DumpError(
@@ -87,15 +106,15 @@ def _recognise(path: Path) -> ModuleType:
     )
 
 
-def _sniffed(path: Path) -> Optional[ModuleType]:
-    return next((module for module in map(module_of, FORMATS) if module.sniff(path)), None)
+def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
+    return next((module for module in map(module_of, FORMATS) if module.sniff(path, context)), None)
 
 
-def _below(path: Path) -> "list[str]":
+def _below(path: Path, context: ReadContext) -> "list[str]":
     """Up to NAMED direct sub-folders in which a dump is recognised; no more than LOOKED_AT are looked at."""
     try:
         with os.scandir(path) as entries:
             folders = list(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT))
     except OSError:
         return []
-    return list(islice((folder for folder in sorted(folders) if _sniffed(Path(folder))), NAMED))
+    return list(islice((folder for folder in sorted(folders) if _sniffed(Path(folder), context)), NAMED))

@@ -26,10 +26,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.graphs.graph import GraphSource, escaped
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
 from npucmp.dump.readers.cann_words import RawDump, RawTensor
+from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
@@ -39,6 +41,7 @@ from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 
 NAME = "cann"
 ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
+GRAPHS = GraphSource(of_device=True)
 
 _NAME = re.compile(
     r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\.(?P<name>[\w-]+)"
@@ -53,7 +56,7 @@ _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
 INSERTED = {"TransData", "Cast", "AtomicAddrClean", "DynamicAtomicAddrClean", "MemSet", "MemcpyAsync", "TensorMove"}
 
 
-class Name(NamedTuple):
+class CannName(NamedTuple):
     """What a file name says; op_name is escaped. thread is -1 for an operator that was not cut into slices."""
 
     op_type: str
@@ -70,7 +73,7 @@ class Record(NamedTuple):
     """One file: its name taken apart, its header, or why that cannot be read."""
 
     path: str
-    name: Name
+    name: CannName
     op_name: str
     op_type: str
     slice: int
@@ -78,7 +81,7 @@ class Record(NamedTuple):
     problem: str = ""
 
 
-class Place(NamedTuple):
+class CannPlace(NamedTuple):
     """Which run a folder belongs to: the dump it is part of, step and rank."""
 
     dump: str
@@ -86,31 +89,31 @@ class Place(NamedTuple):
     rank: Optional[int]
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
     files are all numbered, and whose mapping.csv tells such names."""
     try:
         if path.is_file():
-            return parse_name(path.name) is not None or _is_dump(path)
+            return parse_cann_name(path.name) is not None or _is_dump(path, context)
         if not path.is_dir():
             return False
         named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
-        return any(map(parse_name, some_names(path))) or any(
-            parse_name(n) for f in named for n in long_names(f, []).values()
+        return any(map(parse_cann_name, some_names(path))) or any(
+            parse_cann_name(n) for f in named for n in long_names(f, [], context).values()
         )
     except (OSError, ValueError):  # a name that no file can have
         return False
 
 
-def _is_dump(path: Path) -> bool:
+def _is_dump(path: Path, context: ReadContext) -> bool:
     """A file of another name is recognised by its bytes."""
     try:
-        return bool(_header(str(path)).tensors)
+        return bool(_header(str(path), context).tensors)
     except DumpError:
         return False
 
 
-def parse_name(name: str) -> Optional[Name]:
+def parse_cann_name(name: str) -> Optional[CannName]:
     """A file name taken apart; None if it is not one of this format."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in (None, "0", "1", "2", "3", "4", "5"):
@@ -118,30 +121,30 @@ def parse_name(name: str) -> Optional[Name]:
     if match["stream"] is None and len(match["time"]) < 9:  # {op}.{output}.{n} of something else
         return None
     number = {key: int(match[key]) if match[key] else -1 for key in ("task", "stream", "context", "thread")}
-    return Name(match["type"], match["name"], time=int(match["time"]), csv=bool(match["csv"]), **number)
+    return CannName(match["type"], match["name"], time=int(match["time"]), csv=bool(match["csv"]), **number)
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
-    places: dict[Place, list[Record]] = defaultdict(list)
-    models: dict[Place, set[str]] = defaultdict(set)
-    notes: dict[Place, list[str]] = defaultdict(list)
-    debug: dict[Place, list[str]] = defaultdict(list)
+    places: dict[CannPlace, list[Record]] = defaultdict(list)
+    models: dict[CannPlace, set[str]] = defaultdict(set)
+    notes: dict[CannPlace, list[str]] = defaultdict(list)
+    debug: dict[CannPlace, list[str]] = defaultdict(list)
     found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
     for folder, names in found:
         where = _place(Path(folder))
-        records = _records(folder, names, notes[where], any_name=path.is_file())
+        records = _records(folder, names, notes[where], path.is_file(), context)
         debug[where] += overflow_records(folder, names)
         if records or debug[where]:
             places[where] += records
             models[where].add(_model(Path(folder)))
     return [
-        replace(_run(where, records, models[where], notes[where]), records=tuple(debug[where]))
+        replace(_run(where, records, models[where], notes[where], context), records=tuple(debug[where]))
         for where, records in places.items()
     ]
 
 
-def _place(folder: Path) -> Place:
+def _place(folder: Path) -> CannPlace:
     """Step and rank from the folders above: step_N and rank_M, else what stands behind the time of the dump.
 
     Only models of one step share a place: whatever else differs in the path is another dump.
@@ -165,7 +168,7 @@ def _place(folder: Path) -> Place:
         found = _STEP.fullmatch(part), _RANK.fullmatch(part)
         step, rank = int(found[0][1]) if found[0] else step, int(found[1][1]) if found[1] else rank
         root = max(root, i + 1) if any(found) else root
-    return Place(os.path.join(*parts[:root]), step, rank)
+    return CannPlace(os.path.join(*parts[:root]), step, rank)
 
 
 def _model(folder: Path) -> str:
@@ -176,37 +179,37 @@ def _model(folder: Path) -> str:
     return next((part for part in below[:1] if not part.isdecimal()), "")
 
 
-def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool) -> list[Record]:
-    real = long_names(Path(folder, MAPPING), notes)
+def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool, context: ReadContext) -> list[Record]:
+    real = long_names(Path(folder, MAPPING), notes, context)
     found = []
     nameless = 0
     for name in names:
         path = os.path.join(folder, name)
         numbered = _DIGITS.fullmatch(name) is not None
-        parsed = _mapped(name, real) if numbered else parse_name(name)
+        parsed = _mapped(name, real) if numbered else parse_cann_name(name)
         nameless += numbered and parsed is None
-        if parsed is None and (any_name or (numbered and _is_dump(Path(path)))):
-            parsed = Name("", Path(name).stem, -1, -1, 0, -1, -1, False)
+        if parsed is None and (any_name or (numbered and _is_dump(Path(path), context))):
+            parsed = CannName("", Path(name).stem, -1, -1, 0, -1, -1, False)
         if parsed is not None and parsed.op_type != DEBUG:
-            found.append(_record(path, parsed))
+            found.append(_record(path, parsed, context))
     if nameless:
         notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
     return found
 
 
-def _mapped(name: str, real: "Mapping[str, str]") -> Optional[Name]:
+def _mapped(name: str, real: "Mapping[str, str]") -> Optional[CannName]:
     """What stands behind a number; the .csv of statistics may stand in either column."""
     stem, csv, _ = name.partition(".csv")
     whole = real.get(name) or real.get(stem) or ""
-    return parse_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
+    return parse_cann_name((whole[:-4] if whole.endswith(".csv") else whole) + csv)
 
 
-def _record(path: str, name: Name) -> Record:
+def _record(path: str, name: CannName, context: ReadContext) -> Record:
     dump: Optional[RawDump] = None
     problem = ""
     if not name.csv:
         try:
-            dump = _header(path)
+            dump = _header(path, context)
         except DumpError as error:
             problem = error.because
     op_name, op_type = dump.op_name if dump and dump.op_name else name.op_name, name.op_type
@@ -216,14 +219,16 @@ def _record(path: str, name: Name) -> Record:
     return Record(path, name, op_name, op_type, number if number >= 0 else name.thread, dump, problem)
 
 
-def _header(path: str) -> RawDump:
-    with open_regular(path) as file:
+def _header(path: str, context: ReadContext) -> RawDump:
+    with open_regular(path, context) as file:
         file.prefetch(0, 4096)
-        return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
+        return cann_nano.read_nano(file) if cann_nano.is_nano(file) else cann_raw.read_raw(file)
 
 
-def _run(where: Place, records: Sequence[Record], models: Iterable[str], notes: "list[str]") -> Run:
-    operators = [_operator(order, group, notes) for order, group in enumerate(_executions(records))]
+def _run(
+    where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: "list[str]", context: ReadContext
+) -> Run:
+    operators = [_operator(order, group, notes, context) for order, group in enumerate(_executions(records))]
     return Run(
         path=where.dump,
         format=NAME,
@@ -237,17 +242,13 @@ def _run(where: Place, records: Sequence[Record], models: Iterable[str], notes: 
 
 def _executions(records: "Sequence[Record]") -> "list[list[Record]]":
     """Files of one execution of one operator together, slice by slice, in order of time."""
-    slices: dict[tuple[str, int, bool], list[Record]] = defaultdict(list)
-    for record in records:
-        slices[record.op_name, record.slice, record.name.csv].append(record)
-    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for (op_name, _, _), same in slices.items():
-        same.sort(key=lambda record: (record.name.time, record.path))
-        for back, record in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
-            groups[op_name, back].append(record)
-    for group in groups.values():
-        group.sort(key=lambda record: (record.name.csv, record.slice))
-    return sorted(groups.values(), key=_position)
+    groups = executions(
+        records,
+        operator=lambda record: record.op_name,
+        slot=lambda record: (record.slice, record.name.csv),
+        age=lambda record: (record.name.time, record.path),
+    )
+    return sorted((sorted(group, key=lambda one: (one.name.csv, one.slice)) for group in groups), key=_position)
 
 
 def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
@@ -255,9 +256,9 @@ def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
     return first.name.time, first.name.task, first.path
 
 
-def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Operator:
+def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context: ReadContext) -> Operator:
     first = group[0]
-    tensors = _statistics(group) if first.name.csv else _tensors(group, notes)
+    tensors = _statistics(group, context) if first.name.csv else _tensors(group, notes)
     return Operator(
         name=first.op_name,
         op_type=first.op_type,
@@ -272,10 +273,10 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]") -> Oper
     )
 
 
-def _statistics(group: "Sequence[Record]") -> "tuple[TensorRef, ...]":
+def _statistics(group: "Sequence[Record]", context: ReadContext) -> "tuple[TensorRef, ...]":
     first = group[0]
     try:
-        tensors = cann_statistics.read(first.path)
+        tensors = cann_statistics.read_statistics(first.path, context)
     except DumpError as error:
         return (_broken(first, error.because),)
     if len(group) > 1:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Iterator, Mapping, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.names import op_type
 from npucmp.errors import DumpError
@@ -40,6 +41,7 @@ from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 
 NAME = "hdf5"
 ABOUT = "HDF5 files (.h5): /{op}/{seq}/{input|output}/… of PyTorch 1.5 for Ascend, or one dataset per tensor"
+GRAPHS = None
 
 _SUFFIXES = (".h5", ".hdf5")
 _SEQUENCE = re.compile(r"[0-9]{1,18}")
@@ -65,12 +67,12 @@ _ROLE = re.compile(r"(input|output)s?")
 _SLOT = re.compile(r"(input|output)s?(?:[_.]?([0-9]{1,9}))?")
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with the signature of HDF5, or a folder that directly holds one called .h5 or .hdf5."""
     try:
         if not path.is_dir():
-            return reader.is_hdf5(str(path))
-        return any(reader.is_hdf5(str(file)) for file in _files(path))
+            return reader.is_hdf5(str(path), context)
+        return any(reader.is_hdf5(str(file), context) for file in _files(path))
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -79,17 +81,17 @@ def _files(folder: Path) -> Iterator[Path]:
     return (Path(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIXES))
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per file. Raises DumpError if the only one is damaged, MissingExtra without h5py."""
     files = list(_files(path)) if path.is_dir() else [path]
     if len(files) == 1:
-        return [_open(files[0])]
-    return [_open_one_of_many(file) for file in files]
+        return [_open(files[0], context)]
+    return [_open_one_of_many(file, context) for file in files]
 
 
-def _open_one_of_many(file: Path) -> Run:
+def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     try:
-        return _open(file)
+        return _open(file, context)
     except DumpError as error:
         return Run(str(file), NAME, (), _number(file, "step"), _number(file, "rank"), problem=str(error))
 
@@ -100,9 +102,9 @@ def _number(file: Path, word: str) -> Optional[int]:
     return int(found[1]) if found else None
 
 
-def _open(path: Path) -> Run:
-    found = reader.listing(str(path))
-    dump = _Dump(str(path))
+def _open(path: Path, context: ReadContext) -> Run:
+    found = reader.entries_of(str(path), context)
+    dump = _Dump(str(path), context)
     for entry in found.entries.values():
         dump.add(entry)
     operators, plain = _torch_operators(dump), _plain_operators(dump)
@@ -173,8 +175,8 @@ class _Operator:
 class _Dump:
     """What a walk over a file found: calls of PyTorch's operators by (OpName, seq), and the other tensors by path."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, context: ReadContext) -> None:
+        self._path, self._context = path, context
         self.calls: dict[tuple[str, str], _Operator] = {}
         self.others: list[tuple[tuple[str, ...], TensorRef]] = []
         self.devices: set[int] = set()
@@ -216,10 +218,10 @@ class _Dump:
     def _described(self, entry: reader.Entry, in_call: bool) -> tuple[Payload, int]:
         """Where the values lie, and DataType. The attributes of other files are none of ours."""
         if not in_call:
-            return reader.describe(entry), -1
+            return reader.payload_at(entry), -1
         device = _attribute(entry, "DeviceType", -1)
         recorded = _attribute(entry, "DataType", -1)
-        payload = reader.describe(entry, _BYTES.get(recorded, ""))
+        payload = reader.payload_at(entry, _BYTES.get(recorded, ""))
         strides = tuple(entry.attributes.get("Stride", ()))
         if strides and (device == _CPU or (device == _GPU and _is_dense(payload.shape, strides))):
             payload = reader.strided(payload, strides)
@@ -229,10 +231,10 @@ class _Dump:
     def _value(self, entry: reader.Entry) -> Scalar:
         """A plain value: a number, a bool or a list; words for one that is too long or cannot be read."""
         try:
-            payload = reader.describe(entry)
+            payload = reader.payload_at(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
-            value = reader.whole(entry, payload).tolist()
+            value = reader.whole(entry, payload, self._context).tolist()
         except DumpError as error:
             return f"unreadable: {error.because}"
         return bool(value) if _attribute(entry, "Type", 0) == 4 and value in (0, 1) else value

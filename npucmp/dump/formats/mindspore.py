@@ -27,12 +27,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.readers import npy
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers import header
 from npucmp.dump.readers.cann_words import from_name
+from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.mindspore_names import Name, kind, parse_name
+from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, Row, is_table, rows
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
@@ -41,6 +43,7 @@ from npucmp.model.dtypes import canonical, lookup
 
 NAME = "mindspore"
 ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
+GRAPHS = None
 
 _DEPTH = 8
 _SNIFFED = 5000  # file names that sniffing looks at
@@ -55,15 +58,15 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _DEVICE_LAYOUT = re.compile(r"FRACTAL_\w+|\w*C1\w*C0\w*|C1HWNCoC0")
 
 
-class Entry(NamedTuple):
+class Dumped(NamedTuple):
     """One tensor with the name that it was dumped under, and the folder of its graph."""
 
-    name: Name
+    name: MindsporeName
     tensor: TensorRef
     folder: str
 
 
-class Place(NamedTuple):
+class MindsporePlace(NamedTuple):
     """Which run a folder belongs to. step_folder and iteration both count steps; only O2 dumps have both."""
 
     dump: str
@@ -73,20 +76,20 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Found:
+class PlaceContents:
     """What the folders of one place hold."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Dumped] = field(default_factory=list)
     records: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file or an overflow record with such a name, a statistic.csv, or a folder with one, eight levels deep."""
     try:
         if path.is_file():
-            return _is_named(path.name) or (path.name == STATISTIC and is_table(path))
-        return path.is_dir() and any(_holds_some(Path(folder), names) for folder, names in _looked_at(path))
+            return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
+        return path.is_dir() and any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -100,17 +103,17 @@ def _looked_at(path: Path) -> "Iterator[tuple[str, list[str]]]":
             return
 
 
-def _holds_some(folder: Path, names: Sequence[str]) -> bool:
+def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> bool:
     if any(map(_is_named, names)):
         return True
     if STATISTIC in names and not any(map(_RAW.fullmatch, names)):  # raw dumps hold more than the table
-        return is_table(folder / STATISTIC)
-    real = long_names(folder / MAPPING, []) if MAPPING in names else {}
+        return is_table(folder / STATISTIC, context)
+    real = long_names(folder / MAPPING, [], context) if MAPPING in names else {}
     return any(_is_named(_real_name(name, real)) for name in names if real)
 
 
 def _is_named(name: str) -> bool:
-    return parse_name(name) is not None or _RECORD.fullmatch(name) is not None
+    return parse_mindspore_name(name) is not None or _RECORD.fullmatch(name) is not None
 
 
 def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
@@ -122,12 +125,12 @@ def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
             yield folder, [name for name in names if _DEBUG_FILES not in below or name.startswith(f"{DEBUG}.")]
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
-    places: dict[Place, Found] = defaultdict(Found)
+    places: dict[MindsporePlace, PlaceContents] = defaultdict(PlaceContents)
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
         notes: list[str] = []
-        entries = list(_entries(Path(folder), names, notes))
+        entries = list(_entries(Path(folder), names, notes, context))
         records = overflow_records(folder, names)
         if entries or records or notes:
             found = places[_place(Path(folder))]
@@ -140,12 +143,12 @@ def open_runs(path: Path) -> list[Run]:
     runs = []
     for place, found in places.items():
         where = _beside(Path(found.entries[0].folder)) if found.entries else path
-        about = beside.setdefault(where, Companions(where))
+        about = beside.setdefault(where, Companions(where, context))
         runs.append(_run(place, steps[place], found, about))
     return runs
 
 
-def _place(folder: Path) -> Place:
+def _place(folder: Path) -> MindsporePlace:
     """Step and rank from the path: step_N and rank_M, what is around a time, else {graph}/{iteration} at its end."""
     parts = folder.absolute().parts
     rank, step = _numbered(parts, "rank"), _numbered(parts, "step")
@@ -163,7 +166,7 @@ def _place(folder: Path) -> Place:
     elif len(parts) > 3 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(rf"[0-9]{{1,9}}|{_DEBUG_FILES}", parts[-2]):
         iteration = int(parts[-1])
         root = len(parts) - 2
-    return Place(os.path.join(*parts[:root]), step, iteration, rank)
+    return MindsporePlace(os.path.join(*parts[:root]), step, iteration, rank)
 
 
 def _numbered(parts: Sequence[str], word: str) -> Optional[int]:
@@ -175,7 +178,7 @@ def _as_number(text: str) -> Optional[int]:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def _steps(places: Sequence[Place]) -> dict[Place, Optional[int]]:
+def _steps(places: Sequence[MindsporePlace]) -> dict[MindsporePlace, Optional[int]]:
     """The step of each run: that of the step folder, unless it holds several iterations of the graph."""
     steps = {place: place.iteration if place.step_folder is None else place.step_folder for place in places}
     if len({(steps[place], place.rank) for place in places}) < len(places):
@@ -183,7 +186,7 @@ def _steps(places: Sequence[Place]) -> dict[Place, Optional[int]]:
     return steps
 
 
-def _join_records(places: dict[Place, Found], steps: Mapping[Place, Optional[int]]) -> None:
+def _join_records(places: dict[MindsporePlace, PlaceContents], steps: Mapping[MindsporePlace, Optional[int]]) -> None:
     """Records that lie apart from the operators of their step and rank go to that run."""
     for place in [place for place, found in places.items() if found.records and not found.entries]:
         same = [
@@ -202,25 +205,25 @@ def _real_name(name: str, real: Mapping[str, str]) -> str:
     return real.get(name) or real.get(name[: -len(".npy")] if name.endswith(".npy") else name) or name
 
 
-def _entries(folder: Path, names: Sequence[str], notes: list[str]) -> Iterator[Entry]:
+def _entries(folder: Path, names: Sequence[str], notes: list[str], context: ReadContext) -> Iterator[Dumped]:
     """The tensors of one folder: files, with their statistics where there are some, and statistics alone."""
-    real = long_names(folder / MAPPING, notes) if MAPPING in names else {}
-    named = [(name, parse_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
+    real = long_names(folder / MAPPING, notes, context) if MAPPING in names else {}
+    named = [(name, parse_mindspore_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
     files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
-    recorded = rows(folder / STATISTIC, notes) if STATISTIC in names else []
+    recorded = rows(folder / STATISTIC, notes, context) if STATISTIC in names else []
     others = [name for name, parsed in named if parsed is None and name.endswith(".npy")]
     if others and (files or recorded):
         notes.append(f"{folder}: {len(others)} .npy files have no operator's name and are left out, as {others[0]}")
     for file, row in _joined(files, recorded):
         if file:
-            yield Entry(file[0], _tensor(*file, row), str(folder))
+            yield Dumped(file[0], _tensor(*file, row, context), str(folder))
         elif row:
-            yield Entry(*row, str(folder))
+            yield Dumped(*row, str(folder))
 
 
 def _joined(
-    files: "Sequence[tuple[Name, str]]", recorded: Sequence[Row]
-) -> "Iterator[tuple[Optional[tuple[Name, str]], Optional[Row]]]":
+    files: "Sequence[tuple[MindsporeName, str]]", recorded: Sequence[Row]
+) -> "Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[Row]]]":
     """Files and rows of one tensor together: by time, what is left from the newest on."""
     left: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
     for row in recorded:
@@ -237,17 +240,17 @@ def _joined(
         yield from zip_longest(newest, [row for _, row in sorted(left.get(key, {}).items(), reverse=True)])
 
 
-def _tensor(name: Name, file: str, row: Optional[Row]) -> TensorRef:
+def _tensor(name: MindsporeName, file: str, row: Optional[Row], context: ReadContext) -> TensorRef:
     label = os.path.basename(file)
     try:
-        header = npy.header(file)
+        found = header("npy", file, context)
     except DumpError as error:
         return TensorRef("", "", (), file=file, encoding="npy", problem=error.because, label=label)
-    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(header.shape) >= 5 or name.layout.startswith("FRACTAL_"))
+    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(found.shape) >= 5 or name.layout.startswith("FRACTAL_"))
     return TensorRef(
         slot=name.slot,
-        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), header.dtype),
-        shape=header.shape,
+        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), found.dtype),
+        shape=found.shape,
         file=file,
         encoding="npy",
         statistics=row.tensor.statistics if row else None,
@@ -265,7 +268,7 @@ def _dtype(word: str, stored: str) -> str:
     return stored
 
 
-def _run(place: Place, step: Optional[int], found: Found, beside: Companions) -> Run:
+def _run(place: MindsporePlace, step: Optional[int], found: PlaceContents, beside: Companions) -> Run:
     entries, notes = found.entries, found.notes
     groups = _executions(entries)
     order = _recorded_order(groups, beside)
@@ -291,7 +294,7 @@ def _run(place: Place, step: Optional[int], found: Found, beside: Companions) ->
     )
 
 
-def _detail(place: Place, entries: Sequence[Entry]) -> str:
+def _detail(place: MindsporePlace, entries: Sequence[Dumped]) -> str:
     graph = os.path.basename(place.dump) if place.step_folder is None and place.iteration is not None else ""
     task = "statistics" if entries else ""
     task = "checksums" if any(entry.tensor.checksum for entry in entries) else task
@@ -299,29 +302,27 @@ def _detail(place: Place, entries: Sequence[Entry]) -> str:
     return " · ".join(filter(None, (graph, task)))
 
 
-def _executions(entries: Iterable[Entry]) -> list[list[Entry]]:
+def _executions(entries: Iterable[Dumped]) -> list[list[Dumped]]:
     """Tensors of one execution of one operator together, inputs first."""
-    slots: dict[tuple[str, tuple[str, str, int]], list[Entry]] = defaultdict(list)
-    for entry in entries:
-        slots[entry.folder, entry.name.key].append(entry)
-    groups: dict[tuple[str, str, int], list[Entry]] = defaultdict(list)
-    for (folder, (op_name, _, _)), same in slots.items():
-        same.sort(key=lambda entry: (entry.name.time, entry.tensor.label))
-        for back, entry in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
-            groups[folder, op_name, back].append(entry)
-    return [sorted(group, key=lambda entry: entry.name.key) for group in groups.values()]
+    groups = executions(
+        entries,
+        operator=lambda entry: (entry.folder, entry.name.op_name),
+        slot=lambda entry: entry.name.key,
+        age=lambda entry: (entry.name.time, entry.tensor.label),
+    )
+    return [sorted(group, key=lambda entry: entry.name.key) for group in groups]
 
 
-def _position(group: Sequence[Entry]) -> tuple[int, str, str]:
+def _position(group: Sequence[Dumped]) -> tuple[int, str, str]:
     return min(entry.name.time for entry in group), group[0].name.op_name, group[0].folder
 
 
-def _recorded_order(groups: Sequence[Sequence[Entry]], beside: Companions) -> dict[int, tuple[int, int]]:
+def _recorded_order(groups: Sequence[Sequence[Dumped]], beside: Companions) -> dict[int, tuple[int, int]]:
     """Places by execution_order/, where that knows each operator and each was executed once; else none: times decide.
 
     A list that lacks an operator cannot say where it belongs, and a time among places may put it before what it reads.
     """
-    kernels: dict[str, list[Sequence[Entry]]] = defaultdict(list)
+    kernels: dict[str, list[Sequence[Dumped]]] = defaultdict(list)
     for group in groups:
         if not group[0].name.is_parameter:
             kernels[group[0].folder].append(group)
@@ -335,7 +336,7 @@ def _recorded_order(groups: Sequence[Sequence[Entry]], beside: Companions) -> di
     return places
 
 
-def _operator(order: int, group: Sequence[Entry], kinds: Mapping[str, int], beside: Companions) -> Operator:
+def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], beside: Companions) -> Operator:
     name = group[0].name
     tensors = tuple(entry.tensor for entry in group)
     node = beside.node(name.op_name)

@@ -22,12 +22,13 @@ Source: public documentation and output of mindstudio-probe 26.2 and older; docs
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
@@ -35,9 +36,11 @@ from npucmp.model.dtypes import canonical
 
 NAME = "msprobe"
 ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
+GRAPHS = None
 
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
+_DIGITS = 300  # of a whole number; a float has up to 309
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
@@ -55,7 +58,7 @@ _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _NOTHING = (None,) * 4
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A dump.json or debug.json, or a folder with one at most six levels down."""
     try:
         if path.is_file():
@@ -65,18 +68,18 @@ def sniff(path: Path) -> bool:
         return False
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
     files = [path] if path.is_file() else _without_helpers(list(_dump_files(path)))
     if len(files) == 1:
-        return [_open(files[0])]
-    return [_open_one_of_many(file) for file in files]
+        return [_open(files[0], context)]
+    return [_open_one_of_many(file, context) for file in files]
 
 
-def _open_one_of_many(file: Path) -> Run:
+def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     """A broken dump.json costs its own step and rank, not the others."""
     try:
-        return _open(file)
+        return _open(file, context)
     except DumpError as error:
         return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
 
@@ -126,10 +129,10 @@ def _number(path: Path, word: str) -> Optional[int]:
     return None
 
 
-def _load(path: Path) -> Any:
-    text = read_text(path, "json_bytes")
+def _load(path: Path, context: ReadContext) -> Any:
+    text = read_text(path, "json_bytes", context)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole_number)
     except json.JSONDecodeError as error:
         raise DumpError(
             path,
@@ -140,12 +143,12 @@ def _load(path: Path) -> Any:
         raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
 
 
-def _open(path: Path) -> Run:
-    top = _load(path)
+def _open(path: Path, context: ReadContext) -> Run:
+    top = _load(path, context)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
-    stacks, notes = _beside(path, "stack.json", _stacks)
-    scopes, more = _beside(path, "construct.json", _scopes)
+    stacks, notes = _beside(path, "stack.json", _stacks, context)
+    scopes, more = _beside(path, "construct.json", _scopes, context)
     dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
@@ -157,6 +160,11 @@ def _open(path: Path) -> Run:
         detail=_detail(top, operators),
         notes=notes + more,
     )
+
+
+def _whole_number(digits: str) -> "int | float":
+    """One that no float can hold is infinite: whatever works with an argument or a figure may make it one."""
+    return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
 def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
@@ -176,13 +184,13 @@ def _framework(data: Mapping[str, Any]) -> str:
     return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
 
 
-def _beside(path: Path, name: str, parse: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A companion file is a help, not a need: if it is broken, the run goes on with a note."""
     file = path.parent / name
     if not file.exists():
         return {}, ()
     try:
-        return parse(_load(file)), ()
+        return parse(_load(file, context)), ()
     except (DumpError, TypeError, ValueError, AttributeError) as error:
         return {}, (f"{file}: ignored, {getattr(error, 'because', 'not as expected')}",)
 
@@ -206,7 +214,7 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
     return scopes
 
 
-class Name(NamedTuple):
+class MsprobeName(NamedTuple):
     """What an operator's name says; see the module's docstring for the grammar."""
 
     op_type: str
@@ -216,20 +224,20 @@ class Name(NamedTuple):
     unique: bool
 
 
-def parse_name(name: str) -> Name:
+def parse_msprobe_name(name: str) -> MsprobeName:
     """Takes a name apart from the right: a module path may hold digits and dots of its own."""
     head, *tail = name.rsplit(".", 2)
     if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
-        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
+        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
     if len(tail) == 2 and tail[0] in _PHASES and tail[1].isdigit():
-        return Name(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
+        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
     for mark in (".parameters_grad", ".debug"):
         owner, found, number = name.rpartition(mark)
         if found and (not number or number[1:].isdigit()):
             kind = owner.rstrip(".0123456789") if mark == ".debug" else owner
             phase = "backward" if mark == ".parameters_grad" else ""
-            return Name(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
-    return Name(name.rsplit(".", 1)[-1], name, "", name, unique=True)
+            return MsprobeName(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
+    return MsprobeName(name.rsplit(".", 1)[-1], name, "", name, unique=True)
 
 
 class _Dump(NamedTuple):
@@ -241,7 +249,7 @@ class _Dump(NamedTuple):
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
-    parts = parse_name(name)
+    parts = parse_msprobe_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
     for slot, leaf in _leaves(record, parts):
@@ -267,7 +275,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
-def _module_path(parts: Name) -> str:
+def _module_path(parts: MsprobeName) -> str:
     """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
     for mark in (".forward", ".backward", ".parameters_grad"):
         if parts.kind.endswith(mark):
@@ -286,7 +294,7 @@ def _reads_recorded(record: Any) -> bool:
 _Leaves = list[tuple[str, dict[str, Any]]]
 
 
-def _leaves(record: Any, parts: Name) -> _Leaves:
+def _leaves(record: Any, parts: MsprobeName) -> _Leaves:
     """(slot, leaf) of a record, inputs before parameters before outputs."""
     found: _Leaves = []
     if parts.kind.endswith(".debug"):
@@ -340,7 +348,12 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
 
 
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and {*map(type, shape)} <= _SIZES and (not shape or min(shape) >= 0)
+    return (
+        isinstance(shape, list)
+        and {*map(type, shape)} <= _SIZES
+        and (not shape or min(shape) >= 0)
+        and is_countable(shape)
+    )
 
 
 def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
@@ -353,13 +366,8 @@ def _inside(dump: _Dump, data_name: Any) -> tuple[str, str]:
 
 
 def _number_in(value: Any) -> Optional[float]:
-    """A JSON number, a whole one beyond float64 being infinite; None for anything else."""
-    if not isinstance(value, (int, float)):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
+    """A JSON number; None for anything else."""
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:

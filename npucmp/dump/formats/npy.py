@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Mapping, NamedTuple
 
-from npucmp.dump.readers import npy as reader
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.graphs.graph import GraphSource
+from npucmp.dump.readers import header
+from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import natural, op_type
 from npucmp.errors import DumpError
@@ -26,12 +28,13 @@ from npucmp.model import Operator, Run, TensorRef
 
 NAME = "npy"
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
+GRAPHS = GraphSource()
 
 _TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
 _SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\.\w+)*)")
 
 
-class File(NamedTuple):
+class NpyFile(NamedTuple):
     """What one file's name says."""
 
     operator: str
@@ -40,7 +43,7 @@ class File(NamedTuple):
     path: str
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file, or a folder that directly holds one."""
     try:
         if not path.is_dir():
@@ -51,15 +54,15 @@ def sniff(path: Path) -> bool:
         return False
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
     notes: list[str] = []
-    real = {} if path.is_file() else long_names(path / MAPPING, notes)
+    real = {} if path.is_file() else long_names(path / MAPPING, notes, context)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
-    files = [parse_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
-    executions = _executions(files)
-    operators = tuple(_operator(order, files) for order, files in enumerate(executions))
-    timed = all(files[0].time for files in executions)
+    files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
+    groups = _executions(files)
+    operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
+    timed = all(group[0].time for group in groups)
     outputs = all(file.slot.startswith("output") for file in files)
     if not timed:
         notes.append("not every file name holds a time: operators with no time stand in the order of their names")
@@ -79,41 +82,30 @@ def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:
     return file.suffix == ".npy" or file.name in real
 
 
-def parse_name(file: Path, long_name: str = "") -> File:
+def parse_npy_name(file: Path, long_name: str = "") -> NpyFile:
     """Operator, slot and time from a file name, or from the long name it stands for; see the table at the top."""
     name = long_name or file.name
     stem = name[: -len(".npy")] if name.endswith(".npy") else name
     timed = _TIMED.fullmatch(stem)
     if timed:
-        return File(timed["op"], f"output:{int(timed['index'])}", int(timed["time"]), str(file))
+        return NpyFile(timed["op"], f"output:{int(timed['index'])}", int(timed["time"]), str(file))
     slotted = _SLOTTED.fullmatch(stem)
     if slotted:
-        return File(slotted["op"], f"{slotted['role']}:{slotted['index']}", 0, str(file))
-    return File(stem, "output:0", 0, str(file))
+        return NpyFile(slotted["op"], f"{slotted['role']}:{slotted['index']}", 0, str(file))
+    return NpyFile(stem, "output:0", 0, str(file))
 
 
-def _executions(files: list[File]) -> list[list[File]]:
+def _executions(files: list[NpyFile]) -> list[list[NpyFile]]:
     """Files of one execution of one operator together, in order of time, then of name."""
-    slots: dict[tuple[str, str], list[File]] = defaultdict(list)
-    for file in files:
-        slots[file.operator, file.slot].append(file)
-    groups: dict[tuple[str, int], list[File]] = defaultdict(list)
-    for (operator, _), same in slots.items():
-        same.sort(key=lambda file: file.time)
-        for back, file in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
-            groups[operator, back].append(file)
-    return sorted((sorted(group, key=_natural_slot) for group in groups.values()), key=_position)
+    groups = executions(files, lambda file: file.operator, lambda file: file.slot, lambda file: file.time)
+    return sorted((sorted(group, key=lambda file: natural(file.slot)) for group in groups), key=_position)
 
 
-def _natural_slot(file: File) -> list[object]:
-    return natural(file.slot)
-
-
-def _position(group: list[File]) -> tuple[int, list[object]]:
+def _position(group: list[NpyFile]) -> tuple[int, list[object]]:
     return min(file.time for file in group), natural(group[0].operator)
 
 
-def _operator(order: int, files: list[File]) -> Operator:
+def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operator:
     name = files[0].operator
     return Operator(
         name=name,
@@ -121,16 +113,16 @@ def _operator(order: int, files: list[File]) -> Operator:
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
-        tensors=tuple(_tensor(file) for file in files),
+        tensors=tuple(_tensor(file, context) for file in files),
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )
 
 
-def _tensor(file: File) -> TensorRef:
+def _tensor(file: NpyFile, context: ReadContext) -> TensorRef:
     label = os.path.basename(file.path)
     try:
-        header = reader.header(file.path)
+        found = header("npy", file.path, context)
     except DumpError as error:
         return TensorRef("", "", (), file=file.path, encoding="npy", problem=error.because, label=label)
-    return TensorRef(file.slot, header.dtype, header.shape, file=file.path, encoding="npy", label=label)
+    return TensorRef(file.slot, found.dtype, found.shape, file=file.path, encoding="npy", label=label)

@@ -33,11 +33,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.annotate import annotate
-from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.graphs.graphdef import from_wire
+from npucmp.dump.limits import Limits, tensor_size
+from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.limits import DEFAULT, beyond, payload_bytes
 from npucmp.dump.readers.names import natural, op_type
 from npucmp.dump.readers.protobuf import Cursor, Field, signed
 from npucmp.errors import DumpError
@@ -70,14 +72,9 @@ _DTYPES = {
 _TEXT = 7
 _HANDLES = (20, 21)  # resource, variant: they point to a variable or hold an object of the process
 _UNREAD = {
-    26: "float8_e4m3fnuz",
-    27: "float8_e4m3b11fnuz",
-    28: "float8_e5m2fnuz",
-    29: "int4",
-    30: "uint4",
-    31: "int2",
+    26: "float8_e4m3fnuz", 27: "float8_e4m3b11fnuz", 28: "float8_e5m2fnuz", 29: "int4", 30: "uint4", 31: "int2",
     32: "uint2",
-}
+}  # fmt: skip
 _REFERENCE = 100  # 101 … are the reference types of 1 …
 _CONTENT = 4
 _RAW = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12, "float8_e5m2": 18, "float8_e4m3fn": 18}
@@ -86,7 +83,7 @@ _VARYING = (7, 10, 11, 13, 16, 17)
 Fields = dict[int, list[Field]]
 
 
-class File(NamedTuple):
+class TfdbgFile(NamedTuple):
     """What one file's name and folders say. `again` tells files of one microsecond apart."""
 
     node: str
@@ -100,10 +97,10 @@ class File(NamedTuple):
 
 
 @dataclass
-class Contents:
+class RunContents:
     """What was found below one run's folder, and how much of it was passed over."""
 
-    files: list[File] = field(default_factory=list)
+    files: list[TfdbgFile] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # files by debug op
     strangers: int = 0
     deep: int = 0
@@ -127,12 +124,12 @@ class Contents:
             yield f"{self.closed} folders cannot be opened"
 
 
-def sniff(path: Path) -> bool:
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A folder with _tfdbg_* entries, or one with run_* folders that have them."""
     return next(_run_folders(path), None) is not None
 
 
-def open_runs(path: Path) -> list[Run]:
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per run_* folder, in order of time; headers are read, payloads are not.
 
     A file that cannot be read is an operator with one unreadable tensor. Raises DumpError where sniff says False.
@@ -140,47 +137,49 @@ def open_runs(path: Path) -> list[Run]:
     folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
     if not folders:
         raise DumpError(path, "no dump of the TensorFlow debugger: neither it nor a run_* folder in it holds _tfdbg_*")
-    runs = [_run(folder, step if len(folders) > 1 else None) for step, folder in enumerate(folders)]
-    return [_with_graph(run) for run in runs]
+    runs = [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
+    return [_with_graph(run, context) for run in runs]
 
 
-def _with_graph(run: Run) -> Run:
+def _with_graph(run: Run, context: ReadContext) -> Run:
     """The run with the inputs and types that its own graph tells."""
     notes: list[str] = []
-    known = own_graphs(Path(run.path), notes)
+    known = kept_graphs(Path(run.path), notes, context)
     return annotate(replace(run, notes=(*run.notes, *notes)), known)
 
 
-def own_graphs(path: Path, notes: "list[str]") -> "list[Graph]":
-    """The graphs that a dump holds itself; a broken one is a note."""
+def kept_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
+    """The graphs that a dump keeps, one per device and run; a broken one is a note."""
     found = []
-    for file, start, end in graphs(path):
+    for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
         try:
-            with open_regular(file) as opened:
-                found.append(from_wire(Cursor(opened), start, end, file))
+            with open_regular(file, context) as opened:
+                cursor = Cursor(opened)
+                for one in cursor.fields(0, opened.size):
+                    if one.number == 4 and one.wire == 2:
+                        found.append(from_wire(cursor, one.start, one.end, file))
         except DumpError as error:
             notes.append(f"{file}: graph ignored, {error.because}")
     return found
 
 
-def graphs(path: Path) -> list[tuple[str, int, int]]:
-    """(file, start, end) of each GraphDef that the dump keeps, one per device and run; broken files are left out."""
-    found = []
-    for folder in _run_folders(path):
-        entries = _entries(folder) or []
-        inner = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
-        for place in [folder, *inner]:
-            files = [entry.path for entry in _entries(place) or [] if entry.name.startswith(_GRAPH)]
-            found += [graph for file in files for graph in _graph(file)]
-    return sorted(found)
+GRAPHS = GraphSource(own=kept_graphs)
 
 
-def parse_name(name: str, scope: str = "") -> Optional[File]:
+def _graph_files(run: str) -> "list[str]":
+    entries = _entries(run) or []
+    devices = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
+    return [entry.path for place in (run, *devices) for entry in _entries(place) or () if entry.name.startswith(_GRAPH)]
+
+
+def parse_tfdbg_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
     """Node, slot, debug op and time from a file's name, below the folders `scope`; None if it is named otherwise."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    return File(scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0))
+    return TfdbgFile(
+        scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0)
+    )
 
 
 def _run_folders(path: Path) -> Iterator[str]:
@@ -216,9 +215,9 @@ def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
     return any(entry.name.startswith(_META) for entry in entries)
 
 
-def _run(folder: str, step: Optional[int]) -> Run:
+def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
     contents = _contents(folder)
-    tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file)]
+    tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file, context)]
     contents.handles = len(contents.files) - len(tensors)
     return Run(
         path=folder,
@@ -230,9 +229,9 @@ def _run(folder: str, step: Optional[int]) -> Run:
     )
 
 
-def _contents(run: str) -> Contents:
+def _contents(run: str) -> RunContents:
     """All tensor files of a run, over its devices. Links to folders are not followed: they could lead in circles."""
-    found = Contents()
+    found = RunContents()
     waiting = [(run, "", "", 0)]
     while waiting:
         folder, device, scope, depth = waiting.pop()
@@ -250,8 +249,8 @@ def _contents(run: str) -> Contents:
     return found
 
 
-def _take(found: Contents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
-    file = parse_name(entry.name, scope)
+def _take(found: RunContents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
+    file = parse_tfdbg_name(entry.name, scope)
     if entry.is_symlink() and os.path.isdir(entry.path):
         found.links += 1
     elif not scope and entry.name.startswith(_META):
@@ -264,20 +263,18 @@ def _take(found: Contents, entry: "os.DirEntry[str]", device: str, scope: str) -
         found.others[file.op] += 1
 
 
-Tensors = list[tuple[File, TensorRef]]
+Tensors = list[tuple[TfdbgFile, TensorRef]]
 
 
 def _executions(tensors: Tensors) -> list[Tensors]:
     """Outputs of one execution of one node together, in order of time, then of name."""
-    slots: dict[tuple[str, str, int], Tensors] = defaultdict(list)
-    for file, tensor in tensors:
-        slots[file.device, file.node, file.slot].append((file, tensor))
-    groups: dict[tuple[str, str, int], Tensors] = defaultdict(list)
-    for (device, node, _), same in slots.items():
-        same.sort(key=lambda one: (one[0].time, one[0].again, one[0].path))
-        for back, one in enumerate(reversed(same)):  # counted from the newest: that is how they are paired
-            groups[device, node, back].append(one)
-    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups.values()), key=_position)
+    groups = executions(
+        tensors,
+        operator=lambda one: (one[0].device, one[0].node),
+        slot=lambda one: one[0].slot,
+        age=lambda one: (one[0].time, one[0].again, one[0].path),
+    )
+    return sorted((sorted(group, key=lambda one: one[0].slot) for group in groups), key=_position)
 
 
 def _position(group: Tensors) -> tuple[int, int, list[object], str]:
@@ -299,14 +296,14 @@ def _operator(order: int, group: Tensors) -> Operator:
     )
 
 
-def _tensor(file: File) -> Iterator[TensorRef]:
+def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
     """The tensor of one file; none for a handle."""
     try:
-        with open_regular(file.path) as opened:
+        with open_regular(file.path, context) as opened:
             cursor = Cursor(opened)
             number, shape, fields = _header(cursor)
             if number not in _HANDLES:
-                yield _described(file, number, shape, fields)
+                yield _described(file, number, shape, fields, context.limits)
     except DumpError as error:
         yield TensorRef("", "", (), file=file.path, problem=error.because, label=file.label)
 
@@ -339,16 +336,19 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
 
 def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
-    if message.end - message.start > DEFAULT.header_bytes:
-        raise DumpError(cursor.file.path, beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes"))
+    limits = cursor.file.limits
+    if message.end - message.start > limits.header_bytes:
+        raise DumpError(
+            cursor.file.path, limits.beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes")
+        )
     fields = _fields(cursor, message)
     if any(one.value for one in fields.get(3, ())):
         raise DumpError(cursor.file.path, "a shape of unknown rank")
     dims = fields.get(2, [])
-    if len(dims) > DEFAULT.ndim:
-        raise DumpError(cursor.file.path, beyond(f"{len(dims)} dimensions", "ndim"))
+    if len(dims) > limits.ndim:
+        raise DumpError(cursor.file.path, limits.beyond(f"{len(dims)} dimensions", "ndim"))
     shape = tuple(_size(cursor, dim) for dim in dims)
-    payload_bytes(cursor.file.path, shape, 1)
+    tensor_size(cursor.file.path, shape, 1, limits)
     return shape
 
 
@@ -358,7 +358,7 @@ def _size(cursor: Cursor, dim: Field) -> int:
     return signed(sizes[-1]) if sizes else 0
 
 
-def _described(file: File, number: int, shape: tuple[int, ...], fields: Fields) -> TensorRef:
+def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fields, limits: Limits) -> TensorRef:
     """The TensorRef of a file that was understood, be its values of a kind that is read or not."""
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
@@ -366,7 +366,7 @@ def _described(file: File, number: int, shape: tuple[int, ...], fields: Fields) 
     if not dtype:
         return bare._replace(problem=_strange(number))
     try:
-        offset = _offset(file.path, dtype, shape, fields)
+        offset = _offset(file.path, dtype, shape, fields, limits)
     except DumpError as error:
         return bare._replace(problem=error.because)
     return bare._replace(payload=Payload(file.path, dtype, shape, offset))
@@ -380,9 +380,9 @@ def _strange(number: int) -> str:
     return f"elements of an unknown type, number {number} of TensorFlow"
 
 
-def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields) -> int:
+def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields, limits: Limits) -> int:
     """Where the values lie in the file, checked to be exactly those of the shape."""
-    size = payload_bytes(path, shape, DTYPES[dtype].itemsize)
+    size = tensor_size(path, shape, DTYPES[dtype].itemsize, limits)
     pieces = [one for one in fields.get(_CONTENT, ()) if one.wire == 2 and one.end > one.start][-1:]
     pieces = pieces or [one for one in fields.get(_RAW.get(dtype, 0), ()) if one.wire and one.end > one.start]
     if len(pieces) == 1:
@@ -397,13 +397,3 @@ def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields) -> in
     if size:
         raise DumpError(path, "uninitialised when it was dumped")
     return 0
-
-
-def _graph(file: str) -> Iterator[tuple[str, int, int]]:
-    try:
-        with open_regular(file) as opened:
-            for one in Cursor(opened).fields(0, opened.size):
-                if one.number == 4 and one.wire == 2:
-                    yield file, one.start, one.end
-    except DumpError:
-        return

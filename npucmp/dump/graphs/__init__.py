@@ -8,7 +8,7 @@ or one that does not fit, is compared all the same.
     ge.py        GE, the Ascend graph compiler: text and JSON
     graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
 
-Another kind of graph is another module that makes these nouns, and a line in `load`.
+Another kind of graph is another module that makes these nouns, and a line in `load_graphs`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs import ge, graphdef
 from npucmp.dump.graphs.graph import Graph
 from npucmp.dump.readers.text import read_text
@@ -37,13 +38,14 @@ _EXPECTED = (
 )
 
 
-def load(path: "str | os.PathLike[str]") -> list[Graph]:
+def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
 
     Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
     """
-    text = read_text(path, "graph_bytes")
-    tree = ge.from_json(text, path) if text.lstrip()[:1] == "{" else parse(text, path, ge.keep)
+    text, limits = read_text(path, "graph_bytes", context), context.limits
+    is_json = text.lstrip()[:1] == "{"
+    tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.keep, limits)
     graphs = _graphs(tree, path)
     if not any(graph.nodes for graph in graphs):
         raise DumpError(path, _EXPECTED)
@@ -52,10 +54,10 @@ def load(path: "str | os.PathLike[str]") -> list[Graph]:
 
 def _graphs(tree: Message, path: object) -> list[Graph]:
     if "graph" in tree:
-        return ge.from_tree(tree, path)
+        return ge.ge_graphs(tree, path)
     if "op" in tree:  # a single GE graph, without a model around it
-        return ge.from_tree({"graph": [tree]}, path)
-    return graphdef.from_tree(tree, path)
+        return ge.ge_graphs({"graph": [tree]}, path)
+    return graphdef.graphdef_graphs(tree, path)
 
 
 def beside(path: Path) -> list[Path]:

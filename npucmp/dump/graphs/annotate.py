@@ -58,11 +58,6 @@ def together(graphs: "Sequence[Graph]") -> Known:
     return Known(by_name, by_key)
 
 
-def serves(graph: Graph, run: Run) -> bool:
-    """Whether a graph is of the kind that a run's device executes; names alone would tell a reference what GE fused."""
-    return (run.format == "cann") == any(node.ports_out or node.originals is not None for node in graph.nodes)
-
-
 def holds(graph: Graph, run: Run) -> float:
     """Share of a run's operators that a graph holds."""
     known = together([graph])

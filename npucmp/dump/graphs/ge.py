@@ -26,7 +26,7 @@ import json
 from typing import Any, NoReturn, Optional
 
 from npucmp.dump.graphs.graph import Graph, Node, Port
-from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers.textproto import Message, integers, messages, texts
 from npucmp.errors import DumpError
 
@@ -49,7 +49,7 @@ def keep(name: str, message: Message) -> bool:
     return name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ()))
 
 
-def from_json(text: str, path: object) -> Message:
+def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
     """The tree of a JSON text. Raises DumpError for what is not a JSON object."""
     held = 0
 
@@ -58,8 +58,8 @@ def from_json(text: str, path: object) -> Message:
         if "value" in found and isinstance(found.get("key"), str) and found["key"] not in _WANTED:
             return None
         held += len(found)
-        if held > DEFAULT.graph_values:
-            raise DumpError(path, beyond("values", "graph_values"))
+        if held > limits.graph_values:
+            raise DumpError(path, limits.beyond("values", "graph_values"))
         return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
 
     try:
@@ -97,7 +97,7 @@ def _constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-def from_tree(tree: Message, path: object) -> list[Graph]:
+def ge_graphs(tree: Message, path: object) -> list[Graph]:
     """The graphs of a ModelDef in the order of the file. Raises DumpError for fields of another type."""
     try:
         return [_graph(one, str(path)) for one in messages(tree, "graph")]

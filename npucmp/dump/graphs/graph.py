@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple, Optional
+
+from npucmp.dump.context import ReadContext
 
 _ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
 
@@ -82,12 +85,29 @@ class Graph:
         return self._keys.get(key)
 
     @cached_property
+    def of_device(self) -> bool:
+        """Whether the compiler of a device wrote it: such a graph tells what is fused, and describes each tensor."""
+        return any(node.ports_out or node.originals is not None for node in self.nodes)
+
+    @cached_property
     def _names(self) -> dict[str, Optional[Node]]:
         return _only((node.name, node) for node in self.nodes)
 
     @cached_property
     def _keys(self) -> dict[str, Optional[Node]]:
         return _only((escaped(node.name), node) for node in self.nodes)
+
+
+class GraphSource(NamedTuple):
+    """Which graphs know the operators of a format, as the format itself says.
+
+    of_device  those of a device's compiler, which lie anywhere around the dump; else the framework's, which lie beside
+               it. Names alone would not do: they would tell a reference what the device fused.
+    own        (path, notes, context) → the graphs that a dump of the format holds itself; a broken one is a note
+    """
+
+    of_device: bool = False
+    own: Optional[Callable[[Path, "list[str]", ReadContext], "list[Graph]"]] = None
 
 
 def groups(graph: Graph) -> dict[Hashable, list[Node]]:

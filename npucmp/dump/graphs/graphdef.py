@@ -37,7 +37,7 @@ class _Raw(NamedTuple):
     inputs: Sequence[str]
 
 
-def from_tree(tree: Message, path: object) -> list[Graph]:
+def graphdef_graphs(tree: Message, path: object) -> list[Graph]:
     """The graph of a GraphDef. Raises DumpError for fields of another type."""
     try:
         return [_graph([_raw(node) for node in messages(tree, "node")], str(path))]

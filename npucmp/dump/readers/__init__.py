@@ -3,42 +3,41 @@
     header(encoding, path)   → Payload: dtype, shape and where the values lie; the payload itself is not read
     values.blocks(payload)   → the values, block by block
 
-Every reader parses its bytes itself, within the limits of limits.py; nothing that a file names is imported or run.
+READERS are the encodings of files that hold one tensor each. An encoding is a module of its name in this package with
+    header(file) -> Payload     of an open RegularFile
+Every reader parses its bytes itself, within the limits of the file; nothing that a file names is imported or run.
 A file that breaks a rule of its format is a DumpError, never a guess.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from importlib import import_module
+from types import ModuleType
 
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.errors import UnsupportedError
 from npucmp.model import Payload
 
-_Reader = Any  # a module with header(path) and header_of(file), both → Payload
+READERS = ("torch_pt", "npy")
 
 
-def header(encoding: str, path: str) -> Payload:
-    """The facts of one tensor file. `encoding` is TensorRef.encoding; each reader is loaded when first met."""
-    found: Payload = _reader(encoding).header(path)
-    return found
+def header(encoding: str, path: str, context: ReadContext = ANYWHERE) -> Payload:
+    """The facts of one tensor file; `encoding` is that of a TensorRef. DumpError for a file that is something else."""
+    with open_regular(path, context) as file:
+        return header_of(encoding, file)
 
 
 def header_of(encoding: str, file: RegularFile) -> Payload:
     """The same of a file that is open."""
-    found: Payload = _reader(encoding).header_of(file)
+    found: Payload = _reader(encoding).header(file)
     return found
 
 
 @cache
-def _reader(encoding: str) -> _Reader:
-    if encoding == "torch_pt":
-        from npucmp.dump.readers import torch_pt
-
-        return torch_pt
-    if encoding == "npy":
-        from npucmp.dump.readers import npy
-
-        return npy
-    raise UnsupportedError(f"files of encoding {encoding!r} cannot be read")
+def _reader(encoding: str) -> ModuleType:
+    """Each is loaded when first met."""
+    if encoding not in READERS:
+        raise UnsupportedError(f"files of encoding {encoding!r} cannot be read")
+    return import_module(f"{__name__}.{encoding}")

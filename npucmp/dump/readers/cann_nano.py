@@ -25,7 +25,6 @@ from typing import NamedTuple
 from npucmp.dump.readers.cann_raw_tensor import Described, place
 from npucmp.dump.readers.cann_words import GE_DATA_TYPE, OUTPUT_FORMAT, RawDump, RawTensor
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.limits import DEFAULT, beyond
 from npucmp.errors import DumpError
 
 MAGIC = b"\x5a\x5a\x5a\x5a"
@@ -44,13 +43,13 @@ def is_nano(file: RegularFile) -> bool:
     return file.size >= 16 and file.read(8, 4) == MAGIC
 
 
-def read(file: RegularFile) -> RawDump:
+def read_nano(file: RegularFile) -> RawDump:
     """The header of a nano dump; DumpError if it does not hold together."""
     length = int.from_bytes(file.read(0, 8), "little")
     if length > file.size - 8 or length < 8:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
-    if length > DEFAULT.header_bytes:
-        raise DumpError(file.path, beyond(f"a header of {length} bytes", "header_bytes"), 0)
+    if length > file.limits.header_bytes:
+        raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "header_bytes"), 0)
     header = file.read(0, 8 + length)
     tensors: dict[str, list[Described]] = {"input": [], "output": []}
     for block in _blocks(file.path, header, 16, len(header)):

@@ -24,7 +24,6 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.cann_raw_tensor import Described, place
 from npucmp.dump.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.limits import DEFAULT, beyond
 from npucmp.dump.readers.protobuf import Cursor, Field
 from npucmp.errors import DumpError
 
@@ -44,15 +43,15 @@ _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
 
 
-def read(file: RegularFile) -> RawDump:
+def read_raw(file: RegularFile) -> RawDump:
     """The header of a dump file of either version; DumpError if it is neither."""
     if file.size < 9:
         raise DumpError(file.path, f"ended early: {file.size} bytes are no dump")
     cursor = Cursor(file)
     length = int.from_bytes(cursor.bytes(0, 8), "little")
     if length <= file.size - 8:
-        if length > DEFAULT.cann_header_bytes:
-            raise DumpError(file.path, beyond(f"a header of {length} bytes", "cann_header_bytes"), 0)
+        if length > file.limits.cann_header_bytes:
+            raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "cann_header_bytes"), 0)
         message = _message(cursor, 8, 8 + length)
         if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
             raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
@@ -149,8 +148,10 @@ def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     dims: list[int] = []
     for field in cursor.fields(message.start, message.end):
         dims += cursor.numbers(field) if field.number == 1 else ()
-        if len(dims) > DEFAULT.protobuf_fields:
-            raise DumpError(cursor.file.path, beyond("dimensions of a shape", "protobuf_fields"), field.start)
+        if len(dims) > cursor.file.limits.protobuf_fields:
+            raise DumpError(
+                cursor.file.path, cursor.file.limits.beyond("dimensions of a shape", "protobuf_fields"), field.start
+            )
     return tuple(dims)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
+from npucmp.dump.limits import tensor_size
 from npucmp.dump.readers.cann_words import NOT_NUMBERS, RawTensor
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.limits import payload_bytes
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import lookup
 
@@ -48,8 +48,8 @@ def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
     if row is None:
         return f"unsupported: elements of type {tensor.dtype}"
     try:
-        payload_bytes(file.path, tensor.shape, row.itemsize)
-        payload_bytes(file.path, tensor.original or (), row.itemsize)
+        tensor_size(file.path, tensor.shape, row.itemsize, file.limits)
+        tensor_size(file.path, tensor.original or (), row.itemsize, file.limits)
     except DumpError as error:
         return error.because
     elements = math.prod(tensor.shape)

@@ -15,6 +15,8 @@ import re
 from pathlib import Path
 from typing import Mapping, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
@@ -24,10 +26,10 @@ _ROLES = {"input": "input", "output": "output"}
 _DIM = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def read(path: str) -> "tuple[TensorRef, ...]":
+def read_statistics(path: str, context: ReadContext = ANYWHERE) -> "tuple[TensorRef, ...]":
     """The tensors of one file; DumpError if it is no such table."""
     try:
-        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes").splitlines()))
+        rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes", context).splitlines()))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
     found = tuple(filter(None, (_tensor(_stripped(row), Path(path).name, None in row.values()) for row in rows)))
@@ -45,8 +47,9 @@ def _tensor(row: "Mapping[str, str]", file: str, short: bool) -> Optional[Tensor
     if role is None or not _DIM.fullmatch(index):
         return None
     dims = [dim for dim in row.get("shape", "").split("x") if dim not in ("", "-")]
-    shape = tuple(int(dim) for dim in dims if _DIM.fullmatch(dim))
-    problem = "" if len(shape) == len(dims) else f"a shape of {row.get('shape', '')!r:.40}"
+    shape, problem = tuple(int(dim) for dim in dims if _DIM.fullmatch(dim)), ""
+    if len(shape) < len(dims) or not is_countable(shape):
+        shape, problem = (), f"a shape of {row.get('shape', '')!r:.40}"
     problem = "ended early: a row with fewer cells than the header" if short else problem
     return TensorRef(
         f"{role}:{int(index)}",

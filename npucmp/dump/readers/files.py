@@ -14,7 +14,8 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Optional
 
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.context import ANYWHERE, DumpFolder, ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
 # O_NONBLOCK: opening a FIFO must not wait for a writer. O_NOCTTY: a terminal must not become ours.
@@ -27,10 +28,11 @@ _KINDS = ((stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"), (stat.S_ISSO
 class RegularFile:
     """An open regular file, to be used in a `with`. Reads are exact: all bytes asked for, or DumpError."""
 
-    __slots__ = ("_fd", "_reads", "_status", "_windows", "is_held", "path", "size")
+    __slots__ = ("_fd", "_reads", "_status", "_windows", "is_held", "limits", "path", "size")
 
-    def __init__(self, path: str, fd: int, status: os.stat_result) -> None:
+    def __init__(self, path: str, fd: int, status: os.stat_result, limits: Limits) -> None:
         self.path = path
+        self.limits = limits  # of what is read in it
         self.size = status.st_size
         self._fd = fd
         self._status = status
@@ -127,52 +129,39 @@ class RegularFile:
         return data
 
 
-_dumps: dict[str, str] = {}  # folders of the dumps that were opened → where they really are
-
-
-def confine(dump: "str | os.PathLike[str]") -> None:
-    """From now on, files below this dump are not read through links that lead out of all such dumps.
-
-    The path itself is the user's word and may be a link, or lead through some; of a file its folder is the dump.
-    """
-    path = os.path.abspath(dump)
-    if not os.path.isdir(path):
-        _dumps[path] = os.path.realpath(path)
-        path = os.path.dirname(path)
-    _dumps[path] = os.path.realpath(path)
-    _leads_out.cache_clear()
-
-
 @lru_cache(maxsize=4096)
-def _leads_out(path: str) -> bool:
+def _leads_out(path: str, roots: "tuple[DumpFolder, ...]") -> bool:
     """Whether a path below a dump is really elsewhere."""
     named, real = os.path.abspath(path), os.path.realpath(path)
-    return any(_is_below(named, dump) for dump in _dumps) and not any(_is_below(real, d) for d in _dumps.values())
+    return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)
+
+
+forget_links = _leads_out.cache_clear  # links that were looked up may have changed since
 
 
 def _is_below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
-def _opened(path: str) -> int:
+def _opened(path: str, context: ReadContext) -> int:
     """A descriptor; a link costs more than one call, other files none but a look at what is known of their folder."""
-    if not _leads_out(path[: path.rfind(os.sep) + 1]):
+    if not _leads_out(path[: path.rfind(os.sep) + 1], context.roots):
         try:
             return os.open(path, _UNLINKED)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-        if not _leads_out(path):
+        if not _leads_out(path, context.roots):
             return os.open(path, _FLAGS)
-    if not DEFAULT.links_out:
+    if not context.limits.links_out:
         raise DumpError(path, "refused: a link that leads out of the dump; --limit links_out=1 follows such links")
     return os.open(path, _FLAGS)
 
 
-def open_regular(path: str) -> RegularFile:
+def open_regular(path: str, context: ReadContext = ANYWHERE) -> RegularFile:
     """Open for reading, for the time of a `with`; anything but a regular file is a DumpError."""
     try:
-        fd = _opened(path)
+        fd = _opened(path, context)
     except FileNotFoundError:
         raise DumpError(path, "no such file") from None
     except OSError as error:
@@ -190,4 +179,4 @@ def open_regular(path: str) -> RegularFile:
     except BaseException:
         os.close(fd)
         raise
-    return RegularFile(path, fd, status)
+    return RegularFile(path, fd, status, context.limits)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 
@@ -31,11 +32,11 @@ class Effect(NamedTuple):
     times: int
 
 
-def read(path: Path) -> "list[Effect]":
+def read_effects(path: Path, context: ReadContext = ANYWHERE) -> "list[Effect]":
     """All passes of a file by name, those without effect too; DumpError if it is no such file."""
     times: dict[tuple[str, str], int] = {}
     found = False
-    for top in _objects(path, read_text(path, "table_bytes")):
+    for top in _objects(path, read_text(path, "table_bytes", context)):
         for graph in _graphs(top):
             for section, kind in KINDS.items():
                 passes = graph.get(section)

@@ -13,11 +13,14 @@
 
     filters               1 deflate, 2 shuffle, 3 fletcher32; others are refused
 
-The library lists a file in a process of its own (hdf5_walk.py, hdf5_child.py): a damaged file may make it crash, loop
-or allocate without end, which then is a DumpError or one row. What a dataset claims is held against what the file
-stores before anything is allocated or unpacked. Values are never read through the library's own pipeline: it takes the
-lengths in a damaged file for granted; for a filter that it does not have, it would load what lies in its plug-in
-folder.
+The library lists a file in a process of its own (hdf5_child.py): a damaged file may make it crash, loop or allocate
+without end, which then is a DumpError or one row. What a dataset claims is held against what the file stores before
+anything is allocated or unpacked. For a filter that it does not have, the library would load what lies in its plug-in
+folder: such datasets are refused before.
+Chunks are unpacked here. The library takes the lengths in a damaged file for granted: for a chunk that unpacks to less
+than a chunk, HDF5 2.0 hands out what its memory happened to hold; one of two bytes with a checksum ends the process.
+Reading through it, in that process and with each chunk checked first, was written and measured: more code than this,
+and slower (docs/performance.md).
 Source: HDF5 File Format Specification 3.0 (support.hdfgroup.org); DEFLATE packs at most 1032 to 1 (zlib.net).
 """
 
@@ -40,9 +43,11 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.dump.readers import hdf5_walk
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import Limits
+from npucmp.dump.readers import hdf5_child
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.readers.hdf5_dataset import Fact
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.errors import DumpError, MissingExtra
 from npucmp.model import Payload
@@ -98,27 +103,27 @@ class Listing(NamedTuple):
     tracked: bool = True
 
 
-def is_hdf5(path: str) -> bool:
+def is_hdf5(path: str, context: ReadContext = ANYWHERE) -> bool:
     """Whether a regular file has the signature where one may stand; never raises."""
     try:
-        with open_regular(path) as file:
+        with open_regular(path, context) as file:
             ends = [place for place in _PLACES if place + len(SIGNATURE) <= file.size]
             return any(file.read(place, len(SIGNATURE)) == SIGNATURE for place in ends)
     except DumpError:
         return False
 
 
-def listing(path: str) -> Listing:
+def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
     """What a file holds, as of now. Raises MissingExtra without h5py, DumpError if nothing of it can be read."""
-    with open_regular(path):  # a regular file, or a DumpError
+    with open_regular(path, context):  # a regular file, or a DumpError
         found = os.stat(path)
-    return _listing(path, (found.st_size, found.st_mtime_ns, found.st_ino), ISOLATED)
+    return _listing(path, (found.st_size, found.st_mtime_ns, found.st_ino), context.limits, ISOLATED)
 
 
 @lru_cache(maxsize=64)  # files of a dump are listed once, and read later
-def _listing(path: str, state: "tuple[int, ...]", isolated: bool) -> Listing:
+def _listing(path: str, state: "tuple[int, ...]", limits: Limits, isolated: bool) -> Listing:
     entries: dict[str, Entry] = {}
-    facts = _from_child(path, state[0]) if isolated else hdf5_walk.facts(path, ATTRIBUTES)
+    facts = _from_child(path, state[0], limits) if isolated else hdf5_child.facts(path, ATTRIBUTES, limits)
     end: Mapping[str, Any] = {}
     for fact in facts:
         if "end" in fact:
@@ -129,7 +134,7 @@ def _listing(path: str, state: "tuple[int, ...]", isolated: bool) -> Listing:
     return Listing(entries, **end)
 
 
-def _entry(path: str, fact: "hdf5_walk.Fact") -> Entry:
+def _entry(path: str, fact: Fact) -> Entry:
     parts = tuple(fact["parts"])
     problem = fact.get("problem", "")
     if "attributes" not in fact or problem:
@@ -146,13 +151,13 @@ def _entry(path: str, fact: "hdf5_walk.Fact") -> Entry:
     return Entry(parts, "", True, payload, fact["attributes"], stored)
 
 
-def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
+def _from_child(path: str, size: int, limits: Limits) -> "Iterator[Fact]":
     """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
-    seconds = DEFAULT.hdf5_seconds + (size >> 20)
-    call = os.path.realpath(path), ATTRIBUTES, asdict(DEFAULT), seconds
+    seconds = limits.hdf5_seconds + (size >> 20)
+    call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds
     # The same places to import from as here, and no other: the folder we stand in may be the dump.
     where = [os.path.abspath(place) for place in sys.path]
-    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import main; main(*{call!r})"
+    code = f"import sys; sys.path[:] = {where!r}; from npucmp.dump.readers.hdf5_child import tell; tell(*{call!r})"
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
     environment = {**os.environ, **threads, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE"}
     child = subprocess.Popen(
@@ -172,7 +177,7 @@ def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
     try:
         assert child.stdout is not None
         for line in child.stdout:
-            fact: hdf5_walk.Fact = json.loads(line) if line.endswith(b"\n") else {"at": place}
+            fact: Fact = json.loads(line) if line.endswith(b"\n") else {"at": place}
             if "missing" in fact:
                 raise MissingExtra(fact["missing"], f"reading {path}")
             if "error" in fact:
@@ -189,20 +194,20 @@ def _from_child(path: str, size: int) -> "Iterator[hdf5_walk.Fact]":
         if child.stdout is not None:
             child.stdout.close()
     if not ended:
-        because = because or _end_of(child.returncode, seconds)
+        because = because or _end_of(child.returncode, seconds, limits)
         if not place:
             raise DumpError(path, because)
         yield {"parts": place, "problem": f"{because}; what follows is not read"}
 
 
-def _end_of(status: int, seconds: int) -> str:
+def _end_of(status: int, seconds: int, limits: Limits) -> str:
     if status in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", 0)):
-        return beyond(f"HDF5 did not come to an end within {seconds} seconds", "hdf5_seconds")
+        return limits.beyond(f"HDF5 did not come to an end within {seconds} seconds", "hdf5_seconds")
     name = next((one.name for one in signal.Signals if one == -status), f"exit status {status}")
     return f"cannot be read by HDF5: the library crashed ({name})"
 
 
-def describe(entry: Entry, dtype: str = "") -> Payload:
+def payload_at(entry: Entry, dtype: str = "") -> Payload:
     """Where the values of a dataset lie; DumpError says why they cannot be read.
 
     `dtype` is the dump's word for elements of one byte: writers keep bool and uint8 as int8.
@@ -228,17 +233,17 @@ def strided(payload: Payload, strides: Sequence[int]) -> Payload:
     return payload._replace(strides=steps)
 
 
-def pieces(payload: Payload, elements: int) -> Iterator[Array]:
+def pieces(payload: Payload, elements: int, context: ReadContext = ANYWHERE) -> Iterator[Array]:
     """The values of a dataset that does not lie in one piece: 1-D arrays in logical C order, in native byte order.
 
     One slab of about `elements` is in memory at a time, or one row of chunks where that is more.
     """
-    entry = listing(payload.path).entries.get(payload.dataset)
+    entry = entries_of(payload.path, context).entries.get(payload.dataset)
     if entry is not None and entry.problem:
         raise DumpError(payload.path, entry.problem)
-    if entry is None or not entry.stored or describe(entry, payload.dtype) != payload:
+    if entry is None or not entry.stored or payload_at(entry, payload.dtype) != payload:
         raise DumpError(payload.path, f"changed since it was opened: {payload.dataset}")
-    with open_regular(payload.path) as file:
+    with open_regular(payload.path, context) as file:
         yield from _pieces(file, entry.stored, payload, elements)
 
 
@@ -253,9 +258,9 @@ def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) 
         yield _values(payload, chunks.box(start, count))
 
 
-def whole(entry: Entry, payload: Payload) -> Array:
+def whole(entry: Entry, payload: Payload, context: ReadContext = ANYWHERE) -> Array:
     """All values of a small dataset, wherever they lie."""
-    with open_regular(payload.path) as file:
+    with open_regular(payload.path, context) as file:
         if entry.stored:
             parts = list(_pieces(file, entry.stored, payload, math.prod(payload.shape)))
             return np.concatenate(parts).reshape(payload.shape)

@@ -1,4 +1,14 @@
-"""The process in which the HDF5 library walks a file: hdf5_walk.facts as lines of JSON on stdout.
+"""The process in which the HDF5 library looks at a file: what it finds, as lines of JSON on stdout.
+
+    {"at": parts}                           what comes next, flushed: where the library was if it did not come back
+    {"parts", "group": true}                a group, before what it holds
+    {"parts", "problem"}                    an object that is not entered
+    {"parts", "attributes", …}              a dataset: "problem" or
+        "dtype", "order", "shape"           of its elements
+        "offset"                            of values that lie in one piece
+        "data"                              those that lie in the object's header, in base 64
+        "chunk", "filters", "table"         boxes of one shape, and offset, bytes and filter mask of each, in C order
+    {"end": {"soft", "again", "tracked"}}   the last one
 
 Bounded before the file is opened: memory and seconds of the processor, no file written, no core. What the library does
 to this process ends there.
@@ -8,33 +18,53 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from npucmp.dump.readers.hdf5_walk import facts
-from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.limits import Limits
+from npucmp.dump.readers.hdf5_dataset import Fact, dataset_facts
+from npucmp.dump.readers.hdf5_walk import Walk, opened
 from npucmp.errors import DumpError, MissingExtra
 
 
-def main(path: str, attributes: "list[str]", limits: "dict[str, int]", seconds: int) -> None:
+def tell(path: str, attributes: "list[str]", given: "dict[str, int]", seconds: int) -> None:
     """Writes the facts, or {"error": why} or {"missing": package}."""
-    for name, value in limits.items():
-        setattr(DEFAULT, name, value)
+    limits = Limits(**given)
     out = sys.stdout.buffer
     try:
         import h5py  # noqa: F401, with what it loads, before the limits
 
-        _bound(limits["hdf5_memory"], seconds)
-        for fact in facts(path, attributes):
+        _bound(limits.hdf5_memory, seconds)
+        for fact in facts(path, attributes, limits):
             out.write(_line(fact))
             if "at" in fact:
                 out.flush()
     except (ImportError, MissingExtra):
         out.write(_line({"missing": "h5py"}))
     except MemoryError:
-        out.write(_line({"error": beyond("memory that HDF5 wants for it", "hdf5_memory")}))
+        out.write(_line({"error": limits.beyond("memory that HDF5 wants for it", "hdf5_memory")}))
     except DumpError as error:
         out.write(_line({"error": error.because}))
     out.flush()
+
+
+def facts(path: str, attributes: Sequence[str], limits: Limits) -> Iterator[Fact]:
+    """All of a file, in the order of Walk; of the attributes of these names, whole numbers.
+
+    Raises DumpError for a file that cannot be opened, MissingExtra without h5py.
+    """
+    with opened(path, limits) as file:
+        walk = Walk(file)
+        for met in walk:
+            if met.dataset is not None:
+                yield {"at": met.parts}
+                yield {"parts": met.parts, **dataset_facts(file, met.dataset, attributes)}
+            elif met.problem:
+                yield {"parts": met.parts, "problem": met.problem}
+            else:
+                yield {"at": met.parts}
+                yield {"parts": met.parts, "group": True}
+        yield {"end": {"soft": walk.soft, "again": walk.again, "tracked": walk.tracked}}
 
 
 def _line(value: Any) -> bytes:

@@ -22,7 +22,7 @@ from struct import error as StructError
 from struct import unpack_from
 from typing import Any
 
-from npucmp.dump.readers.limits import DEFAULT, Limits, beyond
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers.torch_words import Refused, call, find, storage
 
 
@@ -30,7 +30,7 @@ class Damaged(Refused):
     """Not a complete pickle; it may be if more of the file is read."""
 
 
-def load(data: bytes, start: int = 0, limits: Limits = DEFAULT) -> tuple[object, int]:
+def unpickled(data: bytes, start: int = 0, limits: Limits = Limits()) -> tuple[object, int]:
     """The value of the pickle at `start` and the offset behind it."""
     machine = _Machine(data, start, limits)
     try:
@@ -48,7 +48,7 @@ def load(data: bytes, start: int = 0, limits: Limits = DEFAULT) -> tuple[object,
     except (IndexError, KeyError, TypeError, ValueError, StructError):
         # An empty stack, a memo slot never written, an argument behind the end, bytes that are no text.
         raise Damaged("a damaged pickle") from None
-    raise Refused(beyond("opcodes of a pickle", "pickle_opcodes", limits))
+    raise Refused(limits.beyond("opcodes of a pickle", "pickle_opcodes"))
 
 
 class _Machine:
@@ -90,7 +90,7 @@ class _Machine:
 
     def mark(self) -> None:
         if len(self.marks) >= self.limits.pickle_depth:
-            raise Refused(beyond("levels of a pickle", "pickle_depth", self.limits))
+            raise Refused(self.limits.beyond("levels of a pickle", "pickle_depth"))
         self.marks.append(self.stack)
         self.stack = []
 

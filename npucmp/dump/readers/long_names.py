@@ -9,18 +9,19 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 
 MAPPING = "mapping.csv"
 
 
-def long_names(file: Path, notes: "list[str]") -> "dict[str, str]":
+def long_names(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "dict[str, str]":
     """File name → real name; empty without the file, and with a note if it cannot be read."""
     if not file.exists():
         return {}
     try:
-        rows = list(csv.reader(read_text(file, "table_bytes").splitlines()))
+        rows = list(csv.reader(read_text(file, "table_bytes", context).splitlines()))
     except (DumpError, csv.Error) as error:
         notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
         return {}

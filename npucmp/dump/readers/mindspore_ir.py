@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.mindspore_names import kind
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
@@ -36,7 +37,7 @@ _FRAME = re.compile(
 _DEFINITION = re.compile(r"\s*(?:async )?def (?P<name>\w+)")
 
 
-class Node(NamedTuple):
+class IrKernel(NamedTuple):
     """A kernel of a graph: its full name, constant inputs by slot, as (dtype, value), and frames, innermost first."""
 
     name: str
@@ -69,9 +70,9 @@ class FullNames:
 class Companions:
     """The files of one rank's folder, each read once. A broken one costs a note."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, context: ReadContext = ANYWHERE) -> None:
         self.notes: list[str] = []
-        self._folder = folder
+        self._folder, self._context = folder, context
         self._orders: dict[str, FullNames] = {}
 
     def launched(self, graph: str, op_names: Sequence[str]) -> list[int]:
@@ -82,13 +83,13 @@ class Companions:
         found = [self._orders[graph].find(name) for name in op_names]
         return [] if None in found or len(set(found)) < len(found) else [place for place in found if place is not None]
 
-    def node(self, op_name: str) -> Node:
+    def node(self, op_name: str) -> IrKernel:
         """What the graphs tell of a kernel: the first of its name; an empty one if they know none or several names."""
         place = self._names.find(op_name)
-        return Node("", {}, ()) if place is None else self._nodes[place]
+        return IrKernel("", {}, ()) if place is None else self._nodes[place]
 
     @cached_property
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[IrKernel]:
         files = sorted(self._folder.glob("graphs/ms_output_trace_code_graph_*.ir"))[:_GRAPHS]
         return [node for file in files for node in _nodes(self._read(file))]
 
@@ -98,19 +99,19 @@ class Companions:
 
     def _read(self, file: Path) -> str:
         try:
-            return read_text(file, "table_bytes") if file.exists() else ""
+            return read_text(file, "table_bytes", self._context) if file.exists() else ""
         except (DumpError, OSError) as error:
             self.notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
             return ""
 
 
-def _nodes(text: str) -> Iterator[Node]:
+def _nodes(text: str) -> Iterator[IrKernel]:
     call, name = "", ""
     frames: list[str] = []
     for line in [*map(str.strip, text.splitlines()), ""]:  # a line that is no comment begins another node
         if not line.startswith(("#", ":")):
             if name:
-                yield Node(name, _constants(call), _stack(frames))
+                yield IrKernel(name, _constants(call), _stack(frames))
             call, name, frames = line, "", []
         elif not name:
             match = _FULL_NAME.match(line)

@@ -24,7 +24,7 @@ _NAME = re.compile(
 _NUMBERED = re.compile(r"-op[0-9]+$")
 
 
-class Name(NamedTuple):
+class MindsporeName(NamedTuple):
     """Which tensor of which execution. `layout` and `dtype` are the dump's words, "" where it has none."""
 
     op_type: str
@@ -51,7 +51,7 @@ class Name(NamedTuple):
         return self.op_name, self.role, self.number
 
 
-def parse_name(name: str) -> Optional[Name]:
+def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
     """A file name taken apart; None if it is not one of this format."""
     match = _NAME.fullmatch(name) if len(name) <= LONGEST else None
     if match is None:
@@ -63,7 +63,7 @@ def parse_name(name: str) -> Optional[Name]:
     task, stream, time = (numbers[0], -1, numbers[1]) if streamless else numbers[:3]
     sliced = numbers[4:6] if len(numbers) == 7 else ()
     layout, dtype = [*match["tail"].split("."), "", ""][1:3]
-    return Name(
+    return MindsporeName(
         match["type"], match["op"], match["role"], int(match["number"]), time, layout, dtype,
         Task(task, stream, *sliced),
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """statistic.csv of MindSpore: a row per tensor of a folder, beside the files or instead of them.
 
-    Op Type, Op Name, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
+    Op Type, Op MindsporeName, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
     Max Value, Min Value, …     columns by name, in any order; the configuration says which figures stand there
     MD5, or MD5 Value           checksum
 Shapes are "(2, 3)" or "2x3", "-" for none; "null" where nothing is finite, figures of Bool are "True" and "False".
@@ -14,10 +14,12 @@ import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.mindspore_names import Name
+from npucmp.dump.readers.mindspore_names import MindsporeName
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Task, TensorRef
@@ -28,24 +30,24 @@ _SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
 
 
 class Row(NamedTuple):
-    name: Name
+    name: MindsporeName
     tensor: TensorRef
 
 
-def is_table(file: Path) -> bool:
+def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
     """Whether the head of the file names the columns; never raises."""
     try:
-        with open_regular(str(file)) as opened:
+        with open_regular(str(file), context) as opened:
             head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
     except DumpError:
         return False
     return all(word in head for word in ("op name", "slot", "data type", "shape"))
 
 
-def rows(file: Path, notes: list[str]) -> list[Row]:
+def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Row]:
     """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
     try:
-        table = csv.reader(read_text(file, "statistics_bytes").splitlines())
+        table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
         header = [word.strip().lower() for word in next(table, [])]
         found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
     except (DumpError, csv.Error) as error:
@@ -63,7 +65,7 @@ def _row(cells: Mapping[str, str]) -> Optional[Row]:
     if role not in ("input", "output") or not op_name or not re.fullmatch("[0-9]{1,9}", index):
         return None
     task = Task(_number(cells, "task id", -1), _number(cells, "stream id", -1))
-    name = Name(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
+    name = MindsporeName(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
     shape = _shape(cells.get("shape", ""))
     return Row(
         name,
@@ -88,4 +90,5 @@ def _shape(text: str) -> Optional[tuple[int, ...]]:
     sizes = re.findall("[0-9]+", text)
     if not _SHAPE.fullmatch(text) or len(sizes) > 64 or any(len(size) > 18 for size in sizes):
         return None
-    return tuple(map(int, sizes))
+    shape = tuple(map(int, sizes))
+    return shape if is_countable(shape) else None

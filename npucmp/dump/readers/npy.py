@@ -19,8 +19,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.limits import DEFAULT, Limits, beyond, payload_bytes
+from npucmp.dump.limits import tensor_size
+from npucmp.dump.readers.files import RegularFile
 from npucmp.dump.readers.strides import compact, fortran_strides
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -48,21 +48,16 @@ class _Bad(Exception):
     """What is wrong with a header text; header() adds the path."""
 
 
-def header(path: str, limits: Limits = DEFAULT) -> Payload:
+def header(file: RegularFile) -> Payload:
     """Facts of the one array in an NPY file; the payload is not read. DumpError for anything that does not fit."""
-    with open_regular(path) as file:
+    if not file.is_held:
         file.prefetch(0, _FIRST_READ)
-        return header_of(file, limits)
-
-
-def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
-    """The same of a file that is open, and of which a window holds at least the start."""
-    text, offset = _header_text(file, limits)
+    text, offset = _header_text(file)
     try:
         found = _parse(text) if len(text) <= _FIRST_READ else _parse.__wrapped__(text)
     except _Bad as bad:
         raise DumpError(file.path, str(bad), offset - len(text)) from None
-    promised = payload_bytes(file.path, found.shape, DTYPES[found.dtype].itemsize, limits)
+    promised = tensor_size(file.path, found.shape, DTYPES[found.dtype].itemsize, file.limits)
     held = file.size - offset
     if held != promised:
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised}", offset)
@@ -71,7 +66,7 @@ def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
     return Payload(file.path, found.dtype, shape, offset, strides, found.byteorder)
 
 
-def _header_text(file: RegularFile, limits: Limits) -> tuple[bytes, int]:
+def _header_text(file: RegularFile) -> tuple[bytes, int]:
     """The version byte and the header text, and the offset of the data."""
     start = file.read(0, min(8, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:
@@ -80,8 +75,8 @@ def _header_text(file: RegularFile, limits: Limits) -> tuple[bytes, int]:
     if width is None:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
     length = int.from_bytes(file.read(8, width), "little")
-    if length > limits.npy_header_bytes:
-        raise DumpError(file.path, beyond(f"a header of {length} bytes", "npy_header_bytes", limits), 8)
+    if length > file.limits.npy_header_bytes:
+        raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "npy_header_bytes"), 8)
     return start[6:7] + file.read(8 + width, length), 8 + width + length
 
 

@@ -37,9 +37,9 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import cann_raw
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.limits import DEFAULT, beyond
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 
@@ -119,7 +119,7 @@ def flagged(record: DeviceRecord) -> bool:
     return any(word > 0 for word in record.status)
 
 
-def words(record: DeviceRecord) -> str:
+def status_words(record: DeviceRecord) -> str:
     """The status in words, joined by "; "; every set bit is named, "bit 0x2000, unknown" if no source explains it.
 
     Of a four-word status, the first is read like a single one: that it kept its meaning is assumed, no public source
@@ -159,17 +159,17 @@ def same_task(record: DeviceRecord, task_id: int, stream_id: Optional[int]) -> b
     return stream_id is None or record.stream_id < 0 or (record.stream_id - stream_id) % 65536 == 0
 
 
-def read(path: str) -> tuple[DeviceRecord, ...]:
+def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceRecord, ...]:
     """All records of an Opdebug file, in its order; a name that ends in .json is read as JSON.
 
     The old layout gives one for each of its three units, also those that flagged nothing. DumpError for every file
     that is damaged, cut short, larger than 1 MiB or something else.
     """
     if path.lower().endswith(".json"):
-        return tuple(_from_json(path, _parsed(path)))
-    with open_regular(path) as file:
-        if file.size > DEFAULT.record_bytes:
-            raise DumpError(path, beyond(f"has {file.size:,} bytes", "record_bytes"))
+        return tuple(_from_json(path, _parsed(path, context)))
+    with open_regular(path, context) as file:
+        if file.size > file.limits.record_bytes:
+            raise DumpError(path, file.limits.beyond(f"has {file.size:,} bytes", "record_bytes"))
         return tuple(record for start, size in _payloads(file) for record in _Bytes(file, start, size).records())
 
 
@@ -179,7 +179,7 @@ def _payloads(file: RegularFile) -> "list[tuple[int, int]]":
     if file.size >= 4 and file.read(0, 4) == struct.pack("<I", MAGIC):
         return whole
     try:
-        dump = cann_raw.read(file)
+        dump = cann_raw.read_raw(file)
     except DumpError:
         if file.size == OLD_LAYOUT:
             return whole
@@ -273,8 +273,8 @@ def _record(path: str, unit: str, values: Mapping[str, int], status: tuple[int, 
     )
 
 
-def _parsed(path: str) -> "dict[str, Any]":
-    text = read_text(path, "record_bytes")
+def _parsed(path: str, context: ReadContext) -> "dict[str, Any]":
+    text = read_text(path, "record_bytes", context)
     try:
         tree = json.loads(text, parse_int=_short)
     except RecursionError:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.limits import DEFAULT, beyond
 from npucmp.errors import DumpError
 
 _WINDOW = 4096  # bytes held of the file; headers of dumps have a few hundred
@@ -69,15 +68,16 @@ class Cursor:
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """The fields of the message between two positions, in the order of the file."""
-        count = 0
+        count, most = 0, self.file.limits.protobuf_fields
         while start < end:
             tag, at = self.varint(start, end)
             number, wire = tag >> 3, tag & 7
             if not 0 < number < 1 << 29 or (wire not in _FIXED and wire not in (0, 2)):
                 raise DumpError(self.file.path, f"not a protobuf field: tag {tag}", start)
             count += 1
-            if count > DEFAULT.protobuf_fields:
-                raise DumpError(self.file.path, beyond("fields of a message", "protobuf_fields"), start)
+            if count > most:
+                because = self.file.limits.beyond("fields of a message", "protobuf_fields")
+                raise DumpError(self.file.path, because, start)
             if wire == 0:
                 value, start = self.varint(at, end)
                 yield Field(number, wire, value, at, start)
@@ -95,8 +95,8 @@ class Cursor:
 
     def text(self, field: Field) -> str:
         """A string field; bytes that are no UTF-8 are shown as \\xNN."""
-        if field.end - field.start > DEFAULT.text_bytes:
-            because = beyond(f"a text of {field.end - field.start} bytes", "text_bytes")
+        if field.end - field.start > self.file.limits.text_bytes:
+            because = self.file.limits.beyond(f"a text of {field.end - field.start} bytes", "text_bytes")
             raise DumpError(self.file.path, because, field.start)
         return self.bytes(field.start, field.end - field.start).decode("utf-8", "backslashreplace")
 
@@ -109,8 +109,8 @@ class Cursor:
         while at < field.end:
             value, at = self.varint(at, field.end)
             found.append(value)
-            if len(found) > DEFAULT.protobuf_fields:
-                raise DumpError(self.file.path, beyond("numbers in one field", "protobuf_fields"), at)
+            if len(found) > self.file.limits.protobuf_fields:
+                raise DumpError(self.file.path, self.file.limits.beyond("numbers in one field", "protobuf_fields"), at)
         return found
 
 

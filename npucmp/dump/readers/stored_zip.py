@@ -21,7 +21,6 @@ from struct import Struct
 from typing import NamedTuple
 
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.limits import Limits, beyond
 from npucmp.errors import DumpError
 
 _END = Struct("<4s4H2IH")
@@ -59,13 +58,13 @@ class _Directory(NamedTuple):
     entries: int
 
 
-def members(file: RegularFile, limits: Limits) -> dict[bytes, _Member]:
+def members(file: RegularFile) -> dict[bytes, _Member]:
     """All members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
-    if directory.entries > limits.members:
-        raise DumpError(file.path, beyond(f"a zip file of {directory.entries:,} members", "members", limits))
-    if directory.size > limits.header_bytes:
-        raise DumpError(file.path, beyond(f"a zip directory of {directory.size:,} bytes", "header_bytes", limits))
+    if directory.entries > file.limits.members:
+        raise DumpError(file.path, file.limits.beyond(f"a zip file of {directory.entries:,} members", "members"))
+    if directory.size > file.limits.header_bytes:
+        raise DumpError(file.path, file.limits.beyond(f"a zip directory of {directory.size:,} bytes", "header_bytes"))
     data = file.read(directory.at, directory.size)
     found: list[_Entry] = []
     place, end = 0, len(data)

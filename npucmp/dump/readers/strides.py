@@ -28,7 +28,7 @@ def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((dim - 1) * stride for dim, stride in zip(shape, strides))
 
 
-def merge(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
+def joined(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
     """The same elements in the same order with as few dimensions as possible; a 0-d tensor has none left.
 
     A dimension of size 1 goes; neighbours merge when the outer step is one full run of the inner one.
@@ -49,6 +49,6 @@ def merge(shape: Sequence[int], strides: Sequence[int]) -> tuple[Dims, Dims]:
 
 def compact(shape: Sequence[int], strides: Sequence[int]) -> Dims:
     """The strides as Payload wants them: empty for a C-contiguous tensor."""
-    if 0 in shape or tuple(strides) == c_strides(shape) or merge(shape, strides)[1] in ((), (1,)):
+    if 0 in shape or tuple(strides) == c_strides(shape) or joined(shape, strides)[1] in ((), (1,)):
         return ()
     return tuple(strides)

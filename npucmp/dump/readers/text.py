@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Union
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.limits import DEFAULT, beyond
 from npucmp.errors import DumpError
 
 
-def read_text(path: "str | os.PathLike[str]", most: Union[int, str]) -> str:
+def read_text(path: "str | os.PathLike[str]", most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
     """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
-    with open_regular(os.fspath(path)) as file:
+    with open_regular(os.fspath(path), context) as file:
         if isinstance(most, str):
-            if file.size > getattr(DEFAULT, most):
-                raise DumpError(path, beyond(f"has {file.size:,} bytes", most))
+            if file.size > getattr(file.limits, most):
+                raise DumpError(path, file.limits.beyond(f"has {file.size:,} bytes", most))
         elif file.size > most:
             raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
         data = file.read(0, file.size)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Optional
 
-from npucmp.dump.readers.limits import DEFAULT, beyond
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
 Message = dict[str, list[Any]]  # values: str, int, float, bool, Message
@@ -66,22 +66,23 @@ class _Frame(NamedTuple):
     start: int
 
 
-def parse(text: str, path: object, keep: Optional[Keep] = None) -> Message:
+def parse(text: str, path: object, keep: Optional[Keep] = None, limits: Limits = Limits()) -> Message:
     """The tree of a text. `keep`, asked for each message when it closes, lets go of what nobody will read.
 
     Bytes of a string that are no UTF-8 are shown as \\xNN. Raises DumpError with the line for anything else than
     the format, and for what is beyond graph_depth or graph_values.
     """
-    return _Parser(text, path, keep).run()
+    return _Parser(text, path, keep, limits).run()
 
 
 class _Parser:
-    def __init__(self, text: str, path: object, keep: Optional[Keep]) -> None:
+    def __init__(self, text: str, path: object, keep: Optional[Keep], limits: Limits) -> None:
         self.text = text
         self.path = path
         self.keep = keep
         self.at = 0
-        self.held, self.most = 0, DEFAULT.graph_values
+        self.limits = limits
+        self.held, self.most = 0, limits.graph_values
         self.message: Message = {}
         self.stack: list[_Frame] = []
         self.scalars: dict[str, Any] = {}
@@ -113,7 +114,7 @@ class _Parser:
     def add(self, name: str, value: Any) -> None:
         self.held += 1
         if self.held > self.most:
-            self.fail(beyond("values held at a time", "graph_values"))
+            self.fail(self.limits.beyond("values held at a time", "graph_values"))
         values = self.message.get(name)
         if values is None:
             self.message[sys.intern(name)] = [value]
@@ -121,8 +122,8 @@ class _Parser:
             values.append(value)
 
     def open(self, name: str, bracket: str, listed: bool = False) -> None:
-        if len(self.stack) >= DEFAULT.graph_depth:
-            self.fail(beyond("messages within messages", "graph_depth"))
+        if len(self.stack) >= self.limits.graph_depth:
+            self.fail(self.limits.beyond("messages within messages", "graph_depth"))
         self.stack.append(_Frame(self.message, name, _CLOSER[bracket], self.held, listed, self.at))
         self.message = {}
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.inert_pickle import Damaged, load
-from npucmp.dump.readers.limits import DEFAULT, Limits, beyond, payload_bytes
+from npucmp.dump.limits import Limits, tensor_size
+from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.inert_pickle import Damaged, unpickled
 from npucmp.dump.readers.stored_zip import Member, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor
@@ -42,14 +42,8 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 
 
-def header(path: str, limits: Limits = DEFAULT) -> Payload:
+def header(file: RegularFile) -> Payload:
     """Facts of the one tensor in the file; DumpError if it holds something else or breaks a rule of its format."""
-    with open_regular(path) as file:
-        return header_of(file, limits)
-
-
-def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
-    """The same of a file that is open."""
     if not file.is_held:
         file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
         if file.size > _SMALL:
@@ -57,14 +51,15 @@ def header_of(file: RegularFile, limits: Limits = DEFAULT) -> Payload:
     start = file.read(0, min(4, file.size))
     try:
         if start == b"PK\3\4":
-            return _zip(file, limits)
-        return _legacy(file, start, limits)
+            return _zip(file)
+        return _legacy(file, start)
     except Refused as refused:
         raise DumpError(file.path, str(refused)) from None
 
 
-def _zip(file: RegularFile, limits: Limits) -> Payload:
-    named = members(file, limits)
+def _zip(file: RegularFile) -> Payload:
+    limits = file.limits
+    named = members(file)
     tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
     if len(tops) != 1:
         raise Refused("a zip file without data.pkl: not written by torch.save")
@@ -74,7 +69,7 @@ def _zip(file: RegularFile, limits: Limits) -> Payload:
         raise Refused("unsupported: a TorchScript archive, not a tensor")
     member = Member(*named[top + b"/data.pkl"])
     if member.size > limits.pickle_bytes:
-        raise Refused(beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes", limits))
+        raise Refused(limits.beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
     pickle = _content(file, member)
     storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
@@ -95,7 +90,8 @@ def _content(file: RegularFile, member: Member) -> bytes:
     return file.read(data_offset(file, member), member.size)
 
 
-def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
+def _legacy(file: RegularFile, start: bytes) -> Payload:
+    limits = file.limits
     if start[:1] != b"\x80":
         raise Refused(_what(file))
     head = file.read(0, min(_LEGACY_HEAD, file.size))
@@ -109,7 +105,7 @@ def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
         except Damaged:
             if file.size <= limits.pickle_bytes:
                 raise
-            raise Refused(beyond("a pickle that is damaged or very long", "pickle_bytes", limits)) from None
+            raise Refused(limits.beyond("a pickle that is damaged or very long", "pickle_bytes")) from None
     storage, itemsize = found.storage, _itemsize(found.storage.dtype)
     if int.from_bytes(file.read(end, 8), "little") * itemsize != storage.whole:
         raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
@@ -121,16 +117,16 @@ def _legacy(file: RegularFile, start: bytes, limits: Limits) -> Payload:
 
 def _pickles(data: bytes, limits: Limits) -> tuple[Tensor, int]:
     """The tensor of a legacy file and where its storage begins."""
-    magic, place = load(data, 0, limits)
+    magic, place = unpickled(data, 0, limits)
     if magic != _MAGIC:
         raise Refused("a pickle, but not one of torch.save")
-    protocol, place = load(data, place, limits)
+    protocol, place = unpickled(data, place, limits)
     if protocol != _PROTOCOL:
         raise Refused("unsupported: another protocol than 1001 of the legacy format")
-    _, place = load(data, place, limits)
-    value, place = load(data, place, limits)
+    _, place = unpickled(data, place, limits)
+    value, place = unpickled(data, place, limits)
     found = one_tensor(value)
-    keys, place = load(data, place, limits)
+    keys, place = unpickled(data, place, limits)
     if keys != [found.storage.key]:
         raise Refused("the list of storages is not that of one tensor")
     return found, place
@@ -155,7 +151,7 @@ class _View(NamedTuple):
 
 
 def _contents(pickle: bytes, limits: Limits) -> tuple[Storage, _View]:
-    found = one_tensor(load(pickle, 0, limits)[0])
+    found = one_tensor(unpickled(pickle, 0, limits)[0])
     return found.storage, _viewed(found, limits)
 
 
@@ -168,12 +164,12 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
     if dtype is None:
         raise Refused(f"unsupported: elements of type {found.dtype}")
     try:
-        size = payload_bytes("", found.shape, dtype.itemsize, limits)
+        size = tensor_size("", found.shape, dtype.itemsize, limits)
     except DumpError as error:
         raise Refused(error.because) from None
     if size > max(found.storage.size, limits.expanded_bytes):
         what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
-        raise Refused(beyond(what, "expanded_bytes", limits))
+        raise Refused(limits.beyond(what, "expanded_bytes"))
     numbers = (found.offset, *found.shape, *found.strides)
     if len(found.shape) != len(found.strides) or not all(type(n) is int and n >= 0 for n in numbers):
         raise Refused("a damaged header: offset, size and stride must be counts")

@@ -6,7 +6,7 @@
     strided, larger              tiles of up to 64 MiB in logical order, each gathered from the file: parts that are
                                  small or without large gaps are read at once, others split along their largest stride
     a device's layout, slices    the whole tensor is read and put in logical order: twice its size in memory
-    an HDF5 dataset in chunks    by h5py, block by block
+    an HDF5 dataset in chunks    hdf5.py, slab by slab
 
 The file is never mapped: mapped pages count as memory, and a file that shrinks would end the process.
 """
@@ -23,10 +23,11 @@ from typing import Any, Optional
 import numpy as np
 from numpy.typing import NDArray
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
 from npucmp.dump.readers.decode import decode
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.strides import c_strides, merge, reach
+from npucmp.dump.readers.strides import c_strides, joined, reach
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, numpy_dtype
@@ -57,7 +58,11 @@ class Room:
 
 
 def blocks(
-    payload: Payload, elements: int = 32768, file: Optional[RegularFile] = None, room: Optional[Room] = None
+    payload: Payload,
+    elements: int = 32768,
+    file: Optional[RegularFile] = None,
+    room: Optional[Room] = None,
+    context: ReadContext = ANYWHERE,
 ) -> Iterator[Array]:
     """The values as 1-D arrays of exactly `elements` elements, the last one shorter, in native byte order.
 
@@ -70,13 +75,13 @@ def blocks(
     if payload.dataset:
         from npucmp.dump.readers import hdf5
 
-        yield from _equal(hdf5.pieces(payload, elements), elements)
+        yield from _equal(hdf5.pieces(payload, elements, context), elements)
         return
     if payload.device or payload.parts:
-        yield from _equal(_flat(_logical(payload)), elements)
+        yield from _equal(_flat(_logical(payload, context)), elements)
         return
     source = _Source(payload)
-    with nullcontext(file) if file else open_regular(payload.path) as opened:
+    with nullcontext(file) if file else open_regular(payload.path, context) as opened:
         source.require(opened)
         if payload.strides:
             views = source.views(opened)
@@ -108,23 +113,23 @@ def _as_stored(name: str, byteorder: str) -> Optional[np.dtype[Any]]:
     return numpy_dtype(name, _NATIVE)
 
 
-def _logical(payload: Payload) -> Array:
+def _logical(payload: Payload, context: ReadContext) -> Array:
     """A whole tensor in its logical order: slices joined, a device's layout undone."""
     device = payload.device
     if payload.parts:
-        stored = np.concatenate([_stored(part) for part in payload.parts], axis=payload.axis)
+        stored = np.concatenate([_stored(part, context) for part in payload.parts], axis=payload.axis)
     else:
-        stored = _stored(payload)
+        stored = _stored(payload, context)
     if device is None:
         return stored.reshape(payload.shape)
     return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
 
 
-def _stored(payload: Payload) -> Array:
+def _stored(payload: Payload, context: ReadContext) -> Array:
     """All values as they lie in the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
     plain = payload._replace(shape=shape, device=None)
-    found = [*blocks(plain, max(1, math.prod(shape)))] or [np.empty(0, numpy_dtype(payload.dtype))]
+    found = [*blocks(plain, max(1, math.prod(shape)), context=context)] or [np.empty(0, numpy_dtype(payload.dtype))]
     return found[0].reshape(shape)
 
 
@@ -197,7 +202,7 @@ class _Source:
 
     def views(self, file: RegularFile) -> Iterator[Array]:
         """Arrays in memory whose elements, one after the other in C order, are the tensor's."""
-        shape, strides = merge(self.payload.shape, self.payload.strides)
+        shape, strides = joined(self.payload.shape, self.payload.strides)
         if not shape:
             shape, strides = (1,), (1,)
         if len(shape) > 32:  # what numpy 1.x can hold; a dense tensor of rank 33 has 2**33 elements

@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.localise.evidence import judged, reason
 from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
 from npucmp.localise.producers import Producers, fingerprint
@@ -27,9 +28,9 @@ def differs(finding: Finding) -> bool:
     return finding.verdict in DIFFERS
 
 
-def causes(findings: "Sequence[Finding]") -> "tuple[list[Finding], list[Root]]":
+def causes(findings: "Sequence[Finding]", context: ReadContext = ANYWHERE) -> "tuple[list[Finding], list[Root]]":
     """(findings, those in memory that means nothing taken back; one root per operator that differs)."""
-    final, roots = find_roots(list(_linked(findings)), by_round_off=False)
+    final, roots = find_roots(list(_linked(findings, context)), by_round_off=False)
     roots = [replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root for root in roots]
     known = {root.pair.order for root in roots}
     roots += [_left_over(node) for node in nodes_of(final) if node.pair.order not in known and _shows(node)]
@@ -48,10 +49,10 @@ def _left_over(node: Node) -> Root:
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
-def _linked(findings: "Iterable[Finding]") -> "Iterator[Finding]":
+def _linked(findings: "Iterable[Finding]", context: ReadContext) -> "Iterator[Finding]":
     """The findings; an input that differs names the output before it that is equal, and has its content."""
     different: Producers[bool] = Producers()
-    equal = _Equal()
+    equal = _Equal(context)
     for finding in findings:
         golden = finding.pair.golden
         if is_output(finding.pair):
@@ -77,7 +78,8 @@ def _is_traceable(finding: Finding) -> bool:
 class _Equal:
     """Outputs that are the same bytes in both runs. Their files are opened when something is looked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ReadContext) -> None:
+        self._context = context
         self._unread: dict[Hashable, list[Pair]] = defaultdict(list)
         self._read: dict[Hashable, list[Pair]] = defaultdict(list)
 
@@ -88,9 +90,11 @@ class _Equal:
     def find(self, tensor: TensorRef) -> str:
         """The latest output of the first run with this content, "{operator}:{index}"; "" if there is none."""
         for pair in self._unread.pop(_kind(tensor), ()):
-            self._read[_kind(tensor), _head(pair.golden)].append(pair)
-        for pair in reversed(self._read.get((_kind(tensor), _head(tensor)), ())):
-            if pair.golden is not None and pair.golden_op is not None and same_bytes(pair.golden, tensor) is not None:
+            self._read[_kind(tensor), _head(pair.golden, self._context)].append(pair)
+        for pair in reversed(self._read.get((_kind(tensor), _head(tensor, self._context)), ())):
+            if pair.golden is None or pair.golden_op is None:
+                continue
+            if same_bytes(pair.golden, tensor, self._context) is not None:
                 return f"{pair.golden_op.name}:{pair.golden.slot.partition(':')[2]}"
         return ""
 
@@ -99,15 +103,15 @@ def _kind(tensor: Optional[TensorRef]) -> Hashable:
     return None if tensor is None else (tensor.dtype, tensor.shape)
 
 
-def _head(tensor: Optional[TensorRef]) -> bytes:
+def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
     from npucmp.dump.readers.files import open_regular
     from npucmp.errors import NpucmpError
 
     try:
-        payload: Optional[Payload] = payload_of(tensor) if tensor is not None else None
+        payload: Optional[Payload] = payload_of(tensor, context=context) if tensor is not None else None
         if payload is None:
             return b""
-        with open_regular(payload.path) as file:
+        with open_regular(payload.path, context) as file:
             return file.read(payload.offset, min(HEAD, file.size - payload.offset))
     except NpucmpError:
         return b""

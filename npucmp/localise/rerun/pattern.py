@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Optional
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.measure.bits import PLACES, Differing, differences
@@ -24,23 +25,23 @@ PER_LINE = 8  # elements that differ in each of them, on average: by chance they
 ROUNDINGS = 16.0  # round-offs between two sums of the same terms, in units of the tensor's root mean square
 
 
-def look(measurement: Measurement) -> Optional[Differing]:
+def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[Differing]:
     """Where two tensors differ; None if that cannot be told, or they do not."""
     pair = measurement.pair
     if pair.target is None or pair.golden is None or measurement.moments is None:
         return None
     try:
-        found = differences(pair.target, pair.golden)
+        found = differences(pair.target, pair.golden, context)
     except NpucmpError:
         return None
     return found if found.number else None
 
 
-def pattern(measurement: Measurement, found: Differing) -> str:
+def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> str:
     """What lies in what `look` found: words for the places, and what such a pattern often comes from, as a hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
-        payload = payload_of(pair.golden) if pair.golden is not None else None
+        payload = payload_of(pair.golden, context=context) if pair.golden is not None else None
     except NpucmpError:  # it could be read a moment ago
         return ""
     if payload is None or moments is None:

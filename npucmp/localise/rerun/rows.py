@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.judge.exact import same
 from npucmp.localise.case import size_of
 from npucmp.localise.evidence import is_fed
@@ -45,7 +46,9 @@ class _Seen(NamedTuple):
         return next((one for one in self.findings if one.pair.slot == self.root.slot), None)
 
 
-def reruns_of(comparisons: "Sequence[Comparison]", numbers: "Sequence[int]") -> "tuple[Rerun, ...]":
+def reruns_of(
+    comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", context: ReadContext = ANYWHERE
+) -> "tuple[Rerun, ...]":
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[Place, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
@@ -57,7 +60,7 @@ def reruns_of(comparisons: "Sequence[Comparison]", numbers: "Sequence[int]") -> 
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
     return tuple(
-        _rerun(number, place, some, present[place], number <= PATTERNS)
+        _rerun(number, place, some, present[place], number <= PATTERNS, context)
         for number, (place, some) in enumerate(ranked, 1)
     )
 
@@ -125,7 +128,9 @@ def excuse(root: Root) -> str:
     return ""
 
 
-def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool) -> Rerun:
+def _rerun(
+    place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool, context: ReadContext
+) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
@@ -139,9 +144,9 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
         words.append(
             f"{', '.join(worst.harmless)}: the same values in other bits; a zero's sign or a NaN may matter here"
         )
-    seen = _looked_at(root, finding) if near else None
+    seen = _looked_at(root, finding, context) if near else None
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
-        words.append(pattern(finding.measurement, seen))
+        words.append(pattern(finding.measurement, seen, context))
     if "a random operator" not in sentences(root.evidence):
         words.append(excuse(root))
     return Rerun(
@@ -155,7 +160,7 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
         max_abs=max((m.max_abs for m in known), default=None),
         rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
-        odd=_odd(some, present),
+        odd=_odd(some, present, context),
         because="; ".join(filter(None, words)),
         excused=bool(excuse(root)),
         spots=seen.spots if seen is not None else None,
@@ -163,13 +168,13 @@ def _rerun(place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence
     )
 
 
-def _looked_at(root: Root, finding: Optional[Finding]) -> Optional[Differing]:
+def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:
     """Where an operator differs; of those that only pass it on, small ones alone are read once more for the picture."""
     if finding is None or finding.pair.golden is None:
         return None
     if root.cause is Cause.PROPAGATED and math.prod(finding.pair.golden.shape) > PLACES:
         return None
-    return look(finding.measurement)
+    return look(finding.measurement, context)
 
 
 def _told(evidence: str, number: int) -> str:
@@ -183,13 +188,13 @@ def _changed_on_the_way(finding: Optional[Finding]) -> str:
     return f"{source.rpartition(':')[0]} wrote it, the same in both runs: it was changed on the way" if source else ""
 
 
-def _odd(some: "Sequence[_Seen]", present: "Sequence[int]") -> "tuple[int, ...]":
+def _odd(some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext) -> "tuple[int, ...]":
     """The runs, from 1, that do not agree with the most; all of them where no two agree."""
     numbers = [one.number for one in some]
     classes: list[list[int]] = [[number for number in present if number not in numbers]]
     heads: list[_Seen] = []
     for one in some:
-        place = next((place for place, head in enumerate(heads) if _agree(one, head)), None)
+        place = next((place for place, head in enumerate(heads) if _agree(one, head, context)), None)
         if place is None:
             heads.append(one)
             classes.append([one.number])
@@ -201,7 +206,7 @@ def _odd(some: "Sequence[_Seen]", present: "Sequence[int]") -> "tuple[int, ...]"
     return tuple(sorted(number for members in classes if members is not largest for number in members))
 
 
-def _agree(one: _Seen, other: _Seen) -> bool:
+def _agree(one: _Seen, other: _Seen, context: ReadContext) -> bool:
     """Whether two runs that differ from the first do so alike; figures that differ settle it without reading."""
     left = {finding.pair.slot: finding for finding in one.findings}
     right = {finding.pair.slot: finding for finding in other.findings}
@@ -210,8 +215,8 @@ def _agree(one: _Seen, other: _Seen) -> bool:
     moments = [(left[slot].measurement.moments, right[slot].measurement.moments) for slot in left]
     if any(a and b and (a.target, a.sum_dd) != (b.target, b.sum_dd) for a, b in moments):
         return False
-    return all(_same_tensor(left[slot].pair, right[slot].pair) for slot in left)
+    return all(_same_tensor(left[slot].pair, right[slot].pair, context) for slot in left)
 
 
-def _same_tensor(one: Pair, other: Pair) -> bool:
-    return one.target is not None and other.target is not None and bool(same(one.target, other.target, one))
+def _same_tensor(one: Pair, other: Pair, context: ReadContext) -> bool:
+    return one.target is not None and other.target is not None and bool(same(one.target, other.target, one, context))

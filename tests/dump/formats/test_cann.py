@@ -100,7 +100,7 @@ NAMES = [  # type, name, task, stream, time, context, thread, csv
 
 @pytest.mark.parametrize("name, parts", NAMES, ids=[name[:40] for name, _ in NAMES])
 def test_names(name, parts):
-    assert cann.parse_name(name) == parts
+    assert cann.parse_cann_name(name) == parts
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_names(name, parts):
     ],
 )
 def test_names_of_something_else(name):
-    assert cann.parse_name(name) is None
+    assert cann.parse_cann_name(name) is None
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.text(st.sampled_from("aZ_-.0149²٣ ü\n/")) | st.text() | st.from_regex(cann._NAME))
 def test_any_name_can_be_parsed(text):
-    found = cann.parse_name(text)
+    found = cann.parse_cann_name(text)
     assert found is None or (found.op_type and found.op_name and found.time >= 0)
 
 

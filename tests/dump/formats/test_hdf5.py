@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from npucmp.align import align, pairs
+from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import hdf5
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers import hdf5 as reader
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, MissingExtra
 from npucmp.measure.pairs import measure
@@ -447,13 +448,12 @@ def test_depth_is_bounded(tmp_path):
     assert "more than the limit hdf5_depth of 32" in only(run).problem
 
 
-def test_objects_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "hdf5_objects", 5)
+def test_objects_are_bounded(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for name in "abcdef":
             file[name] = ramp(1)
     with pytest.raises(DumpError, match="more than the limit hdf5_objects of 5"):
-        hdf5.open_runs(tmp_path / "x.h5")
+        hdf5.open_runs(tmp_path / "x.h5", ReadContext(Limits(hdf5_objects=5)))
 
 
 def test_odd_names(tmp_path):

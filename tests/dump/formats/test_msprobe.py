@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import threading
@@ -204,7 +205,7 @@ NAMES = [  # name, op_type, kind, phase, call, unique
 
 @pytest.mark.parametrize("row", NAMES, ids=[row[0] for row in NAMES])
 def test_parse_name(row):
-    found = msprobe.parse_name(row[0])
+    found = msprobe.parse_msprobe_name(row[0])
     assert (found.op_type, found.kind, found.phase, found.call, found.unique) == row[1:]
 
 
@@ -213,7 +214,7 @@ def test_parse_name(row):
     st.lists(st.sampled_from(["forward", "backward", "parameters_grad", "debug", "0", "12", "²", "", "a"]), max_size=6)
 )
 def test_any_name_can_be_parsed(words):
-    found = msprobe.parse_name(".".join(words))
+    found = msprobe.parse_msprobe_name(".".join(words))
     assert found.phase in ("", "forward", "backward") and found.unique in (True, False)
 
 
@@ -446,7 +447,17 @@ def test_statistics(tmp_path, recorded, expected):
 
 
 def test_a_whole_number_beyond_float64_is_no_end(tmp_path):
-    assert opened(tmp_path, record(output=[leaf(Max=10**400)])).tensors[0].shape == (2, 3)
+    assert opened(tmp_path, record(output=[leaf(Max=10**400)])).tensors[0].statistics.max == math.inf
+
+
+@pytest.mark.parametrize("digits", [5, 299, 301, 4000])
+def test_an_argument_is_a_number_that_a_float_can_hold(tmp_path, digits):
+    (tmp_path / "dump.json").write_text(
+        '{"data": {"Torch.pow.0.forward": {"input_args": [{"type": "int", "value": -%s}]}}}' % ("9" * digits)
+    )
+    (run,) = msprobe.open_runs(tmp_path)
+    (value,) = run.operators[0].arguments.values()
+    assert float(value) == -float("9" * digits) and (digits > 300 or value == -(10**digits - 1))
 
 
 def test_nan_and_infinity_stand_bare(tmp_path):
@@ -573,7 +584,9 @@ def test_a_file_inside_can_be_measured(tmp_path, data_name):
     assert measure(Pair(0, tensor.slot, operator, None, tensor, None)).problem.startswith("target: ")
 
 
-@pytest.mark.parametrize("shape", ["2, 3", {"0": 2}, [2, -1], [2.0], [True], [[2]], ["2"], 6, None, [None]])
+@pytest.mark.parametrize(
+    "shape", ["2, 3", {"0": 2}, [2, -1], [2.0], [True], [[2]], ["2"], 6, None, [None], [10**200, 10**200]]
+)
 def test_a_shape_that_is_none_is_a_problem(tmp_path, shape):
     (tensor,) = opened(tmp_path, {"output": [{**leaf(), "shape": shape}]}).tensors
     assert "shape" in tensor.problem and tensor.shape == ()

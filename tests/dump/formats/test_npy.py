@@ -72,14 +72,14 @@ class TestSlottedNames(FormatContract):
     ],
 )
 def test_names(name, operator, slot, time):
-    found = npy.parse_name(Path("somewhere", name))
+    found = npy.parse_npy_name(Path("somewhere", name))
     assert (found.operator, found.slot, found.time) == (operator, slot, time)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=20).filter(lambda text: "/" not in text and "\0" not in text))
 def test_any_name_is_some_operator(text):
-    found = npy.parse_name(Path("somewhere") / f"{text}.npy")
+    found = npy.parse_npy_name(Path("somewhere") / f"{text}.npy")
     assert found.slot.partition(":")[0] in ("input", "output") and found.time >= 0
 
 

@@ -182,8 +182,8 @@ class TestSeveralRuns(TestRoot):
     ],
 )
 def test_names(name, node, slot, op, time, again):
-    assert tfdbg.parse_name(name)[:5] == (node, slot, op, time, again)
-    assert tfdbg.parse_name(name, "s/t/").node == f"s/t/{node}"
+    assert tfdbg.parse_tfdbg_name(name)[:5] == (node, slot, op, time, again)
+    assert tfdbg.parse_tfdbg_name(name, "s/t/").node == f"s/t/{node}"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_names(name, node, slot, op, time, again):
      "a_0_DebugIdentity_" + "9" * 21, "a_0__17", "a_1234567_DebugIdentity_17", "a_0_DebugIdentity_17\n"],
 )  # fmt: skip
 def test_no_names(name):
-    assert tfdbg.parse_name(name) is None
+    assert tfdbg.parse_tfdbg_name(name) is None
 
 
 @given(
@@ -205,12 +205,12 @@ def test_no_names(name):
 )
 def test_what_is_joined_comes_apart(base, slot, op, time, again):
     name = f"{base}_{slot}_{op}_{time}" + (f"-{again}" if again else "")
-    assert tfdbg.parse_name(name)[:5] == (base, slot, op, time, again)
+    assert tfdbg.parse_tfdbg_name(name)[:5] == (base, slot, op, time, again)
 
 
 @given(st.text())
 def test_any_name_is_a_file_or_none(text):
-    found = tfdbg.parse_name(text)
+    found = tfdbg.parse_tfdbg_name(text)
     assert found is None or (found.node and found.slot >= 0 and found.time >= 0)
 
 
@@ -520,19 +520,25 @@ def field(number: int, head: bytes = b"", behind: int = 0) -> bytes:
 # --- the graph
 
 
-def test_graphs(tmp_path):
-    data = messages()["Event"](wall_time=2, graph_def=b"a graph").SerializeToString()
+def test_own_graphs(tmp_path):
+    node = b"\x0a\x04\x0a\x02" + b"n%d"  # node { name }
+    event = messages()["Event"]
+    data, other = (event(wall_time=2, graph_def=node % i).SerializeToString() for i in (1, 2))
     dump(tmp_path, ["a_0_DebugIdentity_1", "_tfdbg_graph_hash5_17", "b/_tfdbg_graph_hash5_17"], data)
     dump(tmp_path, ["_tfdbg_graph_hash6_17"], data[:-1], device=OTHER_DEVICE)  # cut short
-    dump(tmp_path, ["_tfdbg_graph_17"], data, run="run_2_1", device=".")
-    found = tfdbg.graphs(tmp_path)
-    assert [Path(file).read_bytes()[start:end] for file, start, end in found] == [b"a graph"] * 2
-    assert tfdbg.graphs(tmp_path / "run_1_0") == tfdbg.graphs(tmp_path / "run_1_0" / DEVICE) == found[:1]
+    dump(tmp_path, ["_tfdbg_graph_17"], other, run="run_2_1", device=".")
+    notes = []
+    found = tfdbg.kept_graphs(tmp_path, notes)
+    assert [node.name for graph in found for node in graph.nodes] == ["n1", "n2"]
+    assert len(notes) == 1 and "graph ignored, ended early" in notes[0]
+    assert (
+        tfdbg.kept_graphs(tmp_path / "run_1_0", []) == tfdbg.kept_graphs(tmp_path / "run_1_0" / DEVICE, []) == found[:1]
+    )
 
 
 @pytest.mark.parametrize("name", ["gone", "a\0b", "x" * 5000])
 def test_graphs_of_nothing(tmp_path, name):
-    assert tfdbg.graphs(tmp_path / name) == tfdbg.graphs(tmp_path) == []
+    assert tfdbg.kept_graphs(tmp_path / name, []) == tfdbg.kept_graphs(tmp_path, []) == []
 
 
 # --- a real dump, beside the same tensors as .npy files
@@ -562,5 +568,5 @@ def test_a_real_dump(deeper):
 
 @real
 def test_the_graph_of_a_real_dump():
-    ((file, start, end),) = tfdbg.graphs(REAL / "tfdbg_raw")
-    assert Path(file).read_bytes()[start:end].startswith(b"\x0a\xb6\x02\x0a\x14resnet/conv1/weights\x12\x0bVarHandleOp")
+    (graph,) = tfdbg.kept_graphs(REAL / "tfdbg_raw", [])
+    assert graph.by_name("resnet/conv1/weights").op_type == "VarHandleOp"

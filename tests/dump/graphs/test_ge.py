@@ -23,7 +23,7 @@ OFFLINE = "atc_mode1_om_model.json"
 
 def ge_graph(text, path="p"):
     """The first graph of a text."""
-    return ge.from_tree(parse(text, path, ge.keep), path)[0]
+    return ge.ge_graphs(parse(text, path, ge.keep), path)[0]
 
 
 def ge_node(fields):
@@ -44,7 +44,7 @@ def words(key, *values):
     ],
 )
 def test_real_file(file, name, ops, told, fused, multi):
-    (graph,) = graphs.load(SHARED / file)
+    (graph,) = graphs.load_graphs(SHARED / file)
     assert (graph.name, graph.path) == (name, str(SHARED / file))
     assert len(graph.nodes) == len({node.name for node in graph.nodes}) == ops
     assert sum(node.originals is not None for node in graph.nodes) == told
@@ -56,7 +56,7 @@ def test_real_file(file, name, ops, told, fused, multi):
 @shared
 @pytest.mark.parametrize("file", [FUSION, MATCHED, OFFLINE])
 def test_real_inputs_are_described_and_come_from_nodes(file):
-    (graph,) = graphs.load(SHARED / file)
+    (graph,) = graphs.load_graphs(SHARED / file)
     for node in graph.nodes:
         assert len(node.ports_in) == len(node.inputs)
         assert all(port.dtype and port.layout != "FORMAT_RESERVED" for port in node.ports_in)
@@ -68,7 +68,7 @@ def test_real_inputs_are_described_and_come_from_nodes(file):
 
 @shared
 def test_real_device_layouts():
-    (graph,) = graphs.load(SHARED / MATCHED)
+    (graph,) = graphs.load_graphs(SHARED / MATCHED)
     conv = graph.by_name("conv1")
     assert conv.originals == ("scale_conv1", "conv1", "bn_conv1")
     assert conv.inputs == (("PlaceHolder2", 0), ("PlaceHolder3", 0), ("PlaceHolder4", 0))
@@ -80,7 +80,7 @@ def test_real_device_layouts():
 
 @shared
 def test_real_json():
-    (graph,) = graphs.load(SHARED / OFFLINE)
+    (graph,) = graphs.load_graphs(SHARED / OFFLINE)
     assert graph.nodes[0].op_type == "Data" and graph.nodes[0].inputs == ()
     suppression = graph.by_name("BatchMultiClassNMS_1203")
     assert [name for name, _ in suppression.inputs] == [
@@ -97,7 +97,7 @@ def test_real_json():
 def test_text_and_json_of_a_model_are_the_same(file):
     path = str(SHARED / file)
     tree = parse(read_text(path, 1 << 30), path)
-    assert ge.from_tree(ge.from_json(json.dumps(tree), path), path) == graphs.load(path)
+    assert ge.ge_graphs(ge.from_json(json.dumps(tree), path), path) == graphs.load_graphs(path)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_order_is_that_of_ids_then_of_the_file():
 
 def test_subgraphs_follow_the_root():
     tree = parse('name: "m" graph { name: "root" } graph { name: "sub" } graph { }', "p")
-    assert [graph.name for graph in ge.from_tree(tree, "p")] == ["root", "sub", ""]
+    assert [graph.name for graph in ge.ge_graphs(tree, "p")] == ["root", "sub", ""]
 
 
 def test_attributes_that_nobody_reads_are_not_held():
@@ -196,7 +196,7 @@ def test_attributes_that_nobody_reads_are_not_held():
 
 def test_json_leaves_out_and_nulls():
     op = {"name": "n", "id": None, "input": None, "attr": [{"key": "origin_shape", "value": None}, None]}
-    (graph,) = ge.from_tree(ge.from_json(json.dumps({"graph": [{"op": [op, None]}], "attr": None}), "p"), "p")
+    (graph,) = ge.ge_graphs(ge.from_json(json.dumps({"graph": [{"op": [op, None]}], "attr": None}), "p"), "p")
     assert [(node.name, node.order, node.inputs) for node in graph.nodes] == [("n", 0, ())]
 
 
@@ -204,7 +204,7 @@ def test_json_leaves_out_and_nulls():
 def test_json_value_types_as_number_or_name(kind):
     attribute = {"key": "_datadump_original_op_names", "value": {"list": {"val_type": kind, "s": ["a"]}}}
     tree = ge.from_json(json.dumps({"graph": [{"op": [{"name": "n", "attr": [attribute]}]}]}), "p")
-    assert ge.from_tree(tree, "p")[0].nodes[0].originals == ("a",)
+    assert ge.ge_graphs(tree, "p")[0].nodes[0].originals == ("a",)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_json_value_types_as_number_or_name(kind):
 )
 def test_wrong_types_are_dump_errors(wrong):
     with pytest.raises(DumpError, match=r"^p: not a GE graph: "):
-        ge.from_tree(ge.from_json(json.dumps(wrong), "p"), "p")
+        ge.ge_graphs(ge.from_json(json.dumps(wrong), "p"), "p")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_broken_json_is_a_dump_error(text, words):
 
 
 def test_half_characters_of_json_are_shown():
-    (graph,) = ge.from_tree(ge.from_json('{"graph": {"name": "a\\ud800\\u00e9", "op": []}}', "p"), "p")
+    (graph,) = ge.ge_graphs(ge.from_json('{"graph": {"name": "a\\ud800\\u00e9", "op": []}}', "p"), "p")
     assert graph.name == "a\\ud800é"
 
 
@@ -272,7 +272,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_is_graphs_or_a_dump_error(value):
     try:
-        assert isinstance(ge.from_tree(ge.from_json(json.dumps({"graph": value}), "p"), "p"), list)
+        assert isinstance(ge.ge_graphs(ge.from_json(json.dumps({"graph": value}), "p"), "p"), list)
     except DumpError:
         pass
 
@@ -288,6 +288,6 @@ TEXT = (
 def test_a_damaged_text_is_graphs_or_a_dump_error(at, length, damage):
     try:
         text = TEXT[:at] + damage + TEXT[at + length :]
-        assert isinstance(ge.from_tree(parse(text, "p", ge.keep), "p"), list)
+        assert isinstance(ge.ge_graphs(parse(text, "p", ge.keep), "p"), list)
     except DumpError:
         pass

@@ -28,7 +28,7 @@ def as_text(nodes):
 def of(**nodes):
     """The graph of name="Op input input"."""
     split = {name: (words.split()[0], words.split()[1:]) for name, words in nodes.items()}
-    return graphdef.from_tree(parse(as_text(split), "p"), "p")[0]
+    return graphdef.graphdef_graphs(parse(as_text(split), "p"), "p")[0]
 
 
 def names(graph):
@@ -86,7 +86,7 @@ def test_what_the_debugger_put_in_is_taken_out():
         "__copy_mine": ("Relu", ["b"]),
         "__dbg_mine": ("Relu", ["__copy_mine"]),
     }
-    (graph,) = graphdef.from_tree(parse(as_text(nodes), "p"), "p")
+    (graph,) = graphdef.graphdef_graphs(parse(as_text(nodes), "p"), "p")
     assert [node.name for node in graph.nodes] == ["a", "b", "__copy_mine", "__dbg_mine"]
     assert (graph.nodes[1].inputs, graph.nodes[1].controls) == ((("a", 1),), ("a",))
     assert graph.nodes[3].inputs == (("__copy_mine", 0),)
@@ -101,7 +101,7 @@ def test_copies_of_each_other_end():
 
 @shared
 def test_real_text():
-    (graph,) = graphs.load(SHARED / "graph.pbtxt")
+    (graph,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     assert len(graph.nodes) == 453
     conv = graph.by_key("resnet_conv1_Conv2D")
     assert (conv.name, conv.inputs) == (
@@ -132,7 +132,7 @@ def test_real_wire():
     assert all(
         graph.by_name(name) for node in graph.nodes for name in [*node.controls, *(one for one, _ in node.inputs)]
     )
-    (written,) = graphs.load(SHARED / "graph.pbtxt")
+    (written,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     for node in graph.nodes:
         same = written.by_name(node.name)
         assert same is None or same.op_type == node.op_type
@@ -184,4 +184,4 @@ def test_any_bytes_are_a_graph_or_a_dump_error(tmp_path_factory, data):
 @pytest.mark.parametrize("text", ["node: 5", "node { name: 5 }", "node { input: 1 }", "node { op { } }"])
 def test_wrong_types_are_dump_errors(text):
     with pytest.raises(DumpError, match=r"^p: not a GraphDef: "):
-        graphdef.from_tree(parse(text, "p"), "p")
+        graphdef.graphdef_graphs(parse(text, "p"), "p")

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from npucmp.dump import graphs
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
 
 
@@ -23,7 +24,7 @@ from npucmp.errors import DumpError
 def test_load_knows_a_graph_by_its_content(tmp_path, text, names):
     path = tmp_path / "any.name"
     path.write_text(text, encoding="utf-8")
-    assert [graph.name for graph in graphs.load(path)] == names
+    assert [graph.name for graph in graphs.load_graphs(path)] == names
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_load_refuses_what_is_no_graph(tmp_path, text):
     path = tmp_path / "graph.pbtxt"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DumpError, match=r"not a graph that is read here: .*`node") as caught:
-        graphs.load(path)
+        graphs.load_graphs(path)
     assert caught.value.path == str(path)
 
 
@@ -54,16 +55,15 @@ def test_load_refuses_garbage(tmp_path, data):
     path = tmp_path / "graph.pbtxt"
     path.write_bytes(data)
     with pytest.raises(DumpError):
-        graphs.load(path)
+        graphs.load_graphs(path)
 
 
-def test_load_refuses_what_is_too_large_and_what_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "graph_bytes", 3)
+def test_load_refuses_what_is_too_large_and_what_is_not_there(tmp_path):
     (tmp_path / "graph.pbtxt").write_text("node { }")
     with pytest.raises(DumpError, match="more than the limit graph_bytes of 3;"):
-        graphs.load(tmp_path / "graph.pbtxt")
+        graphs.load_graphs(tmp_path / "graph.pbtxt", ReadContext(Limits(graph_bytes=3)))
     with pytest.raises(DumpError, match="no such file"):
-        graphs.load(tmp_path / "none")
+        graphs.load_graphs(tmp_path / "none")
 
 
 def found(tmp_path, files, dump):

@@ -25,7 +25,7 @@ def read(path: Path, data: bytes):
     path.write_bytes(data)
     with open_regular(str(path)) as file:
         assert cann_nano.is_nano(file)
-        return cann_nano.read(file)
+        return cann_nano.read_nano(file)
 
 
 def check_concatenation(path: Path):

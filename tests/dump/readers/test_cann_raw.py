@@ -231,7 +231,7 @@ def check(found, plan: Plan) -> None:
 def raw(path: Path, data: bytes):
     path.write_bytes(data)
     with open_regular(str(path)) as file:
-        return cann_nano.read(file) if cann_nano.is_nano(file) else cann_raw.read(file)
+        return cann_nano.read_nano(file) if cann_nano.is_nano(file) else cann_raw.read_raw(file)
 
 
 def test_the_example_of_the_description(tmp_path):

@@ -27,7 +27,7 @@ FEW = "Input/Output,Index,Data Size,Data Type,Format,Shape,Count,Max Value "
 def read(folder: Path, *lines: str):
     file = folder / "Add.add.1.2.1700000000000000.csv"
     file.write_text("".join(f"{line}\n" for line in lines))
-    return cann_statistics.read(str(file))
+    return cann_statistics.read_statistics(str(file))
 
 
 NAN = Statistics(math.nan, math.nan, math.nan, math.nan)
@@ -95,7 +95,7 @@ def test_a_row_that_was_cut_short_is_told(tmp_path, row):
     assert read(tmp_path, PLAIN, ROW, row)[-1].problem
 
 
-@pytest.mark.parametrize("shape", ["2xtwo", "[2, 3]", "-1", "2x-3", "9" * 30])
+@pytest.mark.parametrize("shape", ["2xtwo", "[2, 3]", "-1", "2x-3", "9" * 30, "x".join(["9" * 18] * 5)])
 def test_a_shape_that_is_none_is_told(tmp_path, shape):
     assert "shape" in read(tmp_path, FEW, f'Output,0,8,DT_FLOAT,ND,"{shape}",6,1')[0].problem
 

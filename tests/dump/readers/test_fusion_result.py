@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers import fusion_result
-from npucmp.dump.readers.fusion_result import Effect, read
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.readers.fusion_result import Effect, read_effects
 from npucmp.errors import DumpError
 
 DATA = Path(__file__).parent.parent.parent.parent.parent / "shared" / "data" / "cann"
@@ -61,19 +62,19 @@ def written(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("text, effects", GENERATIONS.values(), ids=list(GENERATIONS))
 def test_generations(tmp_path, text, effects):
-    assert read(written(tmp_path, text)) == effects
+    assert read_effects(written(tmp_path, text)) == effects
 
 
 @pytest.mark.parametrize("count", NO_COUNTS, ids=repr)
 def test_what_is_no_count_is_none(tmp_path, count):
     text = json.dumps({"graph_fusion": {"A": {"effect_times": count}, "B": count}})
-    assert read(written(tmp_path, text)) == [Effect("A", "GraphFusion", 0), Effect("B", "GraphFusion", 0)]
+    assert read_effects(written(tmp_path, text)) == [Effect("A", "GraphFusion", 0), Effect("B", "GraphFusion", 0)]
 
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=list(BROKEN))
 def test_what_is_no_such_file(tmp_path, text):
     with pytest.raises(DumpError):
-        read(written(tmp_path, text))
+        read_effects(written(tmp_path, text))
 
 
 def test_every_prefix_is_an_error_or_all_that_is_complete(tmp_path):
@@ -81,27 +82,26 @@ def test_every_prefix_is_an_error_or_all_that_is_complete(tmp_path):
     for length in range(len(text)):
         path = written(tmp_path, text[:length])
         if length == len(json.dumps(ONE)):
-            assert read(path) == OF_ONE
+            assert read_effects(path) == OF_ONE
         else:
             with pytest.raises(DumpError):
-                read(path)
+                read_effects(path)
 
 
 def test_bytes_that_are_no_text(tmp_path):
     path = tmp_path / fusion_result.FILE
     path.write_bytes(b"\xff\xfe{}")
     with pytest.raises(DumpError, match="UTF-8"):
-        read(path)
+        read_effects(path)
 
 
-def test_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "table_bytes", 100)
+def test_too_large(tmp_path):
     with pytest.raises(DumpError, match="more than the limit table_bytes of 100"):
-        read(written(tmp_path, json.dumps(ONE)))
+        read_effects(written(tmp_path, json.dumps(ONE)), ReadContext(Limits(table_bytes=100)))
 
 
 def test_half_characters_can_be_written_again(tmp_path):
-    (effect,) = read(written(tmp_path, '{"graph_fusion": {"A\\ud800": {"effect_times": "1"}}}'))
+    (effect,) = read_effects(written(tmp_path, '{"graph_fusion": {"A\\ud800": {"effect_times": "1"}}}'))
     assert effect.name.encode("utf-8") == b"A\\ud800"
 
 
@@ -113,13 +113,13 @@ def test_real_files(name):
     times: "dict[str, int]" = {}
     for found in re.finditer(r'"(\w+)":\s*\{\s*"effect_times":\s*"(\d+)"', path.read_text()):
         times[found[1]] = times.get(found[1], 0) + int(found[2])
-    assert {effect.name: effect.times for effect in read(path)} == times
+    assert {effect.name: effect.times for effect in read_effects(path)} == times
     assert len(times) >= 4
 
 
 @shared
 def test_a_real_file_has_both_kinds():
-    effects = read(DATA / "fusion_result.single_object.json")
+    effects = read_effects(DATA / "fusion_result.single_object.json")
     text = (DATA / "fusion_result.single_object.json").read_text()
     behind = text[text.index('"ub_fusion"') :]
     assert {one.name for one in effects if one.kind == "UBFusion"} == set(re.findall(r'"(\w+)":\s*\{\s*"eff', behind))

@@ -24,10 +24,10 @@ DTYPES = ["bool", "int8", "uint8", "int16", "uint64", "float16", "float32", "flo
 
 
 def described(path, name="a", dtype="") -> Payload:
-    entry = hdf5.listing(str(path)).entries[f"/{name}"]
+    entry = hdf5.entries_of(str(path)).entries[f"/{name}"]
     if entry.problem:
         raise DumpError(path, entry.problem)
-    return hdf5.describe(entry, dtype)
+    return hdf5.payload_at(entry, dtype)
 
 
 @pytest.fixture(autouse=True)

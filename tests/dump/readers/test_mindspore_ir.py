@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.mindspore_ir import Companions, FullNames, Node
+from npucmp.dump.readers.mindspore_ir import Companions, FullNames, IrKernel
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 NAME = "Default_n_LayerNorm-op0"
@@ -26,7 +26,7 @@ def companions(folder: Path, text: str = "", order: str = "") -> Companions:
     return Companions(folder)
 
 
-def node(folder: Path, text: str) -> Node:
+def node(folder: Path, text: str) -> IrKernel:
     return companions(folder, text).node(NAME)
 
 
@@ -130,7 +130,7 @@ def test_launched(tmp_path, graph, op_names, places):
 def test_what_is_no_text_costs_a_note(tmp_path):
     found = companions(tmp_path)
     (tmp_path / "graphs" / "ms_output_trace_code_graph_0.ir").write_bytes(b"\xff\xfe")
-    assert found.node(NAME) == found.node("other") == Node("", {}, ()) and len(found.notes) == 1
+    assert found.node(NAME) == found.node("other") == IrKernel("", {}, ()) and len(found.notes) == 1
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")

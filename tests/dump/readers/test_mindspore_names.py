@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.mindspore_names import parse_name
+from npucmp.dump.readers.mindspore_names import parse_mindspore_name
 from npucmp.model import Task
 
 
@@ -28,7 +28,7 @@ from npucmp.model import Task
     ],
 )  # fmt: skip
 def test_names(name, expected):
-    assert tuple(parse_name(name)) == expected
+    assert tuple(parse_mindspore_name(name)) == expected
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_names(name, expected):
     ],
 )
 def test_no_names_of_this_format(name):
-    assert parse_name(name) is None
+    assert parse_mindspore_name(name) is None
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet="a.0_-pun tiox²/\\\n", max_size=40))
 def test_any_name_is_looked_at(text):
-    assert parse_name(text) is None or parse_name(text).op_name
+    assert parse_mindspore_name(text) is None or parse_mindspore_name(text).op_name

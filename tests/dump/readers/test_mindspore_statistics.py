@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers import mindspore_statistics
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.dump.readers.mindspore_statistics import Row
 from npucmp.model import Statistics, Task
 
@@ -82,7 +83,9 @@ def test_columns_are_found_by_name(tmp_path):
     assert (tensor.slot, tensor.shape, tensor.statistics) == ("input:2", (4,), Statistics(min=-3.0))
 
 
-@pytest.mark.parametrize("shape", ["(-1, 2)", "(9" * 70, "(" + "9" * 30 + ")", "two", "(2, 3.5)"])
+@pytest.mark.parametrize(
+    "shape", ["(-1, 2)", "(9" * 70, "(" + "9" * 30 + ")", "two", "(2, 3.5)", "(" + "9" * 18 + ",9" * 5 + ")"]
+)
 def test_absurd_shapes_are_unreadable_tensors(tmp_path, shape):
     tensor = only(tmp_path, NEW, f'Sub,s,0,0,5,input,0,24,float32,"{shape}",3,-1,4.5')
     assert "shape" in tensor.problem and tensor.shape == ()
@@ -111,9 +114,11 @@ def test_a_table_without_rows_is_told(tmp_path, lines):
     assert not found and len(notes) == 1
 
 
-def test_a_table_that_is_too_large_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(DEFAULT, "statistics_bytes", 100)
-    found, (note,) = read(tmp_path, NEW, ROW)
+def test_a_table_that_is_too_large_is_told(tmp_path):
+    read(tmp_path, NEW, ROW)
+    notes = []
+    context = ReadContext(Limits(statistics_bytes=100))
+    found, (note,) = mindspore_statistics.rows(tmp_path / "statistic.csv", notes, context), notes
     assert not found and "more than" in note
 
 

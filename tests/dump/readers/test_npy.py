@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import struct
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.npy import header
+from npucmp.dump import readers
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -19,6 +20,8 @@ from npucmp.model import Payload
 NAMES = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 NAMES += ["bool", "float16", "float32", "float64", "complex64", "complex128"]
 SHAPES = [(), (1,), (7,), (0,), (2, 3), (3, 0, 2), (1, 5, 1), (4, 3, 2), (2, 1, 3, 2)]
+
+header = partial(readers.header, "npy")
 
 
 def npy(text: str, data: bytes = b"", version: tuple = (1, 0), length: int = -1) -> bytes:

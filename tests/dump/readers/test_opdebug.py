@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.opdebug import DeviceRecord, flagged, read, same_task, words
+from npucmp.dump.readers.opdebug import DeviceRecord, flagged, read_records, same_task, status_words
 from npucmp.errors import DumpError
 
 FLAGS = {"DHA Atomic Add": 0x900, "L2 Atomic Add": 0x10000, "AI Core": 272}
@@ -126,7 +126,7 @@ def fresh(path, data: bytes) -> str:
 def records(folder, data: object) -> "tuple[DeviceRecord, ...]":
     """As read, without the path: what twins have in common."""
     path = written(folder, data)
-    found = read(path)
+    found = read_records(path)
     assert all(record.path == path for record in found)
     return tuple(record._replace(path="") for record in found)
 
@@ -220,7 +220,7 @@ def test_json_of_other_products(folder):
 def test_where_a_text_begins(folder):
     path = folder / "a.JSON"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(old_json(core=32)).encode())
-    assert [flagged(record) for record in read(str(path))] == [False, False, True]
+    assert [flagged(record) for record in read_records(str(path))] == [False, False, True]
 
 
 MEANINGS = [
@@ -260,15 +260,15 @@ def record(unit: str, *status: int) -> DeviceRecord:
 
 @pytest.mark.parametrize("unit, status, text", MEANINGS)
 def test_status_in_words(unit, status, text):
-    assert words(record(unit, status)) == text
+    assert status_words(record(unit, status)) == text
     assert flagged(record(unit, status)) == (status > 0)
 
 
 def test_four_words_of_status():
-    assert words(record("AI Core", 0, 0, 0, 0)) == "nothing flagged"
+    assert status_words(record("AI Core", 0, 0, 0, 0)) == "nothing flagged"
     assert not flagged(record("AI Core", 0, 0, 0, 0)) and flagged(record("AI Vector", 0, 0, 0, 1))
     text = "word 0: floating point overflow (0x20); word 2: bit 0x20, unknown; word 3: bit 0x1, unknown"
-    assert words(record("AI Vector", 0x20, 0, 0x20, 1)) == text
+    assert status_words(record("AI Vector", 0x20, 0, 0x20, 1)) == text
 
 
 WORD = st.integers(0, 2**64 - 1)
@@ -277,7 +277,7 @@ WORD = st.integers(0, 2**64 - 1)
 @settings(deadline=None)
 @given(st.sampled_from(["AI Core", "AI Vector", "AI CPU", "SDMA", *FLAGS, "other"]), st.lists(WORD, max_size=4))
 def test_every_set_bit_is_named(unit, status):
-    text = words(record(unit, *status))
+    text = status_words(record(unit, *status))
     codes = {"DHA Atomic Add": (8, 0xFF), "L2 Atomic Add": (16, 7)}
     for index, word in enumerate(status):
         start = f"word {index}: " if len(status) > 1 else ""
@@ -344,13 +344,13 @@ DAMAGE = {
 def test_damage(folder, kind):
     data, why = DAMAGE[kind]
     with pytest.raises(DumpError, match=why):
-        read(written(folder, data))
+        read_records(written(folder, data))
 
 
 def test_offsets_are_those_of_the_file(folder):
     data = dump(new(entry("AIC", number=4)))
     with pytest.raises(DumpError) as caught:
-        read(written(folder, data))
+        read_records(written(folder, data))
     assert caught.value.offset == data.index(b"ZZZZ") + 12
 
 
@@ -405,7 +405,7 @@ OTHER_SHAPES = {
 def test_json_of_other_shape(folder, kind):
     data, why = OTHER_SHAPES[kind]
     with pytest.raises(DumpError, match=why):
-        read(written(folder, data))
+        read_records(written(folder, data))
 
 
 TEXTS = {
@@ -426,7 +426,7 @@ def test_texts_that_are_no_json(folder, kind):
     path = folder / "a.json"
     path.write_bytes(data)
     with pytest.raises(DumpError, match=why):
-        read(str(path))
+        read_records(str(path))
 
 
 def test_what_is_not_a_file(folder):
@@ -439,7 +439,7 @@ def test_what_is_not_a_file(folder):
         ("a\0b", "not a file"),
     ):
         with pytest.raises(DumpError, match=why):
-            read(str(path))
+            read_records(str(path))
 
 
 WHOLE = {
@@ -455,12 +455,12 @@ WHOLE = {
 @pytest.mark.parametrize("kind", WHOLE)
 def test_every_prefix_is_an_error(folder, kind):
     """But for a bare list of two entries that is cut exactly between them."""
-    read(written(folder, WHOLE[kind]))
+    read_records(written(folder, WHOLE[kind]))
     for length in range(len(WHOLE[kind])):
         if kind == "two entries" and length == len(new(entry("AIC"))):
             continue
         with pytest.raises(DumpError):
-            read(written(folder, WHOLE[kind][:length]))
+            read_records(written(folder, WHOLE[kind][:length]))
 
 
 def test_every_prefix_of_json_is_an_error(folder):
@@ -469,7 +469,7 @@ def test_every_prefix_of_json_is_an_error(folder):
         text = json.dumps(tree)
         for length in range(len(text)):
             with pytest.raises(DumpError):
-                read(fresh(path, text[:length].encode()))
+                read_records(fresh(path, text[:length].encode()))
 
 
 @pytest.mark.parametrize("kind", [*WHOLE, "old.json", "new.json"])
@@ -484,7 +484,7 @@ def test_flipped_bits(folder, kind):
         for _ in range(rng.randint(1, 3)):
             data[rng.randrange(min(len(data), 400))] ^= 1 << rng.randrange(8)
         try:
-            found = read(fresh(path, data))
+            found = read_records(fresh(path, data))
         except DumpError:
             continue
-        assert found and all(words(one) for one in found)
+        assert found and all(status_words(one) for one in found)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.limits import DEFAULT
 from npucmp.dump.readers.protobuf import Cursor, Field, signed
 from npucmp.errors import DumpError
 
@@ -294,13 +294,13 @@ def test_a_length_may_not_leave_its_message(place):
 
 
 def test_the_number_of_fields_is_bounded(place):
-    assert len(fields(place, b"\x08\x01" * DEFAULT.protobuf_fields)) == DEFAULT.protobuf_fields
+    assert len(fields(place, b"\x08\x01" * Limits().protobuf_fields)) == Limits().protobuf_fields
     with pytest.raises(DumpError, match="more than the limit protobuf_fields"):
-        fields(place, b"\x08\x01" * (DEFAULT.protobuf_fields + 1))
+        fields(place, b"\x08\x01" * (Limits().protobuf_fields + 1))
 
 
 def test_the_numbers_of_a_field_are_bounded(place):
-    count = DEFAULT.protobuf_fields + 1
+    count = Limits().protobuf_fields + 1
     with cursor_over(place, bytes(count)) as cursor:
         assert cursor.numbers(Field(1, 2, 0, 0, count - 1)) == [0] * (count - 1)
         with pytest.raises(DumpError, match="more than the limit protobuf_fields"):
@@ -309,7 +309,7 @@ def test_the_numbers_of_a_field_are_bounded(place):
 
 def test_a_text_is_bounded(place):
     with cursor_over(place, b"") as cursor, pytest.raises(DumpError, match="a text of"):
-        cursor.text(Field(1, 2, 0, 0, DEFAULT.text_bytes + 1))
+        cursor.text(Field(1, 2, 0, 0, Limits().text_bytes + 1))
 
 
 def test_a_text_that_is_no_utf8(place):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers.textproto import LONGEST_TEXT, integers, messages, parse, texts
 from npucmp.errors import DumpError
 
-DEPTH = DEFAULT.graph_depth
+DEPTH = Limits().graph_depth
 
 READ = [  # (text, tree)
     ("", {}),
@@ -97,12 +97,12 @@ def test_a_weight_stays_as_the_file_spells_it():
     assert parse(f'a {{ t: "{spelt}" }} b: 1', "p") == {"a": [{"t": [spelt]}], "b": [1]}
 
 
-def test_what_is_not_kept_does_not_count(monkeypatch):
-    monkeypatch.setattr(DEFAULT, "graph_values", 12)
+def test_what_is_not_kept_does_not_count():
+    limits = Limits(graph_values=12)
     text = "a { x: 1 y { z: 2 } } b: 3 " * 9
-    assert parse(text, "p", lambda name, message: name != "a") == {"b": [3] * 9}
+    assert parse(text, "p", lambda name, message: name != "a", limits) == {"b": [3] * 9}
     with pytest.raises(DumpError, match="values held at a time, more than the limit graph_values of 12;"):
-        parse(text, "p")
+        parse(text, "p", limits=limits)
 
 
 def test_keep_sees_each_message_with_what_was_kept_in_it():

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import struct
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.readers import header as header_by_encoding
-from npucmp.dump.readers.limits import Limits
-from npucmp.dump.readers.torch_pt import header
+from npucmp.dump import readers
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, UnsupportedError
 from npucmp.model import Payload
@@ -38,6 +39,8 @@ from .craft import (
     text,
     zipped,
 )
+
+header = partial(readers.header, "torch_pt")
 
 MANIFEST = json.loads((DATA / "manifest.json").read_text())
 SIX = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
@@ -106,11 +109,11 @@ def test_parameter_is_its_tensor():
 
 def test_encoding_chooses_the_reader(folder):
     path = str(DATA / "f32.pt")
-    assert header_by_encoding("torch_pt", path) == header(path)
+    assert readers.header("torch_pt", path) == header(path)
     with pytest.raises(DumpError, match="not an NPY file"):
-        header_by_encoding("npy", path)
+        readers.header("npy", path)
     with pytest.raises(UnsupportedError, match="'bin'"):
-        header_by_encoding("bin", path)
+        readers.header("bin", path)
 
 
 # --- what can be in such a file
@@ -391,7 +394,7 @@ def test_what_is_not_a_regular_file(tmp_path):
 
 def test_pickle_larger_than_the_limit(folder):
     with pytest.raises(DumpError, match="more than the limit pickle_bytes of 10; raise it with --limit pickle_bytes"):
-        header(written(folder, pt()), Limits(pickle_bytes=10))
+        header(written(folder, pt()), ReadContext(Limits(pickle_bytes=10)))
 
 
 def test_legacy_pickle_larger_than_the_limit(folder):
@@ -400,7 +403,7 @@ def test_legacy_pickle_larger_than_the_limit(folder):
     with pytest.raises(
         DumpError, match="more than the limit pickle_bytes of 8,500; raise it with --limit pickle_bytes"
     ):
-        header(path, Limits(pickle_bytes=8500))
+        header(path, ReadContext(Limits(pickle_bytes=8500)))
 
 
 def test_a_view_that_expands_without_end(folder):
@@ -410,7 +413,7 @@ def test_a_view_that_expands_without_end(folder):
         DumpError, match="a view that makes 4,398,046,511,104 bytes of 24, more than the limit expanded"
     ):
         header(path)
-    assert header(path, Limits(expanded_bytes=1 << 42)).shape == (1 << 20, 1 << 20)
+    assert header(path, ReadContext(Limits(expanded_bytes=1 << 42))).shape == (1 << 20, 1 << 20)
 
 
 # --- damage

@@ -6,15 +6,16 @@ file of torch.save has about ten members, its pickle about forty opcodes. Each r
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 
 from npucmp.errors import DumpError, UsageError
 
 
-@dataclass(unsafe_hash=True)  # caches are kept by limits
+@dataclass(frozen=True)
 class Limits:
     """One reader call's budget; sizes in bytes. tensor_bytes bounds the logical size, expanded views included."""
 
@@ -46,17 +47,23 @@ class Limits:
     hdf5_memory: int = 4 << 30  # of the process that lists a file
     hdf5_seconds: int = 10  # of that process, and one more per MB of the file
 
+    def changed(self, texts: Iterable[str]) -> "Limits":
+        """With limits as a user writes them: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
 
-DEFAULT = Limits()  # those of this process: the command line may change them, before anything is opened
+        Raises UsageError for a name that is none, or no positive number.
+        """
+        return replace(self, **dict(map(_parsed, texts)))
+
+    def beyond(self, what: str, name: str) -> str:
+        """What is said of something that is more than a limit."""
+        return f"{what}, more than the limit {name} of {getattr(self, name):,}; raise it with --limit {name}=…"
+
+
 NAMES = tuple(field.name for field in fields(Limits))
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
-def set_limit(text: str) -> None:
-    """Changes one limit of this process: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
-
-    Raises UsageError for a name that is none, or no positive number.
-    """
+def _parsed(text: str) -> "tuple[str, int]":
     name, _, value = text.partition("=")
     name = name.strip()
     if name not in NAMES:
@@ -64,18 +71,13 @@ def set_limit(text: str) -> None:
     found = re.fullmatch(r"\s*([0-9]{1,18})\s*([KMGTP]?)(?:i?B)?\s*", value, re.IGNORECASE)
     if not found or not int(found[1]):
         raise UsageError(f"--limit {text}: a positive number is wanted, as in --limit tensor_bytes=32T")
-    setattr(DEFAULT, name, int(found[1]) * _UNITS[found[2].upper()])
+    return name, int(found[1]) * _UNITS[found[2].upper()]
 
 
-def beyond(what: str, name: str, limits: Limits = DEFAULT) -> str:
-    """What is said of something that is more than a limit."""
-    return f"{what}, more than the limit {name} of {getattr(limits, name):,}; raise it with --limit {name}=…"
-
-
-def payload_bytes(path: object, shape: Sequence[object], itemsize: int, limits: Limits = DEFAULT) -> int:
+def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Limits) -> int:
     """Bytes of a C-contiguous tensor, in Python integers: numpy would wrap around or try to allocate."""
     if len(shape) > limits.ndim:
-        raise DumpError(path, beyond(f"{len(shape)} dimensions", "ndim", limits))
+        raise DumpError(path, limits.beyond(f"{len(shape)} dimensions", "ndim"))
     size = itemsize
     for dim in shape:
         if not isinstance(dim, int) or isinstance(dim, bool):
@@ -83,11 +85,17 @@ def payload_bytes(path: object, shape: Sequence[object], itemsize: int, limits: 
         if dim < 0:
             raise DumpError(path, "a dimension is negative")
         if dim > limits.tensor_bytes:
-            raise DumpError(path, beyond(f"a dimension of {_amount(dim)}", "tensor_bytes", limits))
+            raise DumpError(path, limits.beyond(f"a dimension of {_amount(dim)}", "tensor_bytes"))
         size *= dim
     if size > limits.tensor_bytes:
-        raise DumpError(path, beyond(f"a tensor of {_amount(size)} bytes", "tensor_bytes", limits))
+        raise DumpError(path, limits.beyond(f"a tensor of {_amount(size)} bytes", "tensor_bytes"))
     return size
+
+
+def is_countable(shape: Sequence[int]) -> bool:
+    """Whether 64 bits count the elements. Recorded shapes need no file that holds them, and figures made of larger
+    ones would leave the range of a float."""
+    return math.prod(shape) < 1 << 63
 
 
 def _amount(size: int) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats import open_runs
-from npucmp.dump.readers.limits import DEFAULT
+from npucmp.dump.limits import Limits
 from npucmp.errors import NpucmpError
 from npucmp.model import Verdict
 from npucmp.workflows.compare import compare
@@ -23,7 +23,7 @@ from npucmp.workflows.fusion_diff import fusion_diff
 from npucmp.workflows.overflow import overflow
 from tests.synthetic import chain, write_run
 
-SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 LINKED = ("cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "npy_batch_norm")
 
 
@@ -47,7 +47,7 @@ def moved(path: "str | Path", elsewhere: Path) -> None:
     os.symlink(elsewhere, path)
 
 
-def test_a_tensor_behind_a_link_out_of_the_dump(linked, tmp_path, monkeypatch):
+def test_a_tensor_behind_a_link_out_of_the_dump(linked, tmp_path):
     before = compare(*linked)
     good = [one for one in before.findings if one.verdict is Verdict.MATCH and one.pair.target.file]
     path = good[0].pair.target.file
@@ -55,8 +55,7 @@ def test_a_tensor_behind_a_link_out_of_the_dump(linked, tmp_path, monkeypatch):
     refused = of_file(compare(*linked), path)
     assert refused and {one.verdict for one in refused} == {Verdict.UNREADABLE}
     assert all("refused: a link that leads out of the dump; --limit links_out=1" in one.because for one in refused)
-    monkeypatch.setattr(DEFAULT, "links_out", 1)
-    assert verdicts(compare(*linked)) == verdicts(before)
+    assert verdicts(compare(*linked, limits=Limits(links_out=1))) == verdicts(before)
 
 
 def test_links_inside_a_dump_and_to_a_dump_are_followed(linked, tmp_path):
@@ -72,15 +71,14 @@ def test_links_inside_a_dump_and_to_a_dump_are_followed(linked, tmp_path):
         assert verdicts(compare(path, golden)) == verdicts(before)
 
 
-def test_a_linked_tensor_folder(tmp_path, monkeypatch):
+def test_a_linked_tensor_folder(tmp_path):
     for side in ("target", "golden"):
         write_run(tmp_path / side, chain())
     before = verdicts(compare(tmp_path / "target", tmp_path / "golden"))
     moved(next((tmp_path / "target").rglob("dump_tensor_data")), tmp_path / "elsewhere")
     after = compare(tmp_path / "target", tmp_path / "golden")
     assert {one.verdict for one in after.findings} == {Verdict.UNREADABLE}
-    monkeypatch.setattr(DEFAULT, "links_out", 1)
-    assert verdicts(compare(tmp_path / "target", tmp_path / "golden")) == before
+    assert verdicts(compare(tmp_path / "target", tmp_path / "golden", limits=Limits(links_out=1))) == before
 
 
 def test_linked_hdf5_files(tmp_path, monkeypatch):

@@ -1,0 +1,213 @@
+"""What the HDF5 library tells of a dataset: what its values are and where they lie. Works where hdf5_walk.py does."""
+
+from __future__ import annotations
+
+import math
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from npucmp.dump.limits import tensor_size
+from npucmp.dump.readers.hdf5_walk import H5File, told
+from npucmp.errors import DumpError
+from npucmp.model.dtypes import DTYPES
+
+Fact = dict[str, Any]
+
+FILTERS = (1, 2, 3)  # deflate, shuffle, fletcher32: unpacked in hdf5.py
+_OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
+_SLACK = 1 << 20
+_BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; places of sign, exponent, its width, mantissa, its width; bias
+
+
+def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact:
+    """What there is to tell of a dataset, see hdf5_child.py; of the attributes of these names, whole numbers."""
+    kept = {name: _attribute(file, dataset, name.encode()) for name in attributes}
+    try:
+        with told(file.path, file.limits):
+            return {"attributes": kept, **_place(file, dataset)}
+    except DumpError as error:
+        return {"attributes": kept, "problem": error.because}
+
+
+def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
+    """One that is damaged is as good as none."""
+    try:
+        return list(_integers(file, dataset, name))
+    except DumpError:
+        return []
+
+
+def _place(file: H5File, dataset: Any) -> Fact:
+    """Where the values of a dataset lie; DumpError says why they cannot be read."""
+    direct = _require_own_bytes(file.path, dataset)
+    dtype, order = _dtype(file.path, dataset)
+    shape = _shape(file.path, dataset)
+    needed = tensor_size(file.path, shape, DTYPES[dtype].itemsize, file.limits)
+    _require_stored(file, dataset, shape, needed)
+    kind = {"dtype": dtype, "order": order, "shape": shape}
+    if not needed:
+        return kind
+    if direct:
+        offset = dataset.get_offset()
+        if not 0 <= offset <= file.size - needed:
+            raise DumpError(file.path, f"its values do not lie in the file, which ends at {file.size} (byte {offset})")
+        return {**kind, "offset": int(offset)}
+    chunk = _chunk(dataset)
+    if not chunk:
+        return {**kind, "data": b64encode(_compact(dataset, shape)).decode()}
+    packed = _filters(dataset.get_create_plist())
+    return {**kind, "chunk": chunk, "filters": packed, "table": _table(file.path, dataset, shape, chunk)}
+
+
+def _table(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) -> list[int]:
+    """Offset, bytes and filter mask of each chunk, one after the other, in C order; DumpError if one is missing."""
+    grid = [-(-dim // step) for dim, step in zip(shape, chunk)]
+    places: dict[tuple[int, ...], tuple[int, int, int]] = {}
+
+    def take(info: Any) -> None:
+        place = tuple(at // step for at, step in zip(info.chunk_offset, chunk))
+        places[place] = int(info.byte_offset), int(info.size), int(info.filter_mask)
+
+    if hasattr(dataset, "chunk_iter"):
+        dataset.chunk_iter(take)
+    else:  # h5py before 3.8
+        for index in range(dataset.get_num_chunks()):
+            take(dataset.get_chunk_info(index))
+    wanted = list(np.ndindex(*grid))
+    missing = sum(place not in places for place in wanted)
+    if missing:
+        raise DumpError(
+            path, f"was not wholly written: {len(wanted) - missing} of {len(wanted)} chunks are in the file"
+        )
+    return [number for place in wanted for number in places[place]]
+
+
+def _require_own_bytes(path: str, dataset: Any) -> bool:
+    """DumpError for values in other files or packed by a filter that is not read; whether they lie in one piece.
+
+    Asked first of all, of the creation properties: a virtual dataset opens its sources to tell its shape.
+    """
+    from h5py import h5d
+
+    properties = dataset.get_create_plist()
+    layout = properties.get_layout()
+    if layout == h5d.VIRTUAL:
+        raise DumpError(path, "refused: a virtual dataset, made of other files")
+    if properties.get_external_count():
+        raise DumpError(path, "refused: external storage, its values lie in other files")
+    for code, _ in _filters(properties):
+        if code not in FILTERS:
+            word = _OTHER_FILTERS.get(code, "unknown")
+            raise DumpError(path, f"unsupported: packed by filter {code} ({word}); unpack with h5repack -f NONE")
+    return bool(layout == h5d.CONTIGUOUS)
+
+
+def _filters(properties: Any) -> list[tuple[int, tuple[int, ...]]]:
+    """(number, parameters) of the filters in the order in which they packed a chunk."""
+    found = [properties.get_filter(index) for index in range(properties.get_nfilters())]
+    return [(one[0], tuple(one[2])) for one in found]
+
+
+def _dtype(path: str, dataset: Any) -> tuple[str, str]:
+    """Canonical name and byte order; DumpError for elements that are not plain numbers in their usual bytes."""
+    from h5py import h5t
+
+    kind = dataset.get_type()
+    if kind.get_class() == h5t.FLOAT and (kind.get_size(), kind.get_fields(), kind.get_ebias()) == _BFLOAT16:
+        order = {h5t.ORDER_LE: "<", h5t.ORDER_BE: ">"}.get(kind.get_order())
+        if order:
+            return "bfloat16", order
+    found = dataset.dtype
+    usual = not found.metadata and found.name in DTYPES  # metadata: text, references, enumerations
+    if not usual or not kind.equal(h5t.py_create(found, logical=True)):
+        raise DumpError(path, f"unsupported: elements of type {_word(kind)}")
+    return found.name, ">" if found.str[0] == ">" else "<"
+
+
+def _word(kind: Any) -> str:
+    from h5py import h5t
+
+    names = "INTEGER FLOAT TIME STRING BITFIELD OPAQUE COMPOUND REFERENCE ENUM VLEN ARRAY".split()
+    words = {getattr(h5t, name, None): name.lower() for name in names}
+    return f"{words.get(kind.get_class(), 'unknown')} of {kind.get_size()} bytes"
+
+
+def _shape(path: str, dataset: Any) -> tuple[int, ...]:
+    from h5py import h5s
+
+    space = dataset.get_space()
+    if space.get_simple_extent_type() == h5s.NULL:
+        raise DumpError(path, "holds nothing: its data space is null")
+    return tuple(int(dim) for dim in space.get_simple_extent_dims())
+
+
+def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: int) -> None:
+    """DumpError if the file cannot hold what the shape promises."""
+    if not needed:
+        return
+    stored = min(int(dataset.get_storage_size()), file.size)
+    if not stored:
+        raise DumpError(file.path, "was never written: the file holds no values of it")
+    chunk = _chunk(dataset)
+    if not chunk and needed > stored:
+        raise DumpError(file.path, f"holds {stored} bytes of data, its shape promises {needed}")
+    if chunk and not file.whole:
+        raise DumpError(file.path, "unsupported before HDF5 2.0: chunks in a file with a user block")
+    if chunk:
+        needed = _chunked_bytes(file, dataset, shape, chunk)
+    if needed > file.limits.hdf5_ratio * stored + _SLACK:
+        raise DumpError(file.path, file.limits.beyond(f"{needed:,} bytes unpacked from {stored:,}", "hdf5_ratio"))
+
+
+def _chunk(dataset: Any) -> tuple[int, ...]:
+    """Shape of a chunk, () of a dataset that has none."""
+    from h5py import h5d
+
+    properties = dataset.get_create_plist()
+    return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
+
+
+def _chunked_bytes(file: H5File, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) -> int:
+    """Bytes that reading all chunks unpacks; all must have been written, fill values are nobody's result."""
+    size = math.prod(chunk) * int(dataset.get_type().get_size())
+    if len(chunk) != len(shape) or size < 1:
+        raise DumpError(file.path, f"chunks of {size} bytes in {len(chunk)} dimensions")
+    if size > file.limits.hdf5_chunk_bytes:
+        raise DumpError(file.path, file.limits.beyond(f"chunks of {size:,} bytes", "hdf5_chunk_bytes"))
+    needed = math.prod(-(-dim // step) for dim, step in zip(shape, chunk))
+    written = dataset.get_num_chunks()
+    if written < needed:
+        raise DumpError(file.path, f"was not wholly written: {written} of {needed} chunks are in the file")
+    return needed * size
+
+
+def _integers(file: H5File, dataset: Any, name: bytes, most: int = 64) -> tuple[int, ...]:
+    """An attribute of one or a few whole numbers; () if there is none, or it is something else."""
+    from h5py import h5a, h5s, h5t
+
+    with told(file.path, file.limits):
+        if not h5a.exists(dataset, name):
+            return ()
+        attribute = h5a.open(dataset, name)
+        space = attribute.get_space()
+        if attribute.get_type().get_class() != h5t.INTEGER or space.get_simple_extent_type() == h5s.NULL:
+            return ()
+        shape: tuple[int, ...] = space.get_simple_extent_dims()
+        if len(shape) > 1 or math.prod(shape) > most:
+            return ()
+        values = np.empty(shape, np.int64)
+        if values.size:
+            attribute.read(values)
+        return tuple(int(value) for value in values.reshape(-1))
+
+
+def _compact(dataset: Any, shape: Sequence[int]) -> Any:
+    """A dataset of less than 64 KiB in its object's header, read in its own type so that nothing is converted."""
+    from h5py import h5s
+
+    found = np.empty(shape, f"V{dataset.get_type().get_size()}")
+    dataset.read(h5s.ALL, h5s.ALL, found, dataset.get_type())
+    return found.tobytes()
