@@ -30,7 +30,7 @@ DEFAULT_RULES = tuple(
     )
     if row
 )
-AT_LEAST = {"cosine", "err_1e3_ratio", "err_5e3_ratio", "exact_ratio", "snr", "allclose"}  # larger is better
+AT_LEAST = {metric.name for metric in metrics.METRICS if metric.better == "more"}
 
 
 class Limit(NamedTuple):

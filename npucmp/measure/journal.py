@@ -23,14 +23,14 @@ from typing import Any, Iterator, Optional
 from npucmp import __version__
 from npucmp.errors import DumpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
+from npucmp.model.moments import FIELDS
 
 FILE = ".npucmp-journal"
 EVERY = 5.0  # seconds between writes: what a killed run has to measure again; shorter runs write nothing
 _LARGEST = 4 << 30  # bytes; a record has about 500
 
-_MOMENTS = Moments._fields
 _OTHERS = tuple(name for name in Measurement._fields if name not in ("pair", "moments", "statistics"))
-_SHAPE = (_MOMENTS, _OTHERS, Side._fields, Statistics._fields)
+_SHAPE = (Moments._fields, _OTHERS, Side._fields, Statistics._fields)
 
 
 class Journal:
@@ -204,9 +204,8 @@ def _found(line: bytes) -> object:
 
 
 def _plain(measurement: Measurement) -> "list[object]":
-    moments = measurement.moments
     return [
-        None if moments is None else [getattr(moments, name) for name in _MOMENTS],
+        measurement.moments,
         measurement.statistics,
         [getattr(measurement, name) for name in _OTHERS],
     ]
@@ -223,6 +222,5 @@ def _measurement(pair: Pair, plain: Any) -> Measurement:
 
 
 def _moments(values: Iterable[Any]) -> Moments:
-    found = dict(zip(_MOMENTS, values))
-    sides = {name: Side(*found[name]) for name in ("target", "golden")}
-    return Moments(**{**found, **sides, "histogram": tuple(found["histogram"])})
+    pieces = zip((field.make for field in FIELDS), values)
+    return Moments._make(make(value) if make else value for make, value in pieces)

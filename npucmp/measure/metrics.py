@@ -1,4 +1,5 @@
-"""Every comparator: a small pure function of Moments, in one table. Adding one touches METRICS only.
+"""Every comparator: a small pure function of Moments, in one table. Adding one touches METRICS only: the columns of
+tensors.csv and the direction of tolerances follow it.
 
 x is the target, y the golden; sums run over positions that are finite on both sides. NaN is returned where a
 formula has no value. A position that is NaN or Inf on one side only makes rel_l2 infinite: no rule may pass it.
@@ -8,7 +9,7 @@ Where a formula differs from the one of an Ascend tool, docs/metrics.md says why
 from __future__ import annotations
 
 import math
-from typing import Callable, NamedTuple, Optional, Union
+from typing import Callable, Literal, NamedTuple, Optional, Union
 
 from npucmp.model import Moments, Side
 
@@ -156,31 +157,33 @@ def _mean(total: float, m: Moments) -> float:
 
 
 class Metric(NamedTuple):
-    """A comparator: its column, its formula, and whether tensors.csv always shows it."""
+    """A comparator: its column, its formula, what a tolerance holds against it (more than its limit, or less), and
+    whether tensors.csv always shows it."""
 
     name: str
     function: Callable[[Moments], Value]
+    better: Literal["less", "more"] = "less"
     always: bool = True
 
 
 METRICS = (
-    Metric("cosine", cosine),
+    Metric("cosine", cosine, better="more"),
     Metric("rel_l2", rel_l2),
     Metric("max_abs_err", max_abs_err),
     Metric("max_rel_err", max_rel_err),
     Metric("mean_abs_err", mean_abs_err),
     Metric("mean_rel_err", mean_rel_err),
     Metric("rmse", rmse),
-    Metric("err_1e3_ratio", err_1e3_ratio),
-    Metric("err_5e3_ratio", err_5e3_ratio),
-    Metric("allclose", allclose),
+    Metric("err_1e3_ratio", err_1e3_ratio, better="more"),
+    Metric("err_5e3_ratio", err_5e3_ratio, better="more"),
+    Metric("allclose", allclose, better="more"),
     Metric("mismatch_ratio", mismatch_ratio),
     Metric("max_ulp", max_ulp),
-    Metric("exact_ratio", exact_ratio),
+    Metric("exact_ratio", exact_ratio, better="more"),
     Metric("nonfinite_mismatch", nonfinite_mismatch),
     Metric("gain", gain, always=False),
     Metric("euclidean", euclidean, always=False),
-    Metric("snr", snr, always=False),
+    Metric("snr", snr, better="more", always=False),
     Metric("accumulated_rel_err", accumulated_rel_err, always=False),
     Metric("standard_deviation", standard_deviation, always=False),
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
-from npucmp.measure.executor import run
+from npucmp.measure.executor import workers
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
@@ -71,7 +71,7 @@ def measure_pairs(
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
     firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = each(lambda pair: measure(pair, closeness, context), firsts, jobs)
+    measured = each(partial(measure, closeness=closeness, context=context), firsts, jobs)
     shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
     kept: dict[object, Measurement] = {}
     for pair, key in zip(pairs, keys):
@@ -86,12 +86,16 @@ def measure_pairs(
 
 def each(function: Callable[[Pair], Measurement], pairs: Sequence[Pair], jobs: int) -> Iterator[Measurement]:
     """function of each pair. Between workers travels what was found, not the pair."""
-
-    def lost(pair: Pair, because: str) -> tuple[Any, ...]:
-        return Measurement(pair, problem=f"reading it, or one of its neighbours, ended the process: {because}")[1:]
-
-    found = run(lambda pair: function(pair)[1:], pairs, lost, jobs, payload_bytes)
+    found = workers(jobs).map(partial(_found, function), pairs, _lost, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
+
+
+def _found(function: Callable[[Pair], Measurement], pair: Pair) -> tuple[Any, ...]:
+    return function(pair)[1:]
+
+
+def _lost(pair: Pair, because: str) -> tuple[Any, ...]:
+    return Measurement(pair, problem=f"reading it ended the process: {because}")[1:]
 
 
 def payload_bytes(pair: Pair) -> int:

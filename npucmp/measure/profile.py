@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.executor import run
+from npucmp.measure.executor import workers
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, size_of
@@ -31,7 +32,7 @@ def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = 
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
     known.clear()
-    scanned = run(lambda pair: scan_tensor(*pair, context)[2:], firsts, _lost, jobs, _weight)
+    scanned = workers(jobs).map(partial(_scanned, context=context), firsts, _lost, _weight)
     for operator, tensor in pairs:
         key = _values(tensor)
         if key in known:
@@ -43,12 +44,16 @@ def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = 
         yield found
 
 
+def _scanned(pair: "tuple[Operator, TensorRef]", context: ReadContext) -> "tuple[Any, ...]":
+    return scan_tensor(*pair, context)[2:]
+
+
 def _weight(pair: "tuple[Operator, TensorRef]") -> int:
     return size_of(pair[1].dtype, pair[1].shape)
 
 
 def _lost(pair: "tuple[Operator, TensorRef]", because: str) -> "tuple[Any, ...]":
-    return Scanned(*pair, problem=f"reading it, or one of its neighbours, ended the process: {because}")[2:]
+    return Scanned(*pair, problem=f"reading it ended the process: {because}")[2:]
 
 
 def _is_first(tensor: TensorRef, seen: "dict[object, Scanned]") -> bool:

@@ -1,8 +1,14 @@
-"""What one pass over tensors measured; no opinion."""
+"""What one pass over tensors measured; no opinion.
+
+Side and Moments are tables as well: the annotation of each field says how those of two neighbouring blocks become one,
+and what C keeps it as. Of FIELDS are made the merge (measure/kernel/merge.py), the record that C fills (native.py) and
+that of the journal.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from enum import Enum
+from typing import Annotated, Any, Callable, NamedTuple, Optional, get_type_hints
 
 
 class Extremes(NamedTuple):
@@ -44,6 +50,34 @@ class Extremes(NamedTuple):
         return max(abs(self.minimum), abs(self.maximum))
 
 
+class Merge(Enum):
+    """How a field of two neighbouring blocks becomes one. NaN and None stand for "nothing there"."""
+
+    SUM = "sum"
+    SUMS = "sums, place by place"
+    LEAST = "the least"
+    MOST = "the most"
+    PLACE = "where the field of its name without _index stood that is the most, the first if both are"
+    HALF = "a record of its own, merged field by field"
+
+
+class Kept(NamedTuple):
+    """What the annotation of a field says; without a type in C, only numpy's kernel fills it."""
+
+    merge: Merge
+    c_type: str = ""
+
+
+Count = Annotated[int, Kept(Merge.SUM, "int64_t")]
+Sum = Annotated[float, Kept(Merge.SUM, "double")]
+Least = Annotated[float, Kept(Merge.LEAST, "double")]
+Most = Annotated[float, Kept(Merge.MOST, "double")]
+Place = Annotated[int, Kept(Merge.PLACE, "int64_t")]
+Exact = Annotated[Optional[int], Kept(Merge.MOST)]
+Ulp = Annotated[Optional[int], Kept(Merge.MOST, "uint64_t")]
+Decades = Annotated[tuple[int, ...], Kept(Merge.SUMS, "decades_t")]
+
+
 class Side(NamedTuple):
     """One side's own half of Moments, over all its elements.
 
@@ -51,19 +85,20 @@ class Side(NamedTuple):
     tensors over the magnitudes. minimum and maximum are NaN when nothing is finite.
     """
 
-    nan: int = 0
-    posinf: int = 0
-    neginf: int = 0
-    minimum: float = float("nan")
-    maximum: float = float("nan")
-    total: float = 0.0
-    squares: float = 0.0
+    nan: Count = 0
+    posinf: Count = 0
+    neginf: Count = 0
+    minimum: Least = float("nan")
+    maximum: Most = float("nan")
+    total: Sum = 0.0
+    squares: Sum = 0.0
 
     @property
     def inf(self) -> int:
         return self.posinf + self.neginf
 
 
+Half = Annotated[Side, Kept(Merge.HALF, "side_t")]
 HISTOGRAM_BINS = 24  # |x-y|/max(|y|, floor): bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
 
 
@@ -78,27 +113,55 @@ class Moments(NamedTuple):
     max_abs_exact  largest |x-y| of integer tensors, exact, None for other dtypes
     """
 
-    elements: int = 0
-    target: Side = Side()
-    golden: Side = Side()
-    compared: int = 0
-    masked: int = 0
-    mismatched: int = 0
-    equal: int = 0
-    xx: float = 0.0
-    yy: float = 0.0
-    xy: float = 0.0
-    sum_d: float = 0.0
-    sum_abs: float = 0.0
-    sum_dd: float = 0.0
-    max_abs: float = 0.0
-    max_abs_index: int = -1
-    max_abs_exact: Optional[int] = None
-    max_rel: float = 0.0
-    max_rel_index: int = -1
-    sum_rel: float = 0.0
-    below_1e3: int = 0
-    below_5e3: int = 0
-    outside: int = 0
-    max_ulp: Optional[int] = None
-    histogram: tuple[int, ...] = (0,) * HISTOGRAM_BINS
+    elements: Count = 0
+    target: Half = Side()
+    golden: Half = Side()
+    compared: Count = 0
+    masked: Count = 0
+    mismatched: Count = 0
+    equal: Count = 0
+    xx: Sum = 0.0
+    yy: Sum = 0.0
+    xy: Sum = 0.0
+    sum_d: Sum = 0.0
+    sum_abs: Sum = 0.0
+    sum_dd: Sum = 0.0
+    max_abs: Most = 0.0
+    max_abs_index: Place = -1
+    max_abs_exact: Exact = None
+    max_rel: Most = 0.0
+    max_rel_index: Place = -1
+    sum_rel: Sum = 0.0
+    below_1e3: Count = 0
+    below_5e3: Count = 0
+    outside: Count = 0
+    max_ulp: Ulp = None
+    histogram: Decades = (0,) * HISTOGRAM_BINS
+
+
+class Field(NamedTuple):
+    """A field of Moments or Side; `make` makes it of plain values, if it holds several."""
+
+    name: str
+    neutral: Any
+    merge: Merge
+    c_type: str
+    make: Optional[Callable[[Any], Any]]
+
+
+def _fields(record: "type[Side] | type[Moments]") -> tuple[Field, ...]:
+    kept = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
+    return tuple(
+        Field(name, neutral, kept[name].merge, kept[name].c_type, _maker(neutral))
+        for name, neutral in record._field_defaults.items()
+    )
+
+
+def _maker(neutral: object) -> "Optional[Callable[[Any], Any]]":
+    if not isinstance(neutral, tuple):
+        return None
+    return Side._make if isinstance(neutral, Side) else tuple
+
+
+SIDE_FIELDS = _fields(Side)
+FIELDS = _fields(Moments)

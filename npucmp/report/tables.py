@@ -18,7 +18,7 @@ NAME = "csv"
 Columns = dict[str, list[Any]]
 _NONE = type(None)
 
-TENSOR_COLUMNS = tuple(
+_FIRST_COLUMNS = tuple(
     (
         "step rank order op op_type phase slot verdict because matched_by match_confidence target_op golden_op "
         "target_tensor golden_tensor target_dtype golden_dtype target_shape golden_shape target_layout golden_layout "
@@ -27,6 +27,10 @@ TENSOR_COLUMNS = tuple(
         "target_nan target_inf golden_nan golden_inf target_min target_max target_mean target_l2 "
         "golden_min golden_max golden_mean golden_l2 stack"
     ).split(" ")
+)
+TENSOR_COLUMNS = (
+    *_FIRST_COLUMNS,
+    *(metric.name for metric in metrics.METRICS if metric.always and metric.name not in _FIRST_COLUMNS),
 )
 ROOT_COLUMNS = tuple(
     (

@@ -85,19 +85,19 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
 def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names())
     todo = [pair for pair in pairs(target, golden, alignment) if options.wants(*_names(pair))]
-    total, done, partial = sum(map(payload_bytes, todo)), 0, False
+    total, done, stopped = sum(map(payload_bytes, todo)), 0, False
     findings: list[Finding] = []
     try:
-        for measurement in each(lambda pair: measure_bits(pair, context), todo, options.jobs or default_jobs()):
+        for measurement in each(partial(measure_bits, context=context), todo, options.jobs or default_jobs()):
             findings.append(judge_bits(measurement, context))
             done += payload_bytes(measurement.pair)
             if options.progress:
                 options.progress(done, total)
     except KeyboardInterrupt:
-        partial = True
+        stopped = True
     final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), partial
+    return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), stopped
 
 
 def _names(pair: Pair) -> "list[str]":

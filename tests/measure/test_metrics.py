@@ -87,6 +87,13 @@ def test_the_table_has_no_name_twice():
         metrics.by_name("cosin")
 
 
+@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.name)
+def test_an_error_is_never_better_than_none(metric):
+    x, y = positive(500, 1)
+    none, some = (metric.function(moments([*a, one], [*y, 1.0])) for a, one in ((y, 1.0), (x, math.nan)))
+    assert none > some if metric.better == "more" else none < abs(some)
+
+
 ZEROS, ONES = [0.0, 0.0], [1.0, 1.0]
 EDGES = [  # name, x, y, expected
     ("cosine", ZEROS, ZEROS, 1.0),

@@ -1,69 +1,61 @@
 """How the Moments of two neighbouring blocks become one: associative, and exact in every count and index.
 
-Sums are added in the order of the blocks, so a result does not depend on who measured which block.
+Each field says it of itself (model/moments.py). Sums are added in the order of the blocks, so a result does not depend
+on who measured which block.
 """
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Any, Callable, Union
 
 from npucmp.model import Moments, Side
+from npucmp.model.moments import FIELDS, SIDE_FIELDS, Merge
+
+Record = Union[Moments, Side]
 
 
 def merge(a: Moments, b: Moments) -> Moments:
     """Moments of block a followed by block b. Of equal maxima the earlier index is kept."""
-    worse_abs = b if b.max_abs > a.max_abs else a
-    worse_rel = b if b.max_rel > a.max_rel else a
-    return Moments(
-        elements=a.elements + b.elements,
-        target=merge_sides(a.target, b.target),
-        golden=merge_sides(a.golden, b.golden),
-        compared=a.compared + b.compared,
-        masked=a.masked + b.masked,
-        mismatched=a.mismatched + b.mismatched,
-        equal=a.equal + b.equal,
-        xx=a.xx + b.xx,
-        yy=a.yy + b.yy,
-        xy=a.xy + b.xy,
-        sum_d=a.sum_d + b.sum_d,
-        sum_abs=a.sum_abs + b.sum_abs,
-        sum_dd=a.sum_dd + b.sum_dd,
-        max_abs=worse_abs.max_abs,
-        max_abs_index=worse_abs.max_abs_index,
-        max_abs_exact=_larger(a.max_abs_exact, b.max_abs_exact),
-        max_rel=worse_rel.max_rel,
-        max_rel_index=worse_rel.max_rel_index,
-        sum_rel=a.sum_rel + b.sum_rel,
-        below_1e3=a.below_1e3 + b.below_1e3,
-        below_5e3=a.below_5e3 + b.below_5e3,
-        outside=a.outside + b.outside,
-        max_ulp=_larger(a.max_ulp, b.max_ulp),
-        histogram=tuple(left + right for left, right in zip(a.histogram, b.histogram)),
-    )
+    return Moments._make([_HOW[field.merge](field.name, a, b) for field in FIELDS])
 
 
 def merge_sides(a: Side, b: Side) -> Side:
-    """One side's half of merge; NaN as minimum or maximum means that a block held nothing finite."""
-    return Side(
-        nan=a.nan + b.nan,
-        posinf=a.posinf + b.posinf,
-        neginf=a.neginf + b.neginf,
-        minimum=_pick(min, a.minimum, b.minimum),
-        maximum=_pick(max, a.maximum, b.maximum),
-        total=a.total + b.total,
-        squares=a.squares + b.squares,
-    )
+    """One side's half of merge."""
+    return Side._make([_HOW[field.merge](field.name, a, b) for field in SIDE_FIELDS])
 
 
-def _pick(best: "Callable[[float, float], float]", a: float, b: float) -> float:
-    if a != a:
-        return b
-    if b != b:
-        return a
-    return best(a, b)
+def _sum(name: str, a: Record, b: Record) -> Any:
+    return getattr(a, name) + getattr(b, name)
 
 
-def _larger(a: Optional[int], b: Optional[int]) -> Optional[int]:
-    if a is None or b is None:
-        return b if a is None else a
-    return max(a, b)
+def _sums(name: str, a: Record, b: Record) -> tuple[Any, ...]:
+    return tuple(x + y for x, y in zip(getattr(a, name), getattr(b, name)))
+
+
+def _best(choose: "Callable[[Any, Any], Any]") -> "Callable[[str, Record, Record], Any]":
+    def of(name: str, a: Record, b: Record) -> Any:
+        x, y = getattr(a, name), getattr(b, name)
+        if x is None or x != x:
+            return y
+        return x if y is None or y != y else choose(x, y)
+
+    return of
+
+
+def _place(name: str, a: Record, b: Record) -> Any:
+    largest = name[: -len("_index")]
+    return getattr(b if getattr(b, largest) > getattr(a, largest) else a, name)
+
+
+def _half(name: str, a: Record, b: Record) -> Side:
+    return merge_sides(getattr(a, name), getattr(b, name))
+
+
+_HOW: "dict[Merge, Callable[[str, Record, Record], Any]]" = {
+    Merge.SUM: _sum,
+    Merge.SUMS: _sums,
+    Merge.LEAST: _best(min),
+    Merge.MOST: _best(max),
+    Merge.PLACE: _place,
+    Merge.HALF: _half,
+}

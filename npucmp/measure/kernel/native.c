@@ -40,19 +40,55 @@ typedef float f32x8 __attribute__((vector_size(32)));
 enum { FLOAT64 = 0, FLOAT32 = 1, FLOAT16 = 2, BFLOAT16 = 3, TABLE8 = 4 };
 enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
 
-typedef struct {
-    int64_t nan, posinf, neginf;
-    double minimum, maximum, total, squares;
-} side_t;
+/* Type, name, and how two neighbouring blocks become one: the rows of npucmp/model/moments.py, in their order. Python
+ * reads them off npucmp_record, and leaves this kernel alone if they are not its own. */
+#define SIDE(ROW) \
+    ROW(int64_t, nan, SUM) \
+    ROW(int64_t, posinf, SUM) \
+    ROW(int64_t, neginf, SUM) \
+    ROW(double, minimum, LEAST) \
+    ROW(double, maximum, MOST) \
+    ROW(double, total, SUM) \
+    ROW(double, squares, SUM)
 
+#define MOMENTS(ROW) \
+    ROW(int64_t, elements, SUM) \
+    ROW(side_t, target, HALF) \
+    ROW(side_t, golden, HALF) \
+    ROW(int64_t, compared, SUM) \
+    ROW(int64_t, masked, SUM) \
+    ROW(int64_t, mismatched, SUM) \
+    ROW(int64_t, equal, SUM) \
+    ROW(double, xx, SUM) \
+    ROW(double, yy, SUM) \
+    ROW(double, xy, SUM) \
+    ROW(double, sum_d, SUM) \
+    ROW(double, sum_abs, SUM) \
+    ROW(double, sum_dd, SUM) \
+    ROW(double, max_abs, MOST) \
+    ROW(int64_t, max_abs_index, PLACE) \
+    ROW(double, max_rel, MOST) \
+    ROW(int64_t, max_rel_index, PLACE) \
+    ROW(double, sum_rel, SUM) \
+    ROW(int64_t, below_1e3, SUM) \
+    ROW(int64_t, below_5e3, SUM) \
+    ROW(int64_t, outside, SUM) \
+    ROW(uint64_t, max_ulp, MOST) \
+    ROW(decades_t, histogram, SUMS)
+
+#define MEMBER(type, name, merge) type name;
+#define WORDS(type, name, merge) #type " " #name " " #merge ";"
+#define TEXT(value) #value
+#define VALUE(macro) TEXT(macro)
+
+typedef int64_t decades_t[BINS];
 typedef struct {
-    int64_t count, compared, masked, mismatched, equal;
-    double xx, yy, xy, sum_d, sum_abs, sum_dd, max_abs, max_rel, sum_rel;
-    int64_t max_abs_index, max_rel_index, below_1e3, below_5e3, outside;
-    uint64_t max_ulp;
-    int64_t histogram[BINS];
-    side_t target, golden;
+    SIDE(MEMBER)
+} side_t;
+typedef struct {
+    MOMENTS(MEMBER)
 } moments_t;
+const char *const npucmp_record = VALUE(BINS) " decades;" SIDE(WORDS) MOMENTS(WORDS);
 
 typedef struct {
     int32_t x_type, y_type, ulp, same_type;
@@ -603,42 +639,21 @@ static void begin(moments_t *m) {
     m->target.minimum = m->target.maximum = m->golden.minimum = m->golden.maximum = NAN;
 }
 
-static void join_sides(side_t *total, const side_t *block) {
-    total->nan += block->nan;
-    total->posinf += block->posinf;
-    total->neginf += block->neginf;
-    if (!isnan(block->minimum)) add_side(total, block); /* NaN: nothing in it is finite */
-}
+#define JOIN(type, name, merge) merge(name)
+#define SUM(name) total->name += block->name;
+#define LEAST(name) if (block->name < total->name || total->name != total->name) total->name = block->name;
+#define MOST(name) if (block->name > total->name || total->name != total->name) total->name = block->name;
+#define PLACE(name) /* goes before the field that it is the place of */
+#define SUMS(name) for (int k = 0; k < BINS; k++) total->name[k] += block->name[k];
+#define HALF(name) join_sides(&total->name, &block->name);
+
+static void join_sides(side_t *total, const side_t *block) { SIDE(JOIN) }
 
 /* As merge.py does: what was measured before, and the block from element `start` on. Of equal maxima the first stays. */
 static void join(moments_t *total, const moments_t *block, int64_t start) {
-    total->count += block->count;
-    total->compared += block->compared;
-    total->masked += block->masked;
-    total->mismatched += block->mismatched;
-    total->equal += block->equal;
-    total->xx += block->xx;
-    total->yy += block->yy;
-    total->xy += block->xy;
-    total->sum_d += block->sum_d;
-    total->sum_abs += block->sum_abs;
-    total->sum_dd += block->sum_dd;
-    total->sum_rel += block->sum_rel;
-    if (block->max_abs > total->max_abs) {
-        total->max_abs = block->max_abs;
-        total->max_abs_index = start + block->max_abs_index;
-    }
-    if (block->max_rel > total->max_rel) {
-        total->max_rel = block->max_rel;
-        total->max_rel_index = start + block->max_rel_index;
-    }
-    total->below_1e3 += block->below_1e3;
-    total->below_5e3 += block->below_5e3;
-    total->outside += block->outside;
-    if (block->max_ulp > total->max_ulp) total->max_ulp = block->max_ulp;
-    for (int k = 0; k < BINS; k++) total->histogram[k] += block->histogram[k];
-    join_sides(&total->target, &block->target);
-    join_sides(&total->golden, &block->golden);
+    if (block->max_abs > total->max_abs) total->max_abs_index = start + block->max_abs_index;
+    if (block->max_rel > total->max_rel) total->max_rel_index = start + block->max_rel_index;
+    MOMENTS(JOIN)
 }
 
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
@@ -649,7 +664,7 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     moments_t block, *out = &block;
     size_t width = width_of(bars->x_type);
     begin(out);
-    out->count = n;
+    out->elements = n;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t target, golden;

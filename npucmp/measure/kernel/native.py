@@ -8,13 +8,13 @@ while it works, other threads do.
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import threading
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from struct import Struct
-from typing import Any, NamedTuple, Optional
+from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from npucmp.measure.kernel.merge import merge, merge_sides
 from npucmp.measure.kernel.numpy_kernel import HIGHEST_MASK, MASK_ROUNDING, MASKS, Bars, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import numpy_dtype
+from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field
 
 Array = npt.NDArray[Any]
 
@@ -38,13 +39,30 @@ _ROUNDED = {  # narrower type → how it is rounded to, and what can be
 }
 
 _POINTER = ctypes.c_void_p
-_SIDE = Struct("=3q4d")  # side_t: nan, posinf, neginf, minimum, maximum, total, squares
-_MOMENTS = Struct(f"=5q9d5qQ{HISTOGRAM_BINS}q" + 2 * "3q4d")  # moments_t
+_CODES = {"": "", "int64_t": "q", "uint64_t": "Q", "double": "d", "decades_t": f"{HISTOGRAM_BINS}q"}  # of struct
 
 
+def _struct(fields: Iterable[Field]) -> str:
+    return "".join(_CODES[field.c_type] for field in fields)
+
+
+_CODES["side_t"] = _struct(SIDE_FIELDS)
+_SIDE, _MOMENTS = Struct("=" + _struct(SIDE_FIELDS)), Struct("=" + _struct(FIELDS))  # side_t, moments_t
 _NOTHING = _MOMENTS.pack(
-    *[0] * 5, *[0.0] * 9, -1, -1, 0, 0, 0, 0, *[0] * HISTOGRAM_BINS, *(0, 0, 0, math.nan, math.nan, 0.0, 0.0) * 2
+    *chain.from_iterable(field.neutral if field.make else [field.neutral or 0] for field in FIELDS if field.c_type)
 )
+_SEVERAL = [  # place, number of values in C, and what they make, of fields that are not just one
+    (place, len(field.neutral) if field.make else 0, field.make or (lambda _: None))
+    for place, field in enumerate(FIELDS)
+    if field.make or not field.c_type
+]
+
+
+def _words(fields: Iterable[Field]) -> str:
+    return "".join(f"{field.c_type} {field.name} {field.merge.name};" for field in fields if field.c_type)
+
+
+RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # what C was built for, in its words
 
 
 class _Bars(ctypes.Structure):
@@ -59,7 +77,7 @@ class _Bars(ctypes.Structure):
 
 @cache
 def library() -> Optional[ctypes.CDLL]:
-    """The compiled kernel; None where it was not built or is switched off."""
+    """The compiled kernel; None where it was not built, was built for other FIELDS, or is switched off."""
     if os.environ.get(SWITCH) == "numpy":
         return None
     for file in sorted(Path(__file__).parent.glob("_native*")):
@@ -67,10 +85,12 @@ def library() -> Optional[ctypes.CDLL]:
             continue
         try:
             found = ctypes.CDLL(str(file))
+            if ctypes.c_char_p.in_dll(found, "npucmp_record").value != RECORD.encode():
+                continue
             found.npucmp_measure.restype = found.npucmp_side.restype = None
             found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
             found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
-        except (OSError, AttributeError):  # built for another machine, or another file of that name
+        except (OSError, AttributeError, ValueError):  # built for another machine, or another file of that name
             continue
         return found
     return None
@@ -226,33 +246,8 @@ def _plain(x: Array) -> Array:
 
 
 def _moments(result: bytearray, ulp: int) -> Moments:
-    (
-        count, compared, masked, mismatched, equal, xx, yy, xy, sum_d, sum_abs, sum_dd, max_abs, max_rel, sum_rel,
-        max_abs_index, max_rel_index, below_1e3, below_5e3, outside, max_ulp, *rest,
-    ) = _MOMENTS.unpack(result)  # fmt: skip
-    return Moments(
-        count,
-        Side(*rest[HISTOGRAM_BINS : HISTOGRAM_BINS + 7]),
-        Side(*rest[HISTOGRAM_BINS + 7 :]),
-        compared,
-        masked,
-        mismatched,
-        equal,
-        xx,
-        yy,
-        xy,
-        sum_d,
-        sum_abs,
-        sum_dd,
-        max_abs,
-        max_abs_index,
-        None,
-        max_rel,
-        max_rel_index,
-        sum_rel,
-        below_1e3,
-        below_5e3,
-        outside,
-        None if ulp == _NO_ULP else max_ulp,
-        tuple(rest[:HISTOGRAM_BINS]),
-    )
+    values: list[Any] = [*_MOMENTS.unpack(result)]
+    for place, size, make in _SEVERAL:
+        values[place : place + size] = [make(values[place : place + size])]
+    moments = Moments._make(values)
+    return moments._replace(max_ulp=None) if ulp == _NO_ULP else moments

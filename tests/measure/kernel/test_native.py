@@ -84,6 +84,11 @@ def test_types_that_c_does_not_know_are_left_to_numpy():
     assert native.measure_block(x, x + 1, bars).elements == 20_000
 
 
+def test_a_kernel_that_was_built_for_other_fields_is_left_alone(monkeypatch):
+    monkeypatch.setattr(native, "RECORD", native.RECORD.replace("double xx SUM;", ""))
+    assert native.library.__wrapped__() is None
+
+
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv(native.SWITCH, "numpy")
     native.library.cache_clear()
