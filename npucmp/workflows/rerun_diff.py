@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Iterable, Optional, Sequence
 
 from npucmp.align import align, pairs
