@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Iterable, Optional, Sequence
 
 from npucmp.localise.nodes import is_output
-from npucmp.model import DIFFERS, Cause, Comparison, Root
+from npucmp.model import DIFFERS, Cause, Comparison, Evidence, Fact, Root
 
 COLLECTIVE = re.compile(r"^(Distributed|MintDistributed|MindSpeed)\.")
 RANK = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
@@ -45,10 +45,9 @@ def _received(root: Root, own: Comparison, comparisons: Iterable[Comparison]) ->
     if sender is None:
         return root
     rank = _rank(sender)
-    evidence = (
-        f"arrived from {'another rank' if rank is None else f'rank {rank}'}, where its inputs differ; {root.evidence}"
-    )
-    return replace(root, cause=Cause.PROPAGATED, evidence=evidence)
+    who = "another rank" if rank is None else f"rank {rank}"
+    arrived = Evidence("arrived", "arrived from {who}, where its inputs differ", {"who": Fact(who)})
+    return replace(root, cause=Cause.PROPAGATED, evidence=(arrived, *root.evidence))
 
 
 def _sends(comparison: Comparison, name: str) -> bool:

@@ -109,7 +109,7 @@ class _Search:
             self._add(node, Cause.GAP, gap, words)
             self._trail.read(Source(gap, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
-            self._add(node, Cause.PROPAGATED, own, f"contains {self._culprit(node)}, which has the error")
+            self._add(node, Cause.PROPAGATED, own, evidence.contained_words(self._culprit(node)))
         elif own:
             self._add(node, self._cause(node, own), own, self._words(node, own))
         elif inherits and diverged:
@@ -261,7 +261,7 @@ class _Search:
         read = [self.revised.get(id(finding), finding) for finding in seen]
         return [finding for finding in read if self._differs(finding) and not self._overwritten(node, finding)]
 
-    def _words(self, node: Node, own: Finding) -> str:
+    def _words(self, node: Node, own: Finding) -> evidence.Reasons:
         if not self._is_known(node, self._read(node)) or (not self._disagreeing(node) and self._is_half_known(node)):
             return evidence.unknown_words(own, [finding for finding, error in self._read(node) if error is None])
         read = [*node.inputs, *node.context]
@@ -369,7 +369,7 @@ class _Search:
                 verdict = Verdict.MATCH if known else Verdict.UNKNOWN
                 self.revised[id(finding)] = finding._replace(verdict=verdict, because=because)
 
-    def _add(self, node: Node, cause: Cause, finding: Finding, words: str) -> None:
+    def _add(self, node: Node, cause: Cause, finding: Finding, words: evidence.Reasons) -> None:
         known = self._input_error(node)
         outputs = [e for e in map(error_of, node.outputs) if e is not None]
         self.roots.append(
@@ -383,7 +383,7 @@ class _Search:
                 limit=finding.limit,
                 input_error=known,
                 output_error=max(outputs, default=None),
-                evidence=words + (evidence.fused_words(node.pair) if cause is not Cause.PROPAGATED else ""),
+                evidence=words + (evidence.fused_words(node.pair) if cause is not Cause.PROPAGATED else ()),
             )
         )
 
