@@ -24,9 +24,7 @@ def own_words(pair: Pair, own: Finding, input_error: float, reads: bool, agree: 
     words = [_said(f"inputs {how}", inputs), _said("own", f"{own.pair.slot}: {own.because}")]
     words += [*argument_words(pair), *pattern_words(own)]
     if RANDOM.search(pair.operator.op_type):
-        words.append(
-            _said("random", "a random operator: it differs unless both runs share its seed and generator")
-        )
+        words.append(_said("random", "a random operator: it differs unless both runs share its seed and generator"))
         words.append(_said("random", "switch it off"))
     return tuple(words)
 

@@ -14,6 +14,7 @@ from npucmp.align import align, pairs
 from npucmp.dump.readers import limits
 from npucmp.errors import UsageError
 from npucmp.judge.verdicts import DEFAULT_RULES, Rules, judge, load_noise, load_tolerances
+from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import settle
 from npucmp.localise.walk import find_roots
 from npucmp.measure.executor import default_jobs
@@ -59,7 +60,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     lefts, rights = options.runs(target), options.runs(golden)
     graphs = loaded(options.graph, [*lefts, *rights])
     lefts, rights = with_graphs(target, lefts, golden, graphs), with_graphs(golden, rights, target, graphs)
-    return compared("compare", Sides(target, lefts, golden, rights), options, started)
+    return compared(Sides(target, lefts, golden, rights), options, started)
 
 
 class Sides(NamedTuple):
@@ -71,7 +72,7 @@ class Sides(NamedTuple):
     goldens: "list[Run]"
 
 
-def compared(command: str, sides: Sides, options: Options, started: float) -> Report:
+def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     rules, names = options.rules(), options.names()
     lefts, rights = sides.targets, sides.goldens
@@ -90,11 +91,10 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
     for (target, golden, alignment), measurements in zip(aligned, measured):
         final, roots = find_roots(list(judge(measurements, rules)), rules.by_round_off)
         alone = len(alignment.only_target), len(alignment.only_golden)
-        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
+        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+        comparisons.append(Comparison(target, golden, *known))
     return Report(
-        command=command,
-        target_path=str(sides.target_path),
-        golden_path=str(sides.golden_path),
+        paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=settle(comparisons),
         unpaired=unpaired,
         broken=broken,

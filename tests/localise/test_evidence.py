@@ -30,7 +30,7 @@ GIVEN = operator(X, Y, eps=1e-5)
     ids=["differs", "left out", "another", "reads not recorded", "outputs alone", "nothing"],
 )
 def test_an_argument_is_absent_only_where_arguments_would_stand(target, says):
-    words = argument_words(Pair(0, "output:0", target, GIVEN, Y, Y))
+    words = [one.sentence() for one in argument_words(Pair(0, "output:0", target, GIVEN, Y, Y))]
     assert says in words if says else words == []
     back = argument_words(Pair(0, "output:0", GIVEN, target, Y, Y))
     assert bool(back) == bool(says)
@@ -43,4 +43,4 @@ def test_an_argument_is_absent_only_where_arguments_would_stand(target, says):
 def test_a_factor_next_to_one_is_told_apart_from_it(scale, says):
     moments = Moments(4, compared=4, yy=1.0, xy=1.0 + scale, sum_dd=scale**2, max_abs=abs(scale))
     found = Finding(Measurement(Pair(0, "output:0", GIVEN, GIVEN, Y, Y), moments), Verdict.DIVERGED, "")
-    assert pattern_words(found) == [f"the target is {says} times the golden as a whole"]
+    assert [one.sentence() for one in pattern_words(found)] == [f"the target is {says} times the golden as a whole"]

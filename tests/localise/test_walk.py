@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.report.terminal import render
+from tests.reports import screen
 from tests.synthetic import chain, write_run
 
 random = np.random.default_rng(1)
@@ -56,7 +56,7 @@ def test_errors_that_grow_step_by_step_are_not_agreement(tmp_path):
 
     got = report(tmp_path, run(1e-7), run(0.0))
     assert [root.cause.value for root in got.roots] == ["WORSENED"]
-    assert "no operator turns its inputs' error into more than 8 times as much" in got.roots[0].evidence
+    assert "no operator turns its inputs' error into more than 8 times as much" in got.roots[0].because
 
 
 def test_uninitialised_memory_is_nobodys_fault(tmp_path):
@@ -82,7 +82,7 @@ def test_a_random_operator_is_named_as_such(tmp_path):
             "out": [x * (np.random.default_rng(seed).random(x.shape) < 0.5)],
         }
     }
-    assert "a random operator" in report(tmp_path, run(1), run(2)).roots[0].evidence
+    assert "a random operator" in report(tmp_path, run(1), run(2)).roots[0].because
 
 
 def test_nan_is_born_once_and_passed_on(tmp_path):
@@ -110,7 +110,7 @@ def test_a_network_input_that_differs_is_a_gap(tmp_path):
     target["Functional.linear.0.forward"]["in"][0] = target["Functional.linear.0.forward"]["in"][0] + np.float32(0.1)
     got = report(tmp_path, target, chain())
     assert found(got) == [("Functional.linear.0.forward", "GAP", "input:0")]
-    assert "an input of the network already differs" in got.roots[0].evidence
+    assert "an input of the network already differs" in got.roots[0].because
 
 
 def test_an_input_changed_on_the_way_is_a_gap(tmp_path):
@@ -118,7 +118,7 @@ def test_an_input_changed_on_the_way_is_a_gap(tmp_path):
     target["Functional.linear.3.forward"]["in"][0] = target["Functional.linear.3.forward"]["in"][0] * np.float32(1.5)
     got = report(tmp_path, target, golden)
     assert found(got)[0] == ("Functional.linear.3.forward", "GAP", "input:0")
-    assert "last agreeing: Functional.linear.2.forward output:0" in got.roots[0].evidence
+    assert "last agreeing: Functional.linear.2.forward output:0" in got.roots[0].because
 
 
 def test_one_sided_operator_between_producer_and_consumer_leaves_the_gap_standing(tmp_path):
@@ -146,14 +146,14 @@ def test_a_differing_argument_is_named(tmp_path):
     target["Functional.linear.2.forward"]["in"][2] = 1e-3
     assert (
         "argument input:2 is 0.001 in the target, 1e-05 in the golden"
-        in report(tmp_path, target, chain()).roots[0].evidence
+        in report(tmp_path, target, chain()).roots[0].because
     )
 
 
 def test_a_dead_output_is_seen(tmp_path):
     got = report(tmp_path, chain({5: 0.0}), chain())
     assert found(got) == [("Functional.linear.5.forward", "BORN", "output:0")]
-    assert "all zero" in got.roots[0].evidence
+    assert "all zero" in got.roots[0].because
 
 
 def test_outputs_without_inputs_are_of_unknown_cause(tmp_path):
@@ -188,7 +188,7 @@ def test_a_module_that_contains_the_culprit_passes_it_on(tmp_path):
 
     got = report(tmp_path, run(wrong), run(right))
     assert found(got) == [("Cell.block.softmax.Softmax.forward.0", "BORN", "output:0")]
-    assert "contains Cell.block.softmax.Softmax.forward.0" in got.roots[1].evidence
+    assert "contains Cell.block.softmax.Softmax.forward.0" in got.roots[1].because
 
 
 def test_a_mask_flipped_by_noise_is_explained(tmp_path):
@@ -337,8 +337,8 @@ def test_a_fault_whose_output_is_missing_is_sought_where_that_was_written(tmp_pa
         if root.cause.value != "PROPAGATED"
     ]
     assert (root.pair.operator.name, root.cause.value, root.slot) == ("Functional.linear.4.forward", "GAP", "input:0")
-    assert "last agreeing: Functional.linear.3.forward input:1" in root.evidence
-    assert "it is Functional.linear.3.forward output:0, which was not dumped or cannot be compared" in root.evidence
+    assert "last agreeing: Functional.linear.3.forward input:1" in root.because
+    assert "it is Functional.linear.3.forward output:0, which was not dumped or cannot be compared" in root.because
 
 
 def test_inputs_alone_blame_one_operator(tmp_path):
@@ -373,7 +373,7 @@ def test_what_could_not_be_compared_is_named(tmp_path):
                 np.save(tmp_path / side / f"product_{i}.input.{slot}.npy", tensor)
     first, *others = npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
     assert (first.pair.operator.name, first.cause.value) == ("product_2", "UNKNOWN")
-    assert "its inputs were not dumped or cannot be compared (input:1)" in first.evidence
+    assert "its inputs were not dumped or cannot be compared (input:1)" in first.because
     assert [root.cause.value for root in others] == ["PROPAGATED"] * 3
 
 
@@ -442,9 +442,9 @@ def recorded(folder, number):
 def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
     got = npucmp.compare(recorded(tmp_path / "target", 0.1), recorded(tmp_path / "golden", 1e-7))
     assert found(got) == [("Torch.mystery.0.forward", "GAP", "input:0")]
-    assert got.roots[0].evidence == ("a number that it was given already differs: input:0 is 0.1, in the golden 1e-07")
+    assert got.roots[0].because == ("a number that it was given already differs: input:0 is 0.1, in the golden 1e-07")
 
 
 def test_trusted_statistics_are_not_called_bits(tmp_path):
     same = recorded(tmp_path, 0.1)
-    assert "2 tensors agree, as far as statistics tell" in render(npucmp.compare(same, same, trust_statistics=True))
+    assert "2 tensors agree, as far as statistics tell" in screen(npucmp.compare(same, same, trust_statistics=True))

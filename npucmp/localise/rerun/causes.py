@@ -16,7 +16,7 @@ from npucmp.localise.ranks import settle
 from npucmp.localise.walk import find_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
+from npucmp.model import DIFFERS, Cause, Comparison, Evidence, Fact, Finding, Pair, Payload, Root, TensorRef
 
 HEAD = 64  # bytes that tell most tensors apart
 
@@ -43,7 +43,10 @@ def _shows(node: Node) -> bool:
 def _left_over(node: Node) -> Root:
     """The root of an operator that roots.py excuses, because an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
-    words = f"what it reads differs, or is overwritten in place; {worst.pair.slot}: {worst.because}"
+    words = (
+        Evidence("inputs differ", "what it reads differs, or is overwritten in place"),
+        Evidence("own", "{slot}: {because}", {"slot": Fact(worst.pair.slot), "because": Fact(worst.because)}),
+    )
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, words)
 
 
@@ -128,7 +131,8 @@ def _followed(root: Root, own: Comparison, first: int) -> Root:
         return root
     if not is_parameter(root.pair._replace(slot=root.slot)):
         return root
-    return replace(root, cause=Cause.PROPAGATED, evidence=f"it follows from step {first}; {root.evidence}")
+    follows = Evidence("follows", "it follows from step {step:d}", {"step": Fact(first)})
+    return replace(root, cause=Cause.PROPAGATED, evidence=(follows, *root.evidence))
 
 
 def _step(comparison: Comparison) -> Optional[int]:
