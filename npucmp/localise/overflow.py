@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.edges import amount, kinds_of
 from npucmp.localise.nodes import IN_PLACE, containers, is_meaningless, is_parameter
 from npucmp.localise.ranks import COLLECTIVE
 from npucmp.measure.kernel.numpy_kernel import MASK_ROUNDING, MASKS
@@ -34,7 +35,6 @@ BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to
 OF_A_DEVICE = re.compile(r"Hcom\w+|AllReduce|AllGather|ReduceScatter|AlltoAll\w*|Receive|NeighborExchange\w*")
 SUMMING = re.compile(r"reduce", re.IGNORECASE)  # may overflow of its own accord
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
-SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
 
 FROM_ANOTHER_RANK = Evidence("another rank", "nothing that it read here has any: it came from another rank")
 FROM_OUTSIDE = Evidence(
@@ -57,26 +57,6 @@ class Read(NamedTuple):
 
     scanned: Scanned
     trace: Trace
-
-
-def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> "list[str]":
-    """The events that a tensor holds, by what they are."""
-    if extremes is None:
-        return []
-    limits = extremes.high + extremes.low
-    row = lookup(tensor.dtype)
-    if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
-        limits = 0  # quantisation scales the largest value to the limit, on purpose, and rounds others to it
-    counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
-    return [kind for kind, count in counts if count]
-
-
-def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
-    """log2(largest finite value of the type / largest finite magnitude), bits; None for other types and zeros."""
-    row = lookup(tensor.dtype)
-    if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
-        return None
-    return math.log2(row.largest / extremes.largest)
 
 
 def events_of(
@@ -290,29 +270,6 @@ def noted(bits: str) -> Evidence:
 
 def _from_outside(one: Scanned, kind: str) -> Event:
     return _event(one, kind, "unknown", amount(kind, one), FROM_OUTSIDE, outside=True)
-
-
-def amount(kind: str, one: Scanned) -> Evidence:
-    """How much of it there is, and where it begins."""
-    x, tensor = one.extremes, one.tensor
-    assert x is not None
-    what = {"nan": "NaN", "inf": "Inf", "saturated": "values at ±{largest:g}, the largest of {dtype}"}[kind]
-    facts = {"slot": Fact(tensor.slot), "largest": Fact(x.largest), "dtype": Fact(tensor.dtype)}
-    if not one.counted:
-        return Evidence("amount", f"{{slot}}: {what}, by its statistics", facts)
-    count, first = x.of(kind)
-    facts.update(count=Fact(count, one.operator.name, tensor.slot), all=Fact(x.elements))
-    facts.update(first=Fact(_unravelled(first, tensor.shape)))
-    where = ", the first at {first}" if tensor.shape else ""
-    return Evidence("amount", f"{{slot}}: {{count}} of {{all}} {what}{where}", facts)
-
-
-def _unravelled(index: int, shape: "tuple[int, ...]") -> str:
-    place = []
-    for size in reversed(shape):
-        index, at = divmod(index, max(1, size))
-        place.append(at)
-    return str(place[::-1])
 
 
 def _what_came(alarming: "Sequence[Read]") -> Evidence:

@@ -85,7 +85,7 @@ def _bits(one: DifferenceMap) -> "Optional[dict[str, Any]]":
         "wide": max(1.0, wide - 2),
         "bars": [{"x": place * wide + 1, "height": height} for place, height in enumerate(heights) if height],
         "parts": parts,
-        "label": _told(one),
+        "label": _bit_words(one),
     }
 
 
@@ -98,7 +98,7 @@ def _parts(one: DifferenceMap) -> "list[tuple[str, int, int]]":
     return [("sign", 0, 1), ("exponent", 1, width - 1 - mantissa), ("mantissa", width - mantissa, mantissa)]
 
 
-def _told(one: DifferenceMap) -> str:
+def _bit_words(one: DifferenceMap) -> str:
     """Which bits differ, in each part numbered from its lowest."""
     found = []
     for name, first, width in _parts(one):

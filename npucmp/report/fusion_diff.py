@@ -43,7 +43,7 @@ COLUMNS = tuple(
 )
 METRICS = ("cosine", "rel_l2", "max_abs_err")
 WORST = (Verdict.NONFINITE, Verdict.SHAPE, Verdict.DIVERGED, Verdict.UNREADABLE, Verdict.UNKNOWN, Verdict.MATCH)
-SHOWN = 5  # operators or passes in a remark
+FEW = 5  # operators or passes in a remark
 UB_PASS = re.compile(
     r"A?Tbe.*|.*U[Bb]_?Fusion.*|FusionVirtualOpSetSwitch|(Batch)?MatmulDropOutDoMaskV3DFusionPass|"
     r"(Conv|Conv2DDequant)ClipByValueFusionPass|MatmulTransdataFusionPass|BatchMatMulV2DequantMulAddFusionPass"
@@ -211,22 +211,22 @@ def kind_of(name: str) -> str:
 def remarks(report: Fused, every: "Sequence[FusedOperator]", folder: str) -> "Iterator[str]":
     """The fused operators that are to blame, passes of one run only, and what to run next."""
     causes = Counter(one.root.cause.value if one.root else "" for one in every)
-    told = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
-    told += [f"{causes['']} without suspicion"] if causes[""] else []
-    yield f"fused operators: {len(every)}" + (f" ({', '.join(told)})" if told else "")
+    kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
+    kinds += [f"{causes['']} without suspicion"] if causes[""] else []
+    yield f"fused operators: {len(every)}" + (f" ({', '.join(kinds)})" if kinds else "")
     found = [root for comparison in report.comparisons for root in suspects(comparison)]
-    for root in found[:SHOWN]:
+    for root in found[:FEW]:
         operator = root.pair.operator
         passes = ", ".join(operator.passes) or "no pass named in the graph"
         yield f"  {passes}: {operator.name}, error in {brief(root.input_error)}, out {brief(root.output_error)}"
-        yield f"      computes {some_of(operator.originals, SHOWN)}"
-    if len(found) > SHOWN:
-        yield f"  and {len(found) - SHOWN} more in fusion.csv"
+        yield f"      computes {some_of(operator.originals, FEW)}"
+    if len(found) > FEW:
+        yield f"  and {len(found) - FEW} more in fusion.csv"
     yield _effect_words(report)
     names = [name for kind in switch(report).values() for name in kind]
     if names:
         where = f"{folder}/fusion_switch.cfg" if folder else "fusion_switch.cfg (with -o DIR)"
-        off = some_of(names, SHOWN)
+        off = some_of(names, FEW)
         yield f"next: switch off {off} with {where}, dump again, and compare with the run without fusion"
     elif found:
         yield (

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp.localise.overflow import headroom
+from npucmp.localise.edges import headroom
 from npucmp.model import Cause, Event, Overflow, Root, Scan
 from npucmp.model.stack import source_line
 from npucmp.report import tables

@@ -53,7 +53,7 @@ def _part(run: int, comparison: Comparison, metrics: "Sequence[str]", operators:
     rows = {name: [column[row] for row in sequence] for name, column in cells.items() if name not in OF_OPERATORS}
     return {
         **rows,
-        "error": [None if one.error == told else one.error for one, told in zip(ordered, rows["rel_l2"])],
+        "error": [None if one.error == cell else one.error for one, cell in zip(ordered, rows["rel_l2"])],
         "limit": [one.limit or None for one in ordered],
         "metric": [one.metric for one in ordered],
         "output": [is_output(one.pair) for one in ordered],

@@ -183,5 +183,5 @@ def _differs_words(report: Repeated) -> "Iterator[str]":
 
 def _other_bits(report: Repeated) -> int:
     """Tensors that hold the same values in other bits."""
-    told = ((finding.verdict, finding.measurement.moments) for finding in report.findings)
-    return sum(verdict is Verdict.MATCH and m is not None and m.equal < m.elements for verdict, m in told)
+    equal = (one.measurement.moments for one in report.findings if one.verdict is Verdict.MATCH)
+    return sum(moments is not None and moments.equal < moments.elements for moments in equal)

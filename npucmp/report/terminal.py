@@ -42,12 +42,12 @@ class _Screen:
 
     def sections(self, top: int) -> Iterator[str]:
         """Those of which there is more to say than that all agrees, at least one; the others in one line."""
-        told = [one for one in self.answer.sections if self.verbose or not one.agreeing]
+        full = [one for one in self.answer.sections if self.verbose or not one.agreeing]
         agreeing = [one for one in self.answer.sections if not self.verbose and one.agreeing]
-        told, agreeing = told or agreeing[:1], agreeing if told else agreeing[1:]
+        full, agreeing = full or agreeing[:1], agreeing if full else agreeing[1:]
         left = top  # suspects that may still be shown
-        for one in told:
-            if one is not told[0] and left <= 0:
+        for one in full:
+            if one is not full[0] and left <= 0:
                 rows = sum(map(len, one.suspects))
                 yield f"{one.where}: {count_of(rows, 'row')} more in {self.answer.places}"
                 continue
@@ -112,10 +112,10 @@ class _Screen:
         answer = self.answer
         yield from map(visible, (*answer.left_out, *answer.remarks(folder)))
         for kind, lines, rest in (*answer.notes, answer.unreadable):
-            shown = lines if self.verbose else lines[:NOTES]
-            yield from (f"{kind}: {visible(words)}" for words in shown)
-            if len(lines) > len(shown):
-                yield f"{kind}: and {len(lines) - len(shown)} more in {rest}"
+            most = len(lines) if self.verbose else NOTES
+            yield from (f"{kind}: {visible(words)}" for words in lines[:most])
+            if len(lines) > most:
+                yield f"{kind}: and {len(lines) - most} more in {rest}"
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 
     def line(self, one: Line) -> str:

@@ -11,7 +11,8 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import align, pairs
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.overflow import amount, communicates, events_of, headroom, kinds_of, noted
+from npucmp.localise.edges import amount, headroom, kinds_of
+from npucmp.localise.overflow import communicates, events_of, noted
 from npucmp.localise.ranks import RANK
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
