@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from types import ModuleType
 import pytest
 
 import npucmp.model
-from npucmp.model import Result
+from npucmp.model import Evidence, Fact, Result
 from npucmp.report import answer_of, write_reports
 from npucmp.report.answer import Answer, Detail, Listing, Section, Side, Suspect, Suspects, Table
+from npucmp.report.sanitise import visible
 from tests.reports import named, said, screen
 
 PACKAGE = Path(__file__).parent.parent.parent / "npucmp"
@@ -92,6 +94,22 @@ def test_a_sentence_is_one_line_whatever_it_holds():
     (root,) = answer_of(named("op", because="x; y {z} \x1b[31m")).suspects.first
     assert [one.sentence() for one in root.evidence] == ["x; y {z} \x1b[31m"]
     assert "                 x; y {z} \\x1b[31m\n" in screen(named("op", because="x; y {z} \x1b[31m"))
+
+
+@pytest.mark.parametrize(
+    "words, value, says",
+    [
+        ("{x}", 1.5e-3, "1.5e-03"),
+        ("{x}", math.inf, "inf"),
+        ("{x}", None, "unknown"),
+        ("{x}", 1234567, "1,234,567"),
+        ("{x:d}", 1234567, "1234567"),
+        ("{x:.4g}", 0.123456, "0.1235"),
+        ("{x} {x}", "{y}\x1b", "{y}\\x1b {y}\\x1b"),
+    ],
+)
+def test_a_sentence_shows_its_facts(words, value, says):
+    assert Evidence("", words, {"x": Fact(value)}).sentence(visible) == says
 
 
 def decisions(tree):
