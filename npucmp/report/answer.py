@@ -159,7 +159,7 @@ class Section(NamedTuple):
     """One step and rank, and what came of it.
 
     passed_words  in one line, of those that pass the error on
-    agreeing      how many tensors agree, where nothing else is to be said
+    agreeing      how many tensors agree, where nothing else is to be said than the first of `lines`
     lines         where there is nobody to suspect; `after` and `listings` stand below the suspects
     """
 

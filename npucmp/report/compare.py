@@ -11,7 +11,6 @@ from npucmp.report import coverage, pairs, tables
 from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
 
-LISTED = 6  # tensors that diverged in no operator
 MEANING = {
     "BORN": "inputs agree, output does not",
     "GAP": "an input differs although everything dumped upstream agrees",
@@ -79,12 +78,11 @@ def _section(one: Comparison, report: Report, several: bool) -> Section:
     )
     if suspects.first:
         passed = [root for root in one.roots if root.cause is Cause.PROPAGATED]
-        title = _title(one, suspects.first[0].place)
-        return section._replace(title=title, passed_words=passed_words(passed))
+        return section._replace(title=_title(one), passed_words=passed_words(passed))
     if differing:
         listed = [f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing]
         title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
-        return section._replace(listings=[Listing(title, listed[:LISTED], "tensors.csv")])
+        return section._replace(listings=[Listing(title, listed, "tensors.csv")])
     if agreeing:
         return section._replace(agreeing=agreeing, lines=[_agree_words(one.findings, agreeing)])
     return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
@@ -99,9 +97,9 @@ def _aligned(comparisons: Sequence[Comparison]) -> str:
     )
 
 
-def _title(one: Comparison, place: int) -> str:
+def _title(one: Comparison) -> str:
     """The word "first" is kept for when everything before was compared, in an order that is known."""
-    first = next(root for root in one.roots if root.place == place)
+    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
     unseen = coverage.upstream_unseen(one, first.pair.order)
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"

@@ -56,14 +56,14 @@ class _Screen:
         if agreeing:
             places = ", ".join(one.where for one in agreeing[:NOTES]) + (" …" if len(agreeing) > NOTES else "")
             tensors = count_of(sum(one.agreeing for one in agreeing), "tensor")
-            yield self.line(Line("No operator diverged", "good", f" in {places}: {tensors} agree"))
+            yield self.line(agreeing[0].lines[0]._replace(rest=f" in {places}: {tensors} agree"))
             yield ""
 
     def section(self, one: Section, top: int) -> Iterator[str]:
         for side in one.sides:
             yield f"{side.name:6}  {visible(side.path)}  {visible(side.what)}"
         if one.aligned:
-            yield one.aligned
+            yield visible(one.aligned)
         yield ""
         for words in one.warnings:
             yield self.line(Line(words[:1].upper() + words[1:], "title"))
@@ -82,7 +82,7 @@ class _Screen:
         for suspect in passed if self.verbose else ():
             yield from self.suspect(suspect)
         if passed and not self.verbose:
-            yield f"     PROPAGATED  {visible(one.passed_words)}"
+            yield f"     {passed[0].word}  {visible(one.passed_words)}"
         yield from map(self.line, one.lines)
         yield from (f"     {self.line(line)}" for line in one.after)
         for listing in one.listings:
