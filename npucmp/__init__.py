@@ -3,7 +3,7 @@
     import npucmp
     report = npucmp.compare("npu_dump", "gpu_dump")
     for root in report.roots[:3]:
-        print(root.cause.value, root.pair.operator.name, root.evidence)
+        print(root.cause.value, root.pair.operator.name, root.because)
 
 Names are loaded when first used (PEP 562), so that `npucmp --help` imports nothing heavy.
 """

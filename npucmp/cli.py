@@ -103,8 +103,10 @@ def main() -> None:
 
 
 def _mute() -> None:
-    """What still waits to be written to stdout cannot be, and Python would complain of it at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """What still waits to be written to stdout cannot be, and Python would complain of it at the end. It is None where
+    it was closed before the start."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str, status: int) -> int:

@@ -28,7 +28,7 @@ from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
 from npucmp.model import Verdict
-from npucmp.report import presenters
+from npucmp.report import answer_of, render
 from npucmp.workflows.compare import compare
 from npucmp.workflows.overflow import overflow
 
@@ -180,8 +180,7 @@ class Search:
     def whole(self, target: Path, golden: Path, file: Path, shorter: bool) -> None:
         def work() -> None:
             report = compare(target, golden, jobs=1)
-            for module in presenters(report):
-                module.render(report, ())
+            render(answer_of(report))
             for finding in report.findings:
                 one = finding.pair.target
                 if shorter and one and one.file == str(file) and file.suffix in (".npy", ".pt"):
@@ -189,8 +188,7 @@ class Search:
 
         def other() -> None:
             report = overflow(target, jobs=1)
-            for module in presenters(report):
-                module.render(report, ())
+            render(answer_of(report))
 
         data = file.read_bytes()
         self.tell(f"compare {target.parent.name}", work, data, file)

@@ -9,12 +9,15 @@ from npucmp.model import (
     HISTOGRAM_BINS,
     Cause,
     Comparison,
+    Evidence,
+    Fact,
     Finding,
     Measurement,
     Moments,
     Operator,
     Pair,
     Report,
+    Result,
     Root,
     Run,
     Side,
@@ -22,9 +25,27 @@ from npucmp.model import (
     Tolerance,
     Verdict,
 )
+from npucmp.report import answer_of, terminal
 
 KINDS = ("linear", "softmax", "layer_norm", "matmul", "add", "gelu", "dropout", "reshape")
 LIMIT = 4.77e-7
+
+
+def screen(result: Result) -> str:
+    """What the terminal shows."""
+    return terminal.render(answer_of(result))
+
+
+def table(result: Result, file: str) -> "list[dict[str, object]]":
+    """The rows of one of its files."""
+    (found,) = (one for one in answer_of(result).tables if one.file == file)
+    columns = found.columns()
+    return [dict(zip(found.names, cells)) for cells in zip(*(columns[name] for name in found.names))]
+
+
+def said(words: str) -> "tuple[Evidence, ...]":
+    """Evidence of one sentence that is all text of a dump."""
+    return (Evidence("", "{words}", {"words": Fact(words)}),)
 
 
 def tensor(slot: str, shape: "tuple[int, ...]", label: str, dtype: str = "float32") -> TensorRef:
@@ -84,15 +105,14 @@ def large(operators: int, slots: "tuple[str, ...]" = ("input:0", "output:0"), se
         if worst > LIMIT:
             cause = Cause.BORN if order == born else Cause.PROPAGATED
             how = "agree" if cause is Cause.BORN else "differ"
-            evidence = f"inputs {how}; output:0: rel_l2 {worst:.2e}, limit {LIMIT:.2e}"
+            evidence = *said(f"inputs {how}"), *said(f"output:0: rel_l2 {worst:.2e}, limit {LIMIT:.2e}")
             roots.append(Root(len(roots) + 1, findings[-1].pair, cause, "output:0", "rel_l2", worst, LIMIT,
                               None if cause is Cause.BORN else worst, worst, evidence))  # fmt: skip
     run = Run("/data/dump/step0/rank0", "msprobe", tuple(made), 0, 0, "pytorch · L1 tensor")
     comparison = Comparison(run, run, tuple(findings), tuple(roots), {"name": operators})
     rules = (Tolerance("rel_l2", LIMIT, "float32", why="8 unit round-offs"),)
-    return Report(
-        "compare", "npu", "gpu", (comparison,), rules=rules, argv=("npucmp", "compare", "npu", "gpu"), seconds=1.0
-    )
+    argv = "npucmp", "compare", "npu", "gpu"
+    return Report(("npu", "gpu"), comparisons=(comparison,), rules=rules, argv=argv, seconds=1.0)
 
 
 def size(order: int, born: int, output: bool, chance: random.Random) -> float:
@@ -116,9 +136,11 @@ def named(*names: str, because: str = "", stack: "Optional[str]" = None, dtype: 
         pair = Pair(order, "output:0", operator, operator, one, one, "name", 1.0)
         measured = Measurement(pair, moments(0.1, 6, random.Random(order)))
         findings.append(Finding(measured, Verdict.DIVERGED, because or name, 0.1, LIMIT, "rel_l2"))
-        roots.append(Root(order + 1, pair, Cause.BORN, "output:0", "rel_l2", 0.1, LIMIT, 0.0, 0.1, because or name))
+        roots.append(
+            Root(order + 1, pair, Cause.BORN, "output:0", "rel_l2", 0.1, LIMIT, 0.0, 0.1, said(because or name))
+        )
     run = Run(names[0], "npy", tuple(made), 0, None, names[0], notes=(names[0],))
     comparison = Comparison(run, run, tuple(findings), tuple(roots), {"name": len(names)})
     rules = (Tolerance("rel_l2", LIMIT, "float32", why=names[0]),)
     argv = ("npucmp", names[0])
-    return Report("compare", names[0], names[0], (comparison,), rules=rules, argv=argv, notes=(names[0],))
+    return Report((names[0], names[0]), comparisons=(comparison,), rules=rules, argv=argv, notes=(names[0],))

@@ -98,6 +98,16 @@ def test_quiet_prints_nothing():
     assert (got.returncode, got.stdout, got.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_changes_no_answer(tmp_path, paths, status, closed):
+    words = ["compare", *paths, "-o", tmp_path]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "npucmp", *map(str, words)]
+    got = subprocess.run(shell, capture_output=True, text=True, timeout=120)
+    assert (got.returncode, got.stderr) == (status, "")
+    assert json.loads((tmp_path / "summary.json").read_text())["exit_status"] == status
+
+
 def test_results_do_not_depend_on_jobs(tmp_path):
     for jobs in (1, 3):
         run("compare", *SOFTMAX, "-q", "--jobs", jobs, "-o", tmp_path / str(jobs))

@@ -131,7 +131,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "align": ("errors", "model", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
-    "report": ("errors", "model", "dump.graphs", "measure.metrics", "judge", "localise", "report"),  # opens no dump
+    "report": ("errors", "model", "measure.metrics", "localise", "report"),  # opens no dump, judges nothing
 }
 
 
@@ -140,6 +140,16 @@ def test_what_a_room_may_know(place):
     allowed = {*inside(*INDEPENDENT[place])}
     for module in inside(place):
         assert not {one.name for one in own(module)} - allowed, module
+
+
+ANSWERS = ("report.compare", "report.fusion_diff", "report.rerun_diff", "report.overflow")
+PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data")
+
+
+@pytest.mark.parametrize("module", inside(*ANSWERS, *PRESENTERS))
+def test_answers_and_presenters_do_not_know_each_other(module):
+    others = inside(*(PRESENTERS if module in inside(*ANSWERS) else ANSWERS))
+    assert not {one.name for one in own(module)} & {*others}
 
 
 @pytest.mark.parametrize("place", ["dump.formats", "report"])

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import npucmp
-from npucmp.report.status import exit_status
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
@@ -45,7 +44,7 @@ def test_planted_operator_comes_first(sample, operator, cause, slot, words):
     first = report.roots[0]
     assert (first.place, first.pair.operator.name, first.cause.value, first.slot) == (1, operator, cause, slot)
     assert words in first.because
-    assert exit_status(report) == 1
+    assert report.exit_status == 1
 
 
 @pytest.mark.parametrize("sample", CLEAN)
@@ -53,7 +52,7 @@ def test_clean_pair_is_silent(sample):
     report = npucmp.compare(SAMPLES / sample / "target", SAMPLES / sample / "golden")
     assert report.roots == ()
     assert {finding.verdict.value for finding in report.findings} == {"match"}
-    assert exit_status(report) == 0
+    assert report.exit_status == 0
 
 
 def test_a_graph_is_found_from_any_folder_of_a_dump():
@@ -62,7 +61,7 @@ def test_a_graph_is_found_from_any_folder_of_a_dump():
     (leaf,) = (sample / "target").glob("*/0/*/1/0")
     for folder in (leaf, leaf.parent.parent, sample / "target" / "20261121093000"):
         report = npucmp.compare(folder, sample / "golden")
-        assert report.roots == () and exit_status(report) == 0
+        assert report.roots == () and report.exit_status == 0
         assert sum(run.matched["fused"] for run in report.comparisons) == 17
 
 
@@ -114,7 +113,7 @@ def test_shared_pairs(target, golden, operator, cause):
 @pytest.mark.parametrize("target", ["bert/R", "bert/C"])
 def test_shared_clean_pairs(target):
     report = npucmp.compare(SHARED / target, SHARED / "bert/A")
-    assert (report.roots, exit_status(report)) == ((), 0)
+    assert (report.roots, report.exit_status) == ((), 0)
 
 
 @shared
@@ -122,7 +121,7 @@ def test_statistics_alone_prove_no_agreement():
     paths = SHARED / "bert/R_stat_L1", SHARED / "bert/A_stat_L1"
     plain, trusting = npucmp.compare(*paths), npucmp.compare(*paths, trust_statistics=True)
     assert {finding.verdict.value for finding in plain.findings} == {"unknown"}
-    assert (exit_status(plain), exit_status(trusting)) == (2, 0)
+    assert (plain.exit_status, trusting.exit_status) == (2, 0)
 
 
 @shared
@@ -143,7 +142,7 @@ def test_shared_dumps_of_other_formats(target, golden, operator):
 @pytest.mark.parametrize("target, golden", [("mindspore/R", "mindspore/A"), ("tf/golden/npy", "tf/golden/tfdbg_raw")])
 def test_shared_clean_pairs_of_other_formats(target, golden):
     report = npucmp.compare(DATA / target, DATA / golden)
-    assert (report.roots, exit_status(report)) == ((), 0)
+    assert (report.roots, report.exit_status) == ((), 0)
 
 
 def test_the_cann_sample_compares_every_tensor_and_names_those_of_the_network():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any
 
 import click
 
 from npucmp.commands.options import common
-from npucmp.commands.shown import finish, taken
+from npucmp.commands.output import carry_out
 
 HELP = """Which operator diverged first, and did it cause it?
 
@@ -41,25 +41,4 @@ def compare(context: click.Context, /, target: str, golden: str, **given: Any) -
     from npucmp.workflows.compare import Options
     from npucmp.workflows.compare import compare as run
 
-    columns = metric_columns(given.pop("metrics"))
-    shown = taken(given)
-    with shown.bar() as progress:
-        report = run(target, golden, Options(**given, journal=shown.output, progress=progress))
-    context.exit(finish(report, shown, columns))
-
-
-def metric_columns(names: Optional[str]) -> "list[str]":
-    """The columns that --metrics asks for, in the order of the table."""
-    if not names:
-        return []
-    import difflib
-
-    from npucmp.errors import UsageError
-    from npucmp.measure.metrics import METRICS
-
-    known = [metric.name for metric in METRICS]
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"no metric {name!r}", difflib.get_close_matches(name, known) or known)
-    return [metric.name for metric in METRICS if metric.name in asked and not metric.always]
+    carry_out(context, given, lambda **options: run(target, golden, Options(**options)))

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from npucmp.commands.options import common
-from npucmp.commands.shown import finish, taken
+from npucmp.commands.output import carry_out
 
 HELP = """Which fused operator computes something else than its unfused chain?
 
@@ -36,12 +36,7 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @common
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
-    from npucmp.commands.compare import metric_columns
     from npucmp.workflows.fusion_diff import FusionOptions
     from npucmp.workflows.fusion_diff import fusion_diff as run
 
-    columns = metric_columns(given.pop("metrics"))
-    shown = taken(given)
-    with shown.bar() as progress:
-        report = run(on, off, FusionOptions(**given, journal=shown.output, progress=progress))
-    context.exit(finish(report, shown, columns))
+    carry_out(context, given, lambda **options: run(on, off, FusionOptions(**options)))

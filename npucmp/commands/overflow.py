@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from npucmp.commands.options import some
-from npucmp.commands.shown import finish, taken
+from npucmp.commands.output import carry_out
 
 HELP = """Where NaN, Inf or saturation is born, how it spreads, and where it is masked.
 
@@ -37,7 +37,4 @@ def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
     from npucmp.workflows.overflow import OverflowOptions
     from npucmp.workflows.overflow import overflow as run
 
-    shown = taken(given)
-    with shown.bar() as progress:
-        report = run(dump, OverflowOptions(**given, progress=progress))
-    context.exit(finish(report, shown))
+    carry_out(context, given, lambda **options: run(dump, OverflowOptions(**options)))

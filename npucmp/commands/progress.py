@@ -7,9 +7,9 @@ from typing import Callable, Iterator, Optional
 
 
 @contextmanager
-def bar(shown: bool) -> "Iterator[Optional[Callable[[int, int], None]]]":
+def bar(wanted: bool) -> "Iterator[Optional[Callable[[int, int], None]]]":
     """A function (bytes done, bytes in all) that draws, or None when nothing is to be shown."""
-    if not shown:
+    if not wanted:
         yield None
         return
     from tqdm import tqdm

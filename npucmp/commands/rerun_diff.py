@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from npucmp.commands.options import some
-from npucmp.commands.shown import finish, taken
+from npucmp.commands.output import carry_out
 
 HELP = """Which operator gives different bits for the same bits in?
 
@@ -35,7 +35,4 @@ def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any
     from npucmp.workflows.compare import Options
     from npucmp.workflows.rerun_diff import rerun_diff as run
 
-    shown = taken(given)
-    with shown.bar() as progress:
-        report = run(dumps, Options(**given, progress=progress))
-    context.exit(finish(report, shown))
+    carry_out(context, given, lambda **options: run(dumps, Options(**options)))

@@ -50,14 +50,14 @@ def _inputs(own: Finding, worst: Worst, reads: bool, agree: bool) -> Evidence:
         return reason("inputs", "it reads no tensor")
     how = "differ" if not agree else "agree" if worst.error <= own.limit else "differ no more than is explained"
     if worst.error == 0:
-        return reason("inputs", f"inputs {how} (bit for bit)")
+        return reason(f"inputs {how}", f"inputs {how} (bit for bit)")
     if worst.saved and worst.finding is not None and not agree:
         pair = worst.finding.pair
         words = "what its forward saved differs: {op} {slot}, rel_l2 {error}"
         error = measured(worst.error, worst.finding)
-        return reason("inputs", words, op=pair.operator.name, slot=pair.slot, error=error)
+        return reason("saved differs", words, op=pair.operator.name, slot=pair.slot, error=error)
     error = Fact(worst.error) if worst.finding is None else measured(worst.error, worst.finding)
-    return reason("inputs", f"inputs {how} (largest rel_l2 {{error}})", error=error)
+    return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
 
 
 def gap_reasons(gap: Finding, before: Optional[Finding], writer: str, between: Sequence[Pair]) -> "list[Evidence]":
@@ -83,8 +83,9 @@ def gap_reasons(gap: Finding, before: Optional[Finding], writer: str, between: S
         words = "it is {writer}, which was not dumped or cannot be compared: look there first"
         reasons.append(reason("writer", words, writer=writer))
     elif between:
-        sides = [f"{pair.operator.name} (only in the {'target' if pair.target_op else 'golden'})" for pair in between]
-        reasons.append(reason("between", "between the two: {names}", names=_first(sides)))
+        shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(between)]
+        names = {f"name{n}": pair.operator.name for n, pair in enumerate(between[:3])}
+        reasons.append(reason("between", f"between the two: {_first(shown)}", **names))
     else:
         reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
     return reasons + more
@@ -93,6 +94,10 @@ def gap_reasons(gap: Finding, before: Optional[Finding], writer: str, between: S
 def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:
     """Whether it is an input of the network or a parameter that differs."""
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
+
+
+def _side(pair: Pair) -> str:
+    return "the target" if pair.target_op else "the golden"
 
 
 def _first(names: Sequence[str]) -> str:
@@ -125,7 +130,7 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
 def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":
     """Of an operator that passes on what it got."""
     got = "unknown" if input_error is None else f"{input_error:.1e}"
-    return [reason("inputs", "inputs differ ({error})", error=got), judged(worst)]
+    return [reason("inputs differ", "inputs differ ({error})", error=got), judged(worst)]
 
 
 def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> "list[Evidence]":

@@ -52,8 +52,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
         if pair.target_op is None or pair.golden_op is None:
             continue
         outputs = [row for row in rows if is_output(row.pair)]
-        given = pair.target_op.arguments.keys() & pair.golden_op.arguments.keys()  # a tensor may hold an argument
-        inputs = [row for row in rows if not is_output(row.pair) and row.pair.slot not in given]
+        inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
         nodes.append(Node(pair, inputs, outputs))
     forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
     backward = _by_module(node for node in nodes if node.operator.phase == "backward")
@@ -78,6 +77,12 @@ def is_output(pair: Pair) -> bool:
     """Whether a pair is something that its operator wrote."""
     tensor = pair.target or pair.golden
     return tensor is not None and tensor.is_output
+
+
+def is_argument(pair: Pair) -> bool:
+    """Whether a tensor holds an argument (an epsilon), which is no input that an error comes in by."""
+    sides = pair.target_op, pair.golden_op
+    return all(operator is not None and pair.slot in operator.arguments for operator in sides)
 
 
 def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:

@@ -15,16 +15,24 @@ from itertools import groupby
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.edges import amount, kinds_of
 from npucmp.localise.nodes import containers, is_meaningless, is_parameter
 from npucmp.measure.kernel.numpy_kernel import MASK_ROUNDING, MASKS
 from npucmp.measure.profile import Scanned
-from npucmp.model import Event, Extremes, Operator, Pair, TensorRef
+from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
-SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
+
+FROM_ANOTHER_RANK = Evidence("another rank", "nothing that it read here has any: it came from another rank")
+FROM_OUTSIDE = Evidence(
+    "outside", "nothing that was scanned wrote it: it came in from outside, or from code not dumped"
+)
+UNSEEN = Evidence("unseen", "what it read was not dumped or cannot be read")
+UNSEEN_AND_BEFORE = UNSEEN._replace(words=f"{UNSEEN.words}, and others had it before")
+NOT_SEEN = Evidence("not seen", "its outputs show nothing of it: masked by saturation, or it happened in padding")
 
 
 class Trace(NamedTuple):
@@ -39,26 +47,6 @@ class Read(NamedTuple):
 
     scanned: Scanned
     trace: Trace
-
-
-def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> "list[str]":
-    """The events that a tensor holds, by what they are."""
-    if extremes is None:
-        return []
-    limits = extremes.high + extremes.low
-    row = lookup(tensor.dtype)
-    if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
-        limits = 0  # quantisation scales the largest value to the limit, on purpose, and rounds others to it
-    counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
-    return [kind for kind, count in counts if count]
-
-
-def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
-    """log2(largest finite value of the type / largest finite magnitude), bits; None for other types and zeros."""
-    row = lookup(tensor.dtype)
-    if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
-        return None
-    return math.log2(row.largest / extremes.largest)
 
 
 def events_of(
@@ -152,27 +140,23 @@ class _Flow:
         for kind in kinds:
             what = amount(kind, output)
             if _is_raw(operator, reads, output):
-                words = f"{what}: memory that nobody has written yet, or a workspace"
-                yield _event(output, kind, "unknown", words, alarm=False)
+                raw = what._replace(words=f"{what.words}: memory that nobody has written yet, or a workspace")
+                yield _event(output, kind, "unknown", raw, alarm=False)
             elif alarming:
                 parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
-                yield _event(output, kind, "propagated", f"{what}; {_what_came(alarming)}", parents=parents)
+                yield _event(output, kind, "propagated", what, _what_came(alarming), parents=parents)
             elif inner:
-                words = f"{what}; contains {inner.name}, which has it"
-                yield _event(output, kind, "propagated", words, parents=(inner.order,))
+                within = Evidence("contains", "contains {op}, which has it", {"op": Fact(inner.name)})
+                yield _event(output, kind, "propagated", what, within, parents=(inner.order,))
             elif communicates(operator) and (kind == "nan" or not op_type_of(operator).has("sums ranks")):
-                words = f"{what}; nothing that it read here has any: it came from another rank"
-                yield _event(output, kind, "unknown", words, outside=True)
+                yield _event(output, kind, "unknown", what, FROM_ANOTHER_RANK, outside=True)
             elif not _are_known(operator, inputs):
-                words = f"{what}; what it read was not dumped or cannot be read"
                 if self._latest is None or inputs or not self._ordered:
-                    yield _event(output, kind, "unknown", words)
+                    yield _event(output, kind, "unknown", what, UNSEEN)
                 else:
-                    yield _event(
-                        output, kind, "propagated", f"{words}, and others had it before", parents=(self._latest,)
-                    )
+                    yield _event(output, kind, "propagated", what, UNSEEN_AND_BEFORE, parents=(self._latest,))
             else:
-                yield _event(output, kind, "born", f"{what}; {_clean(inputs, reads)}")
+                yield _event(output, kind, "born", what, _clean(inputs, reads))
 
     def _contained(self, operator: Operator) -> Optional[Operator]:
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}")
@@ -216,14 +200,14 @@ class _Flow:
                 self._inside.setdefault(container, operator)
 
 
-def _event(one: Scanned, kind: str, origin: str, because: str, **more: object) -> Event:
+def _event(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: object) -> Event:
     return Event(
         one.operator.order,
         one.operator,
         one.tensor,
         kind,
         origin,
-        because,
+        evidence,
         one.extremes,
         one.counted,
         **more,  # type: ignore[arg-type]
@@ -241,9 +225,10 @@ def _killed(
         one = read.scanned
         gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
         if gone and one.operator.order == operator.order:
+            what = amount(gone[0], one)
             now = "at the largest value now" if left else "masked by a choice, a bound or saturation"
-            words = f"{amount(gone[0], one)}, read and not written: {now}"
-            return [_event(one, gone[0], "killed", words, parents=(read.trace.order,))]
+            what = what._replace(words=f"{what.words}, read and not written: {now}")
+            return [_event(one, gone[0], "killed", what, parents=(read.trace.order,))]
     return []
 
 
@@ -255,61 +240,47 @@ def _of_device(
     alarms: "Sequence[Event]",
     flagged: "tuple[str, str]",
 ) -> Event:
-    words, origin = f"the device noted: {flagged[1]}", "born" if _are_known(operator, inputs) else "unknown"
+    evidence, origin = [noted(flagged[1])], "born" if _are_known(operator, inputs) else "unknown"
     if alarming:
-        words, origin = f"{words}; {_what_came(alarming)}", "propagated"
-    elif not alarms and outputs and all(output.extremes is not None for output in outputs):
-        words += "; its outputs show nothing of it: masked by saturation, or it happened in padding"
+        evidence.append(_what_came(alarming))
+        origin = "propagated"
     elif not alarms:
-        words += "; its outputs are not known"
+        seen = outputs and all(output.extremes is not None for output in outputs)
+        evidence.append(NOT_SEEN if seen else Evidence("outputs unknown", "its outputs are not known"))
     parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
-    return Event(operator.order, operator, None, "device", origin, words, None, True, *flagged, parents=parents)
+    more = None, True, *flagged
+    return Event(operator.order, operator, None, "device", origin, tuple(evidence), *more, parents=parents)
+
+
+def noted(bits: str) -> Evidence:
+    """What the device recorded, in words."""
+    return Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)})
 
 
 def _from_outside(one: Scanned, kind: str) -> Event:
-    words = f"{amount(kind, one)}; nothing that was scanned wrote it: it came in from outside, or from code not dumped"
-    return _event(one, kind, "unknown", words, outside=True)
+    return _event(one, kind, "unknown", amount(kind, one), FROM_OUTSIDE, outside=True)
 
 
-def amount(kind: str, one: Scanned) -> str:
-    """How much of it there is, and where it begins."""
-    x, tensor = one.extremes, one.tensor
-    assert x is not None
-    limits = f"values at ±{x.largest:g}, the largest of {tensor.dtype}"
-    word = {"nan": "NaN", "inf": "Inf", "saturated": limits}[kind]
-    if not one.counted:
-        return f"{tensor.slot}: {word}, by its statistics"
-    count, first = x.of(kind)
-    where = f", the first at {_unravelled(first, tensor.shape)}" if tensor.shape else ""
-    return f"{tensor.slot}: {count:,} of {x.elements:,} {word}{where}"
-
-
-def _unravelled(index: int, shape: "tuple[int, ...]") -> str:
-    place = []
-    for size in reversed(shape):
-        index, at = divmod(index, max(1, size))
-        place.append(at)
-    return str(place[::-1])
-
-
-def _what_came(alarming: "Sequence[Read]") -> str:
+def _what_came(alarming: "Sequence[Read]") -> Evidence:
     words = []
     for read in alarming[:3]:
         one = read.scanned
         words.append(f"{one.tensor.slot} of {one.operator.name} has {'/'.join(kinds_of(one.tensor, one.extremes))}")
-    return ", ".join(words)
+    return Evidence("came in", "{which}", {"which": Fact(", ".join(words))})
 
 
-def _clean(inputs: "Sequence[Scanned]", reads: "Sequence[Read]") -> str:
-    """What the operator read, in words: finite, and how large."""
+def _clean(inputs: "Sequence[Scanned]", reads: "Sequence[Read]") -> Evidence:
+    """What the operator read: finite, and how large."""
     masks = [f"{read.scanned.tensor.slot} holds a mask" for read in reads if read.trace.harmless == "mask"]
     raw = [read.scanned.tensor.slot for read in reads if read.trace.harmless == "uninitialised"]
     if raw:
-        return f"{', '.join(raw)} is memory that nobody had written"
+        return Evidence("raw", "{slots} is memory that nobody had written", {"slots": Fact(", ".join(raw))})
     if masks:
-        return f"{', '.join(masks)}, nothing else was amiss"
+        return Evidence("masks", "{masks}, nothing else was amiss", {"masks": Fact(", ".join(masks))})
     sizes = [one.extremes.largest for one in inputs if one.extremes is not None and one.extremes.largest >= 0]
-    return f"its inputs are finite (largest {max(sizes):.6g})" if sizes else "it read nothing"
+    if not sizes:
+        return Evidence("reads nothing", "it read nothing")
+    return Evidence("finite", "its inputs are finite (largest {size:.6g})", {"size": Fact(max(sizes))})
 
 
 def _are_known(operator: Operator, inputs: "Iterable[Scanned]") -> bool:

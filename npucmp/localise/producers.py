@@ -9,9 +9,11 @@ all-zero tensors are equal to each other by chance and link nothing.
 from __future__ import annotations
 
 import math
-from typing import Generic, Hashable, NamedTuple, Optional, TypeVar
+from itertools import groupby
+from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.nodes import is_output
 from npucmp.model import Finding, Pair
 
 Owner = TypeVar("Owner")
@@ -111,11 +113,17 @@ class Trail:
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
+        return self.by_graph(finding) or self.by_content(finding)
+
+    def by_graph(self, finding: Finding) -> Optional[Source]:
         for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
             found = self._seen.named((side, escaped(tensor.source))) if tensor and tensor.source else None
             if found is not None:
                 return found
-        if finding.pair.golden is None:
+        return None
+
+    def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
+        if of_target or finding.pair.golden is None:
             return self._of_target.find(fingerprint(finding, of_target=True))
         return self._seen.find(fingerprint(finding))
 
@@ -133,3 +141,28 @@ class Trail:
         for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
             if operator is not None:
                 self._seen.name((side, escaped(f"{operator.name}:{index}")), source)
+
+
+class Link(NamedTuple):
+    """The operator, by its order, that wrote what a finding is about, and how that is known."""
+
+    order: int
+    how: str
+
+
+def links(findings: "Sequence[Finding]") -> "Iterator[Optional[Link]]":
+    """Who wrote what each finding reads, for findings in graph order; None for outputs, and where nothing tells."""
+    trail = Trail()
+    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
+        own = list(group)
+        outputs = [finding for finding in own if is_output(finding.pair)]
+        for finding in own:
+            if is_output(finding.pair):
+                yield None
+            elif (source := trail.by_graph(finding)) is not None:
+                yield Link(source.finding.pair.order, "by the graph")
+            else:
+                source = trail.by_content(finding) or trail.by_content(finding, of_target=True)
+                yield None if source is None else Link(source.finding.pair.order, "by equal content")
+        for finding in outputs:
+            trail.wrote(finding.pair, Source(finding, tainted=False), hidden=False)

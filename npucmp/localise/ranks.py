@@ -15,7 +15,7 @@ from npucmp.localise.nodes import is_output
 from npucmp.localise.rules import Rulebook
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root
 
-PLACES = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
+GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
 
 
 def settle(comparisons: Sequence[Comparison], rules: "Optional[Rulebook]" = None) -> tuple[Comparison, ...]:
@@ -24,7 +24,7 @@ def settle(comparisons: Sequence[Comparison], rules: "Optional[Rulebook]" = None
     judged = [[_received(root, one, comparisons, rules) for root in one.roots] for one in comparisons]
     ranking = sorted(
         ((i, root) for i, roots in enumerate(judged) for root in roots),
-        key=lambda found: (_step(comparisons[found[0]]), PLACES[found[1].cause], found[1].pair.order, found[0]),
+        key=lambda found: (_step(comparisons[found[0]]), GRAVITY[found[1].cause], found[1].pair.order, found[0]),
     )
     placed: list[list[Root]] = [[] for _ in comparisons]
     for place, (i, root) in enumerate(ranking, 1):

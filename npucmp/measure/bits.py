@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.pairs import READ, measure, payload_of
-from npucmp.model import Measurement, Pair, Payload, Spots, TensorRef
+from npucmp.model import DifferenceMap, Measurement, Pair, Payload, TensorRef
 from npucmp.model.dtypes import lookup
 
 if TYPE_CHECKING:
@@ -66,14 +66,14 @@ def _equal_bytes(x: Payload, y: Payload, context: ReadContext) -> Optional[int]:
 class Differing(NamedTuple):
     """How many elements differ, from the first to before `end`, in C order.
 
-    `places` are all of them, None where there are too many; `spots` is their picture.
+    `places` are all of them, None where there are too many; `picture` shows where they lie.
     """
 
     number: int
     first: int
     end: int
     places: "Optional[Places]"
-    spots: Optional[Spots] = None
+    picture: Optional[DifferenceMap] = None
 
 
 def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHERE) -> Differing:
@@ -99,7 +99,7 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
     if not count or picture is None:
         return Differing(0, 0, 0, None)
     places = np.concatenate(found) if count <= PLACES else None
-    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.spots())
+    return Differing(count, int(found[0][0]), int(found[-1][-1]) + 1, places, picture.drawn())
 
 
 class _Picture:
@@ -131,9 +131,10 @@ class _Picture:
             for number, byte in enumerate(changed.view(np.uint8).reshape(-1, self.size).T):
                 self.bytes[number] += np.bincount(byte, minlength=256)
 
-    def spots(self) -> Spots:
+    def drawn(self) -> DifferenceMap:
         import numpy as np
 
         set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte, from its highest
         bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
-        return Spots(self.dtype, self.rows, self.columns, self.across, tuple(self.counts.tolist()), tuple(bits))
+        counts = tuple(self.counts.tolist())
+        return DifferenceMap(self.dtype, self.rows, self.columns, self.across, counts, tuple(bits))

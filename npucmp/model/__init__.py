@@ -1,30 +1,47 @@
 """The nouns. A newcomer reads these files first, in this order: dump, pair, moments, finding, cause, result.
 
 Data flows one way through them:
-    Run × 2 → [Pair] → Moments → Finding → Root → Report
+    Run × 2 → [Pair] → Moments → Finding → Root → Result
 Everything is immutable. dtypes.py is the table of element types, stack.py finds the user's line in a call stack.
 """
 
 from __future__ import annotations
 
-from npucmp.model.cause import Cause, Evidence, Fact, Root, brief, sentences
+from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, sentences
 from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
-from npucmp.model.result import Comparison, Event, FusionPass, Noise, Overflow, Report, Rerun, Scan, Spots
+from npucmp.model.result import (
+    DECIDED,
+    Comparison,
+    DifferenceMap,
+    Event,
+    Fused,
+    FusionPass,
+    Noise,
+    Overflow,
+    Repeated,
+    Report,
+    Rerun,
+    Result,
+    Scan,
+)
 
 __all__ = [
+    "DECIDED",
     "DIFFERS",
     "HISTOGRAM_BINS",
     "Cause",
     "Comparison",
     "Device",
+    "DifferenceMap",
     "Event",
     "Evidence",
     "Extremes",
     "Fact",
     "Finding",
+    "Fused",
     "FusionPass",
     "Match",
     "Measurement",
@@ -34,14 +51,16 @@ __all__ = [
     "Overflow",
     "Pair",
     "Payload",
+    "Reasoned",
+    "Repeated",
     "Report",
     "Rerun",
+    "Result",
     "Root",
     "Run",
     "Scalar",
     "Scan",
     "Side",
-    "Spots",
     "Statistics",
     "Task",
     "TensorRef",

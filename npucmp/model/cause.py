@@ -34,7 +34,7 @@ class Evidence(NamedTuple):
 
     kind   what sort of reason it is ("inputs agree", "argument"): what a program asks for, never the sentence
     words  the sentence, with {name} where a fact stands
-    facts  by name; floats are errors, shown with two digits
+    facts  by name; floats are errors, shown with two digits where the sentence has no format of its own ({size:.4g})
     """
 
     kind: str
@@ -43,7 +43,7 @@ class Evidence(NamedTuple):
 
     def sentence(self, show: "Callable[[str], str]" = str) -> str:
         """The reason in words; `show` makes text of a dump harmless for where it is to stand."""
-        return self.words.format(**{name: _told(fact.value, show) for name, fact in self.facts.items()})
+        return self.words.format(**{name: _Shown(fact.value, show) for name, fact in self.facts.items()})
 
 
 def sentences(evidence: "Iterable[Evidence]", show: "Callable[[str], str]" = str) -> str:
@@ -56,14 +56,33 @@ def brief(error: Optional[float]) -> str:
     return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
 
 
-def _told(value: Union[str, int, float, None], show: "Callable[[str], str]") -> str:
-    if isinstance(value, str):
-        return show(value)
-    return brief(value) if isinstance(value, float) or value is None else f"{value:,}"
+class _Shown(NamedTuple):
+    """The value of a fact, as a sentence shows it."""
+
+    value: Union[str, int, float, None]
+    show: "Callable[[str], str]"
+
+    def __format__(self, form: str) -> str:
+        if isinstance(self.value, str):
+            return self.show(self.value)
+        if form and self.value is not None:
+            return format(self.value, form)
+        return brief(self.value) if isinstance(self.value, float) or self.value is None else f"{self.value:,}"
+
+
+class Reasoned:
+    """What is said with evidence: as data, and in words."""
+
+    evidence: "tuple[Evidence, ...]"
+
+    @property
+    def because(self) -> str:
+        """The evidence in one line."""
+        return sentences(self.evidence)
 
 
 @dataclass(frozen=True)
-class Root:
+class Root(Reasoned):
     """An operator that diverged and what it has to do with it; one row of roots.csv. `rule` decided that it is one.
 
     input_error and output_error are the largest errors over its inputs and outputs (None: unknown).
@@ -80,11 +99,6 @@ class Root:
     output_error: Optional[float]
     evidence: tuple[Evidence, ...]
     rule: str = ""
-
-    @property
-    def because(self) -> str:
-        """The evidence in words; text of the dump stands in it as it is."""
-        return sentences(self.evidence)
 
     @property
     def growth(self) -> Optional[float]:

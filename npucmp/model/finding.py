@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Optional
 
-from npucmp.model.dump import Statistics
+from npucmp.model.dump import Statistics, TensorRef
 from npucmp.model.moments import Moments
 from npucmp.model.pair import Pair
 
@@ -45,6 +45,12 @@ class Measurement(NamedTuple):
     shapes_differ: bool = False
     statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
     bytes_read: int = 0
+
+    @property
+    def unreadable(self) -> Optional[TensorRef]:
+        """The tensor that `problem` speaks of, by the side that it begins with."""
+        sides = {"target": self.pair.target, "golden": self.pair.golden}
+        return sides.get(self.problem.partition(":")[0])
 
 
 @dataclass(frozen=True)

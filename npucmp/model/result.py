@@ -1,15 +1,126 @@
-"""What the commands return: all that a presenter may see."""
+"""What the commands return: all that a presenter may see. A command adds a type, never a branch."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, ClassVar, Mapping, NamedTuple, Optional
 
-from npucmp.model.cause import Cause, Root
+from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.dump import Operator, Run, TensorRef
-from npucmp.model.finding import Finding, Tolerance
+from npucmp.model.finding import DIFFERS, Finding, Tolerance, Verdict
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
+
+DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
+
+
+@dataclass(frozen=True)
+class Result(ABC):
+    """What every command returns; each has a type of its own, with what it has found.
+
+    paths   the dumps, in the order in which they were given
+    broken  (side, run) that cannot be read; `notes` are what a reader should know besides
+    partial True where Ctrl-C ended it: it holds what was done by then
+    """
+
+    command: ClassVar[str]
+
+    paths: tuple[str, ...]
+    broken: tuple[tuple[str, Run], ...] = ()
+    notes: tuple[str, ...] = ()
+    argv: tuple[str, ...] = ()
+    seconds: float = 0.0
+    bytes_read: int = 0
+    partial: bool = False
+
+    @property
+    @abstractmethod
+    def roots(self) -> tuple[Root, ...]:
+        """All roots by place, over all steps and ranks."""
+
+    @property
+    @abstractmethod
+    def differs(self) -> bool:
+        """Whether something was found that should not be: an answer even where some tensor could not be read."""
+
+    @property
+    @abstractmethod
+    def is_decided(self) -> bool:
+        """Whether, where nothing was found, enough was looked at to say so."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
+        return 130 if self.partial else 1 if self.differs else 0 if self.is_decided else 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One (step, rank) of target and golden, compared."""
+
+    target: Run
+    golden: Run
+    findings: tuple[Finding, ...]
+    roots: tuple[Root, ...]
+    matched: Mapping[str, int]  # operators by matcher
+    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step(self) -> Optional[int]:
+        return self.golden.step if self.target.step is None else self.target.step
+
+    @property
+    def rank(self) -> Optional[int]:
+        return self.golden.rank if self.target.rank is None else self.target.rank
+
+
+@dataclass(frozen=True)
+class Report(Result):
+    """What `npucmp compare` found; paths are target and golden."""
+
+    command = "compare"
+
+    comparisons: tuple[Comparison, ...] = ()
+    unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
+    rules: tuple[Tolerance, ...] = ()
+    strict: bool = False
+
+    @property
+    def target_path(self) -> str:
+        return self.paths[0]
+
+    @property
+    def golden_path(self) -> str:
+        return self.paths[1]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for one in self.comparisons for finding in one.findings)
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
+
+    @property
+    def verdicts(self) -> "set[Verdict]":
+        return {finding.verdict for finding in self.findings}
+
+    @property
+    def differs(self) -> bool:
+        alone = Verdict.MISSING in self.verdicts or self.unpaired
+        return bool(self.verdicts & DIFFERS or (self.strict and alone))
+
+    @property
+    def is_decided(self) -> bool:
+        return not self.broken and Verdict.UNREADABLE not in self.verdicts and bool(self.verdicts & DECIDED)
+
+    def to_pandas(self) -> Any:
+        """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""
+        from npucmp.report.tables import tensors_frame
+
+        return tensors_frame(self)
 
 
 class FusionPass(NamedTuple):
@@ -21,7 +132,16 @@ class FusionPass(NamedTuple):
     off: Optional[int]
 
 
-class Spots(NamedTuple):
+@dataclass(frozen=True)
+class Fused(Report):
+    """What `npucmp fusion-diff` found; paths are those of the run with fusion and of the one without."""
+
+    command = "fusion-diff"
+
+    passes: tuple[FusionPass, ...] = ()
+
+
+class DifferenceMap(NamedTuple):
     """Where two tensors differ, as a picture: the last axis across, all others down.
 
     rows, columns  of the tensor so cut
@@ -40,12 +160,12 @@ class Spots(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rerun:
+class Rerun(Reasoned):
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
     odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
     operator is random or asynchronous on purpose. Figures are the largest over all runs, None where unknown.
-    `spots` are those of run `shown` against run 1, None where nobody looked.
+    `picture` shows where run `pictured` differs from run 1, None where nobody looked.
     """
 
     place: int
@@ -59,10 +179,10 @@ class Rerun:
     rel_l2: Optional[float]
     max_ulp: Optional[int]
     odd: tuple[int, ...]
-    because: str
+    evidence: tuple[Evidence, ...]
     excused: bool = False
-    spots: Optional[Spots] = None
-    shown: int = 0
+    picture: Optional[DifferenceMap] = None
+    pictured: int = 0
 
 
 class Noise(NamedTuple):
@@ -76,20 +196,29 @@ class Noise(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One (step, rank) of target and golden, compared."""
+class Repeated(Report):
+    """What `npucmp rerun-diff` found; paths are all runs. Each later run (target) is compared with the first (golden).
 
-    target: Run
-    golden: Run
-    findings: tuple[Finding, ...]
-    roots: tuple[Root, ...]
-    matched: Mapping[str, int]  # operators by matcher
-    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
-    notes: tuple[str, ...] = ()
+    warnings are what spoils the answer: runs that are no repeats.
+    """
+
+    command = "rerun-diff"
+
+    reruns: tuple[Rerun, ...] = ()
+    noise: tuple[Noise, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def target_path(self) -> str:
+        return self.paths[1]
+
+    @property
+    def golden_path(self) -> str:
+        return self.paths[0]
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Reasoned):
     """A tensor at the limits of its type, or an overflow that the device noted; one row of overflow.csv.
 
     kind     "nan", "inf", "saturated", "device"; "" for a tensor that is only close to the edge
@@ -108,7 +237,7 @@ class Event:
     tensor: Optional[TensorRef]
     kind: str
     origin: str
-    because: str
+    evidence: tuple[Evidence, ...]
     extremes: Optional[Extremes] = None
     counted: bool = True
     device_status: str = ""
@@ -137,20 +266,20 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Overflow:
-    """All that a presenter may see of `npucmp overflow`."""
-
-    path: str
-    scans: tuple[Scan, ...]
-    golden_path: str = ""
-    argv: tuple[str, ...] = ()
-    broken: tuple[Run, ...] = ()
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    bytes_read: int = 0
-    partial: bool = False
+class Overflow(Result):
+    """What `npucmp overflow` found; paths are the dump and the golden one, if there is one."""
 
     command = "overflow"
+
+    scans: tuple[Scan, ...] = ()
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+    @property
+    def golden_path(self) -> str:
+        return "".join(self.paths[1:])
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -158,43 +287,14 @@ class Overflow:
 
     @property
     def roots(self) -> tuple[Root, ...]:
-        """All roots by place, over all steps and ranks."""
         return tuple(sorted((root for scan in self.scans for root in scan.roots), key=lambda root: root.place))
 
-
-@dataclass(frozen=True)
-class Report:
-    """All that a presenter may see."""
-
-    command: str
-    target_path: str
-    golden_path: str
-    comparisons: tuple[Comparison, ...]
-    unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
-    broken: tuple[tuple[str, Run], ...] = ()  # runs that cannot be read
-    rules: tuple[Tolerance, ...] = ()
-    argv: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    bytes_read: int = 0
-    partial: bool = False
-    strict: bool = False
-    passes: tuple[FusionPass, ...] = ()
-    runs: tuple[str, ...] = ()
-    reruns: tuple[Rerun, ...] = ()
-    noise: tuple[Noise, ...] = ()
+    @property
+    def differs(self) -> bool:
+        """By any event that is no mask and no memory that nobody wrote."""
+        return any(event.alarm for event in self.events)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        return tuple(finding for one in self.comparisons for finding in one.findings)
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """All roots by place, over all steps and ranks."""
-        return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
-
-    def to_pandas(self) -> Any:
-        """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""
-        from npucmp.report.tables import tensors_frame
-
-        return tensors_frame(self)
+    def is_decided(self) -> bool:
+        unreadable = self.broken or any(scan.unreadable for scan in self.scans)
+        return not unreadable and any(scan.tensors or scan.run.records for scan in self.scans)

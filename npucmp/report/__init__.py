@@ -1,9 +1,9 @@
-"""Report → text. A presenter reads the Report and nothing else.
+"""Result → Answer → files and screen.
 
-REPORTS name the presenters that write the files of a comparison, OVERFLOWS those of a search for overflows; each is a
-module of this package with NAME and
-    render(report, metrics) -> {file name: text}
-terminal.py and overflow_terminal.py show the same on a screen.
+report/{command}.py makes the Answer of a command: the words. REPORTS name the presenters that write files of any
+Answer; each is a module of this package with NAME and
+    render(answer) -> {file name: bytes}
+terminal.py shows the same on a screen. A presenter knows no command, an answer no presenter.
 """
 
 from __future__ import annotations
@@ -13,40 +13,47 @@ import os
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Iterator, Sequence, Union
+from typing import Any, Iterator, Sequence
 
 from npucmp.errors import DumpError
-from npucmp.model import Overflow, Report
+from npucmp.model import Result
+from npucmp.report.answer import Answer
 
-REPORTS = ("tables", "fusion", "rerun", "json", "html")
-OVERFLOWS = ("overflow", "html")
+REPORTS = ("csv", "json", "html")
 
 
-def write_reports(
-    report: Union[Report, Overflow], directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()
-) -> list[Path]:
+def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
+    """What a result says, by the module that is named like its command; metrics are further columns for tensors.csv."""
+    module: Any = import_module(f"{__name__}.{result.command.replace('-', '_')}")
+    answer: Answer = module.answer(result, metrics)
+    return answer
+
+
+def render(answer: Answer) -> "dict[str, bytes]":
+    """All files of a report by name."""
+    with _uncollected():
+        modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
+        return {name: data for module in modules for name, data in module.render(answer).items()}
+
+
+def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":
     """Writes every report file below `directory`, which is created. They appear together or not at all (files.py).
 
-    metrics are names of further columns for tensors.csv. Raises DumpError if the directory cannot be written.
+    Raises DumpError if the directory cannot be written.
     """
     from npucmp.report import files
 
-    folder = Path(directory)
-    with _uncollected():
-        texts = {
-            name: text for presenter in presenters(report) for name, text in presenter.render(report, metrics).items()
-        }
+    folder, found = Path(directory), render(answer)
     try:
-        files.write(folder, texts)
+        files.write(folder, found)
     except OSError as error:
         raise DumpError(folder, f"the report was not written: {error.strerror or error}") from None
-    return [folder / name for name in texts]
+    return [folder / name for name in found]
 
 
-def presenters(report: Union[Report, Overflow]) -> list[ModuleType]:
-    """What writes its files; imported when there is something to write."""
-    return [import_module(f"{__name__}.{name}") for name in (OVERFLOWS if isinstance(report, Overflow) else REPORTS)]
+def write_reports(result: Result, directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()) -> "list[Path]":
+    """Writes the report of a result, as `npucmp … -o directory` does."""
+    return write(answer_of(result, metrics), directory)
 
 
 @contextmanager

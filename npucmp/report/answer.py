@@ -1,348 +1,225 @@
-"""What stands on top of report.html, as plain words for the template: the verdict, the first roots, what was compared.
+"""What a Result says, ready to be shown: the words are written here once, presenters only walk them.
 
-The template escapes; here every word from a dump has its invisible characters shown.
+report/{command}.py makes the Answer of a command. Text is as dumps have it: each presenter makes it harmless for where
+it is to stand. What is costly and not shown everywhere is a function to be called.
 """
 
 from __future__ import annotations
 
-import math
-import platform
-import shlex
-from collections import Counter
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Iterator, Optional, Sequence, Union
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp import __version__
-from npucmp.model import Cause, Comparison, Operator, Overflow, Report, Rerun, Root, Run, Verdict, brief
-from npucmp.model.stack import source_line
-from npucmp.report import coverage, fused, fusion, island, overflow_terminal, rerun_terminal, spots, terminal
-from npucmp.report.rerun import odd_words
-from npucmp.report.sanitise import visible
+from npucmp.model import Cause, DifferenceMap, Evidence, Result, Tolerance
 
-FIRST = 5  # roots
-MOST = 40  # fused operators, operators that differ between runs, lines of one kind
-Words = dict[str, Any]
-MEANING = {
-    "BORN": "inputs agree, output does not",
-    "GAP": "an input differs although everything dumped upstream agrees",
-    "WORSENED": "differs far more than its inputs explain",
-    "UNKNOWN": "its inputs are not known",
-    "PROPAGATED": "passes on what it got",
-}
+Row = dict[str, Any]
+Columns = dict[str, list[Any]]
 
 
-def of_report(report: Report) -> Words:
-    """The words for compare, fusion-diff and rerun-diff."""
-    presenter = rerun_terminal if report.command == "rerun-diff" else terminal
-    roots = [(root, one) for one in report.comparisons for root in one.roots]
-    roots.sort(key=lambda row: row[0].place)
-    suspects = [row for row in roots if row[0].cause is not Cause.PROPAGATED] or roots
-    told = [] if report.command == "rerun-diff" else [_root(root, one, report) for root, one in suspects[:FIRST]]
-    return {
-        **_verdict(presenter.last(report, _plain)),
-        "command": report.command,
-        "sides": _sides(report),
-        "aligned": _aligned(report),
-        "title": _title(*suspects[0]) if suspects and told else "",
-        "nothing": [] if roots else [*_without_roots(report)],
-        "roots": told,
-        "more": max(0, len(suspects) - FIRST) if told else 0,
-        "passed": _passed([root for root, _ in roots if root.cause is Cause.PROPAGATED]) if told else "",
-        "counts": _counts(report),
-        "left_out": [*_left_out(report)],
-        "notes": [visible(note) for note in coverage.notes(report)],
-        "rules": [_rule(row.__dict__) for row in report.rules],
-        "fused": [*fused.shown(report, _flow)][:MOST] if report.command == "fusion-diff" else [],
-        "fusion_words": [visible(line) for line in fusion.words(report, ".")]
-        if report.command == "fusion-diff"
-        else [],
-        "switch": _switch(report),
-        "reruns": [_rerun(one, report) for one in report.reruns[:MOST]],
-        "reruns_more": max(0, len(report.reruns) - MOST),
-        "runs": [visible(path) for path in report.runs],
-        "first": _first(report),
-        "made": _made(report),
-        "meaning": MEANING,
-    }
+class Table(NamedTuple):
+    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known."""
+
+    file: str
+    names: tuple[str, ...]
+    columns: Callable[[], Columns]
 
 
-def of_overflow(report: Overflow) -> Words:
-    """The words for overflow."""
-    roots = [(root, scan.run) for scan in report.scans for root in scan.roots]
-    roots.sort(key=lambda row: row[0].place)
-    births = [row for row in roots if row[0].cause is not Cause.PROPAGATED] or roots
-    sides = [("dump", report.path, scan.run) for scan in report.scans]
-    sides += [("golden", report.golden_path, scan.golden) for scan in report.scans if scan.golden is not None]
-    scanned = sum(scan.tensors for scan in report.scans)
-    notes = [*report.notes, *(note for scan in report.scans for note in scan.notes)]
-    unread = [words for scan in report.scans for words in scan.unreadable]
-    unread += [f"{run.path}: {run.problem}" for run in report.broken]
-    return {
-        **_verdict(overflow_terminal.last(report, _plain)),
-        "command": report.command,
-        "sides": [_side(*side) for side in sides[:MOST]],
-        "aligned": f"{terminal.count_of(scanned, 'tensor')} scanned",
-        "title": "Where it is born" if births else "",
-        "nothing": [] if births else ["Nothing happened at the limits of any type."],
-        "roots": [_birth(root, run) for root, run in births[:FIRST]],
-        "more": max(0, len(births) - FIRST),
-        "passed": "",
-        "counts": _event_counts(report),
-        "left_out": _shortened([f"unreadable: {visible(words)}" for words in unread]),
-        "notes": [visible(note) for note in dict.fromkeys(notes)],
-        "rules": [],
-        "fused": [],
-        "fusion_words": [],
-        "switch": "",
-        "reruns": [],
-        "reruns_more": 0,
-        "runs": [],
-        "first": 0,
-        "made": _made(report),
-        "meaning": {},
-    }
+class Text(NamedTuple):
+    """A file that is no table; a page shows it under `title`, if it has one."""
+
+    file: str
+    text: str
+    title: str = ""
 
 
-def _plain(text: str, what: str) -> str:
-    """Text without the colours of a screen."""
-    return text
+class Detail(NamedTuple):
+    """All rows, operator by operator, for a presenter in which one can look around.
+
+    kind       how a row is drawn: "pairs" of two tensors, or "events" of one
+    runs       what tells the runs apart; operators have the column `run`, and `rows`: how many rows are theirs
+    columns    that can be shown, those shown at first, those to filter by
+    more       what drawings need besides
+    """
+
+    kind: str
+    title: str
+    chart: str  # the title of the drawing along the network
+    runs: Sequence[str]
+    operators: Columns
+    rows: Columns
+    columns: Sequence[str]
+    shown: Sequence[str]
+    facets: Sequence[str]
+    more: Mapping[str, Any] = {}
 
 
-def _verdict(line: str) -> Words:
-    """Of the last line of the screen: "WORD: sentence.   seconds, bytes"."""
-    word, _, rest = line.partition(": ")
-    sentence, _, rate = rest.rpartition(".   ")
-    tone = {"AGREES": "good", "CLEAN": "good", "SAME": "good", "UNDECIDED": "open", "PARTIAL": "open"}.get(word, "bad")
-    return {"word": word, "sentence": sentence, "rate": rate, "tone": tone}
+class Side(NamedTuple):
+    """One of the dumps: its part, its path, and what is in it."""
+
+    name: str
+    path: str
+    what: str
 
 
-def _sides(report: Report) -> list[Words]:
-    found: dict[tuple[str, str], Words] = {}
-    for comparison in report.comparisons:
-        named = (("target", report.target_path, comparison.target), ("golden", report.golden_path, comparison.golden))
-        if report.command == "rerun-diff":
-            named = (
-                ("run", comparison.golden.path, comparison.golden),
-                ("run", comparison.target.path, comparison.target),
-            )
-        for name, path, run in named:
-            found.setdefault((name, run.path), _side(name, path, run))
-    some = [*found.values()]
-    return some[:MOST] + (
-        [{"name": "", "path": f"and {len(some) - MOST} more", "what": ""}] if len(some) > MOST else []
-    )
+class Line(NamedTuple):
+    """A sentence whose head is set off, in the colour of `tone`."""
+
+    head: str
+    tone: str
+    rest: str = ""
 
 
-def _side(name: str, path: str, run: Run) -> Words:
-    return {"name": name, "path": visible(path), "what": terminal.describe(run)}
+class Listing(NamedTuple):
+    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all."""
+
+    title: str
+    lines: Sequence[str]
+    rest: str
 
 
-def _aligned(report: Report) -> str:
-    found = coverage.aligned(report)
-    by_matcher: Counter[str] = Counter()
-    for comparison in report.comparisons:
-        by_matcher.update(comparison.matched)
-    by = ", ".join(f"{count:,} by {via}" for via, count in by_matcher.items())
-    share = found["elements_compared"]
-    percent = "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
-    sides = ("a later run", "run 1") if report.command == "rerun-diff" else ("the target", "the golden")
-    return (
-        f"{terminal.count_of(found['operators'], 'operator')} aligned ({by or 'none'}), {found['only_target']:,} only "
-        f"in {sides[0]}, {found['only_golden']:,} only in {sides[1]}; {percent} of all elements were compared"
-    )
+class Step(NamedTuple):
+    """An operator on the way of an error, so many steps below its birth."""
+
+    depth: int
+    word: str
+    words: str
 
 
-def _title(root: Root, comparison: Comparison) -> str:
-    """ "First" is only said when everything before was compared, in an order that is known."""
-    unseen = coverage.upstream_unseen(comparison, root.pair.order)
-    if not (comparison.target.ordered and comparison.golden.ordered):
-        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
-    if unseen:
-        count = terminal.count_of(unseen, "tensor")
-        return f"Earliest diverging operator found ({count} before it could not be compared)"
-    return "First diverging operator"
+class Flow(NamedTuple):
+    """Error in and out of an operator, against its limit; None where it is not known."""
+
+    input: Optional[float]
+    output: Optional[float]
+    limit: float
 
 
-def _without_roots(report: Report) -> "Iterator[str]":
-    """What the screen says of comparisons in which no operator is to be looked at."""
-    for comparison in report.comparisons[:MOST] if report.command != "rerun-diff" else ():
-        yield from (line.strip() for line in terminal.without_roots(comparison, _plain))
+class Suspect(NamedTuple):
+    """An operator to look at, and why.
+
+    word      of its cause, as a reader meets it; `aside` goes with the name
+    flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
+              of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
+    excused   nobody is to blame
+    """
+
+    place: int
+    cause: str
+    op: str
+    op_type: str
+    slot: str
+    evidence: tuple[Evidence, ...]
+    word: str
+    golden: str = ""
+    where: str = ""
+    line: str = ""
+    aside: str = ""
+    flow: Optional[Flow] = None
+    figures: tuple[tuple[str, str], ...] = ()
+    marks: tuple[bool, ...] = ()
+    picture: Optional[DifferenceMap] = None
+    pictured: int = 0
+    excused: bool = False
+    way: Callable[[], "Sequence[Step]"] = tuple
 
 
-def _root(root: Root, comparison: Comparison, report: Report) -> Words:
-    pair = root.pair
-    golden = pair.golden_op.name if pair.golden_op and pair.golden_op.name != pair.operator.name else ""
-    return {
-        **_place(root, pair.operator),
-        "golden": visible(golden),
-        "where": " · ".join(island.run_words(comparison.target.step, comparison.target.rank))
-        if len(report.comparisons) > 1
-        else "",
-        "line": visible(source_line(pair.operator) or (source_line(pair.golden_op) if pair.golden_op else "")),
-        "flow": _flow(root),
-    }
+class Suspects(NamedTuple):
+    """Operators by place: those to look at, and those that only pass an error on, unless there are no others."""
+
+    first: Sequence[Suspect]
+    passed: Sequence[Suspect] = ()
+
+    @classmethod
+    def of(cls, every: "Sequence[Suspect]") -> "Suspects":
+        ordered = sorted(every, key=lambda one: one.place)
+        first = [one for one in ordered if one.cause != Cause.PROPAGATED.value]
+        passed = [one for one in ordered if one.cause == Cause.PROPAGATED.value]
+        return cls(first, passed) if first else cls(passed)
 
 
-def _birth(root: Root, run: Run) -> Words:
-    words = _place(root, root.pair.operator)
-    return {
-        **words,
-        "word": "CAME IN" if root.cause is Cause.GAP else words["word"],
-        "golden": "",
-        "where": " · ".join(island.run_words(run.step, run.rank)),
-        "line": visible(source_line(root.pair.operator)),
-        "flow": None,
-    }
+class Original(NamedTuple):
+    """An operator that a fused one stands for."""
+
+    name: str
+    compared: bool
+    holds: str
 
 
-def _place(root: Root, operator: Operator) -> Words:
-    return {
-        "place": root.place,
-        "word": root.cause.value,
-        "cause": root.cause.value,
-        "op": visible(operator.name),
-        "op_type": visible(operator.op_type),
-        "slot": visible(root.slot),
-        "sentences": [one.sentence(visible) for one in root.evidence],
-    }
+class Chain(NamedTuple):
+    """An operator beside those that it stands for; the place of `suspect` is 0 if it is none."""
+
+    suspect: Suspect
+    originals: tuple[Original, ...]
+    passes: tuple[str, ...]
+    holds: str
+    verdict: str
+    differs: bool
+    error: str
 
 
-def _flow(root: Root) -> Optional[Words]:
-    """Error in and out of an operator, against its limit, on one logarithmic scale of 10^-10 to 10^2: 0 to 100."""
-    if root.output_error is None and root.input_error is None:
-        return None
-    return {
-        "input": _at(root.input_error),
-        "output": _at(root.output_error),
-        "limit": _at(root.limit),
-        "input_words": _brief(root.input_error),
-        "output_words": _brief(root.output_error),
-        "limit_words": brief(root.limit),
-    }
+class Section(NamedTuple):
+    """One step and rank, and what came of it.
+
+    passed_words  in one line, of those that pass the error on
+    agreeing      how many tensors agree, where nothing else is to be said than the first of `lines`
+    lines         where there is nobody to suspect; `after` and `listings` stand below the suspects
+    """
+
+    where: str
+    sides: Sequence[Side]
+    aligned: str = ""
+    title: str = ""
+    warnings: Sequence[str] = ()
+    suspects: Suspects = Suspects(())
+    passed_words: str = ""
+    agreeing: int = 0
+    lines: Sequence[Line] = ()
+    after: Sequence[Line] = ()
+    listings: Sequence[Listing] = ()
 
 
-def _brief(error: Optional[float]) -> str:
-    return "not known" if error is None else "equal" if error == 0 else brief(error)
+@dataclass(frozen=True)
+class Answer:
+    """All that presenters walk.
 
+    word, sentence  the verdict
+    sections        by the place of their first suspect; `suspects` are those of all, `places` the file that has them
+    compared        the title of what was held against what
+    counts          of rows, by what they are
+    left_out        runs that were not looked at; `undecided` says what else was not, and why
+    remarks         what to do next, given the folder in which the files are, "" if there are none
+    marked          the dumps that the marks of suspects stand for
+    rest            the title under which a page lists the suspects that come later too
+    facts           what summary.json says besides, by key
+    """
 
-def _at(error: Optional[float]) -> Optional[float]:
-    if error is None or math.isnan(error):
-        return None
-    return 0.0 if error <= 0 else round(max(0.0, min(100.0, (math.log10(min(error, 1e300)) + 10) / 12 * 100)), 1)
+    result: Result
+    word: str
+    sentence: str
+    sections: Sequence[Section]
+    suspects: Suspects
+    places: str
+    title: str
+    compared: str
+    aligned: str
+    counts: Mapping[str, int]
+    notes: Sequence[Listing]
+    unreadable: Listing
+    tables: Sequence[Table]
+    detail: Callable[[], Detail]
+    facts: Callable[[], Row]
+    passed_words: str = ""
+    nothing: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+    undecided: Sequence[str] = ()
+    remarks: Callable[[str], Sequence[str]] = lambda folder: ()
+    remarks_title: str = ""
+    marked: Sequence[str] = ()
+    rest: str = ""
+    chains: Sequence[Chain] = ()
+    texts: Sequence[Text] = ()
+    rules: Sequence[Tolerance] = ()
+    meaning: Mapping[str, str] = field(default_factory=dict)
 
-
-def _passed(roots: "Sequence[Root]") -> str:
-    if not roots:
-        return ""
-    worst = max(roots, key=lambda root: root.value or 0.0)
-    size = f", largest rel_l2 {brief(worst.value)} at {visible(worst.pair.operator.name)}" if worst.value else ""
-    return f"{terminal.count_of(len(roots), 'operator')} downstream{size}"
-
-
-def _counts(report: Report) -> list[Words]:
-    """The tensors by verdict, as pieces of one bar."""
-    counts = Counter(finding.verdict for finding in report.findings)
-    return _bar([(verdict.value, counts[verdict]) for verdict in Verdict if counts[verdict]])
-
-
-def _event_counts(report: Overflow) -> list[Words]:
-    counts = Counter(event.kind or "close to the edge" for event in report.events)
-    return _bar([*counts.items()])
-
-
-def _bar(counts: "Sequence[tuple[str, int]]") -> list[Words]:
-    widths = [max(0.005, count / sum(count for _, count in counts)) for _, count in counts]  # none is too thin to see
-    pieces, at = [], 0.0
-    for (name, count), width in zip(counts, widths):
-        share = 100 * width / sum(widths)
-        pieces.append({"name": name, "count": f"{count:,}", "x": round(at, 2), "width": round(share, 2)})
-        at += share
-    return pieces
-
-
-def _left_out(report: Report) -> "Iterator[str]":
-    """What was not compared, and why, at most so many lines of a kind."""
-    for side, run in report.broken:
-        yield f"unreadable {side}: {visible(run.problem)}"
-    for side, run in report.unpaired:
-        where = " · ".join(island.run_words(run.step, run.rank))
-        yield f"only in {side}: {where} ({visible(run.path)})"
-    for verdict in (Verdict.UNREADABLE, Verdict.MISSING, Verdict.UNKNOWN, Verdict.DTYPE):
-        found = [finding for finding in report.findings if finding.verdict is verdict]
-        if found:
-            what = {
-                Verdict.MISSING: "without a partner",
-                Verdict.UNKNOWN: "undecided",
-                Verdict.DTYPE: "of types that cannot be compared",
-                Verdict.UNREADABLE: "unreadable",
-            }[verdict]
-            example = found[0]
-            yield (
-                f"{terminal.count_of(len(found), 'tensor')} {what}, for example "
-                f"{visible(example.pair.operator.name)} {visible(example.pair.slot)}: {visible(example.because)}"
-            )
-
-
-def _shortened(lines: "list[str]") -> "list[str]":
-    return lines[:MOST] + ([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])
-
-
-def _rule(row: Words) -> Words:
-    return {**row, "limit": f"{row['limit']:.3g}", "why": visible(row["why"])}
-
-
-def _switch(report: Report) -> str:
-    if report.command != "fusion-diff" or not any(fusion.switch(report).values()):
-        return ""
-    return fusion.render(report)["fusion_switch.cfg"]
-
-
-def _rerun(one: Rerun, report: Report) -> Words:
-    """An operator that is not the same in all runs: which runs stand apart, and what differs in which pattern."""
-    operator = one.pair.golden_op or one.pair.operator
-    return {
-        "place": one.place,
-        "cause": one.cause.value,
-        "op": visible(operator.name),
-        "slot": visible(one.slot),
-        "excused": one.excused,
-        "odd": odd_words(one, len(report.runs)),
-        "marks": [number in one.odd for number in range(1, len(report.runs) + 1)],
-        "figures": [
-            (name, f"{value:,}" if isinstance(value, int) else f"{value:.2e}")
-            for name, value in (
-                ("elements differ", one.differing),
-                ("max ulp", one.max_ulp),
-                ("max abs err", one.max_abs),
-                ("rel_l2", one.rel_l2),
-            )
-            if value is not None
-        ],
-        "sentences": [visible(sentence) for sentence in one.because.split("; ")],
-        "line": visible(source_line(operator)),
-        "spots": spots.drawn(one.spots) if one.spots is not None else None,
-        "shown": one.shown,
-    }
-
-
-def _first(report: Report) -> int:
-    """How many of the operators that differ between runs stand on top: those where it begins, if that is known."""
-    begins = sum(one.cause is not Cause.PROPAGATED for one in report.reruns[:FIRST])
-    return begins or FIRST
-
-
-def _made(report: "Union[Report, Overflow]") -> Words:
-    return {
-        "argv": visible(shlex.join(("npucmp", *report.argv[1:]))) if report.argv else "",
-        "npucmp": __version__,
-        "python": platform.python_version(),
-        "numpy": _version("numpy"),
-        "machine": f"{platform.system()} {platform.machine()}",
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
+    @property
+    def tone(self) -> str:
+        """ "good", "bad" or "open"."""
+        return {0: "good", 1: "bad"}.get(self.result.exit_status, "open")

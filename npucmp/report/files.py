@@ -1,6 +1,6 @@
 """The files of a report appear together or not at all.
 
-    1  every text is written under a temporary name in the same folder, and flushed to the disk
+    1  every file is written under a temporary name in the same folder, and flushed to the disk
     2  the files of an earlier report are moved aside, LAST first
     3  the new ones get their names, LAST last; the earlier ones are removed
 
@@ -24,16 +24,16 @@ _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 
 
-def write(folder: Path, texts: Mapping[str, str]) -> None:
-    """Writes the files {name: text} below a folder, which is created. Raises OSError, and then nothing has changed."""
-    names = sorted(texts, key=lambda name: name == LAST)
+def write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
+    names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
     placed: list[str] = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            made[name] = _written(folder, texts[name].encode("utf-8", "backslashreplace"))
+            made[name] = _written(folder, contents[name])
         for name in reversed(names):
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"

@@ -1,7 +1,7 @@
 """report.html: one self-contained page, to be opened from a disk and attached to a ticket.
 
 The page is made of page/template.html, which tells the answer without any script, and of the scripts and the style
-beside it, which are put into it. What they show is data: JSON in an element that is not executed (island.py). Only
+beside it, which are put into it. What they show is data: JSON in an element that is not executed (page_data.py). Only
 these scripts and this style may run, by their hashes; the page cannot load anything and has no way to make elements
 from text.
 """
@@ -11,12 +11,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
+import platform
+import shlex
 import zlib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence
 
-from npucmp.model import Overflow, Report
-from npucmp.report import answer, island
+from npucmp import __version__
+from npucmp.model import brief
+from npucmp.report.answer import Answer, Flow
+from npucmp.report.difference_map import drawn
+from npucmp.report.page_data import page_data
+from npucmp.report.sanitise import visible
+from npucmp.report.words import rate_of
 
 NAME = "html"
 PAGE = Path(__file__).with_name("page")
@@ -25,30 +34,116 @@ PLAIN = 300_000  # characters of JSON up to which it stands in the page as it is
 LEVEL = 5  # of zlib; 7 takes three times as long to save 3 %
 EARLY = {"rows", "place"}  # columns that the first rows need besides those they show
 IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"}  # of JSON, whose strings may hold them
+FIRST = 5  # suspects that stand on top
+MOST = 40  # lines of one kind
+Words = dict[str, Any]
 
 
-def render(report: "Union[Report, Overflow]", extra: Sequence[str] = ()) -> "dict[str, str]":
-    """The one file. `extra` are names of further metrics that the table can show."""
-    if isinstance(report, Overflow):
-        return {"report.html": page(answer.of_overflow(report), island.of_overflow(report))}
-    return {"report.html": page(answer.of_report(report), island.of_report(report, extra))}
-
-
-def page(words: "dict[str, Any]", data: "dict[str, Any]") -> str:
-    """The page with its scripts and its style inside."""
+def render(answer: Answer) -> "dict[str, bytes]":
+    """The one file."""
     from jinja2 import Environment, StrictUndefined
 
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
-    shell = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    first, others = packed(data)
-    text: str = shell.from_string(_text("template.html")).render(
-        policy=policy(scripts, style), style=style, scripts=scripts, island=first, others=others, **words
+    shell = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    return text
+    shell.filters.update(drawn=drawn, flow=flow, visible=visible)
+    detail = answer.detail()
+    data, others = packed(page_data(detail))
+    assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    template = shell.from_string(_text("template.html"))
+    page: str = template.render(answer=answer, detail=detail, **words(answer), **assets)
+    return {"report.html": page.encode("utf-8", "backslashreplace")}
+
+
+def _harmless(value: Any) -> Any:
+    """What is put into the page as text: the invisible characters of names from dumps are shown."""
+    return visible(value) if type(value) is str else value
+
+
+def words(answer: Answer) -> Words:
+    """What the template shows of an Answer that does not stand there as such: the first of many, drawings."""
+    first, passed = answer.suspects
+    later = [*first[FIRST:], *passed] if answer.rest else []
+    sides = dict.fromkeys(side for section in answer.sections for side in section.sides)
+    warnings = [text for section in answer.sections for text in section.warnings]
+    notes = [text for listing in answer.notes for text in listing.lines]
+    return {
+        "first": first[:FIRST],
+        "more": 0 if answer.rest else len(first) - FIRST,
+        "later": later[: MOST - FIRST],
+        "later_more": len(later) - (MOST - FIRST),
+        "chains": answer.chains[:MOST],
+        "sides": [*sides][:MOST],
+        "sides_more": len(sides) - MOST,
+        "remarks": answer.remarks("."),
+        "left_out": _shortened([*answer.left_out, *answer.undecided]),
+        "nothing": answer.nothing[:MOST],
+        "notes": [*warnings, *notes],
+        "counts": _bar(answer.counts),
+        "made": _made(answer),
+    }
 
 
 def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _shortened(lines: "Sequence[str]") -> "list[str]":
+    return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
+
+
+def flow(one: Flow) -> Words:
+    """Error in and out of an operator, against its limit, on one logarithmic scale of 10^-10 to 10^2: 0 to 100."""
+    return {
+        "input": _at(one.input),
+        "output": _at(one.output),
+        "limit": _at(one.limit),
+        "input_words": _brief(one.input),
+        "output_words": _brief(one.output),
+        "limit_words": brief(one.limit),
+    }
+
+
+def _brief(error: Optional[float]) -> str:
+    return "not known" if error is None else "equal" if error == 0 else brief(error)
+
+
+def _at(error: Optional[float]) -> Optional[float]:
+    if error is None or math.isnan(error):
+        return None
+    return 0.0 if error <= 0 else round(max(0.0, min(100.0, (math.log10(min(error, 1e300)) + 10) / 12 * 100)), 1)
+
+
+def _bar(counts: "Mapping[str, int]") -> "list[Words]":
+    """Rows by what they are, as pieces of one bar; none is too thin to see."""
+    total = sum(counts.values())
+    widths = [max(0.005, count / total) for count in counts.values()]
+    pieces, at = [], 0.0
+    for (name, count), width in zip(counts.items(), widths):
+        share = 100 * width / sum(widths)
+        pieces.append({"name": name, "count": f"{count:,}", "x": round(at, 2), "width": round(share, 2)})
+        at += share
+    return pieces
+
+
+def _made(answer: Answer) -> Words:
+    argv = answer.result.argv
+    return {
+        "argv": shlex.join(("npucmp", *argv[1:])) if argv else "",
+        "npucmp": __version__,
+        "python": platform.python_version(),
+        "numpy": _version("numpy"),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "rate": rate_of(answer.result),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def policy(scripts: "Sequence[str]", style: str) -> str:

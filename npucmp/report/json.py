@@ -4,64 +4,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from typing import Any, Sequence
+from typing import Any
 
 from npucmp import __version__
-from npucmp.model import Report
-from npucmp.report import coverage
-from npucmp.report.status import exit_status
-from npucmp.report.tables import root_rows
+from npucmp.report.answer import Answer
 
 NAME = "json"
-ROOTS = 50
 
 
-def render(report: Report, extra: Sequence[str] = ()) -> "dict[str, str]":
+def render(answer: Answer) -> "dict[str, bytes]":
     """The one file."""
-    return {"summary.json": json.dumps(strict(summary(report)), indent=1, ensure_ascii=True) + "\n"}
+    return {"summary.json": (json.dumps(strict(summary(answer)), indent=1, ensure_ascii=True) + "\n").encode()}
 
 
-def summary(report: Report) -> "dict[str, Any]":
+def summary(answer: Answer) -> "dict[str, Any]":
     """What summary.json holds, as Python values."""
+    result = answer.result
     return {
         "npucmp": __version__,
-        "command": report.command,
-        "argv": list(report.argv),
-        "target": _side(report, "target"),
-        "golden": _side(report, "golden"),
-        **({"runs": list(report.runs)} if report.runs else {}),
-        "aligned": coverage.aligned(report),
-        "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
-        "causes": dict(Counter(root.cause.value for root in report.roots)),
-        "roots": list(root_rows(report))[:ROOTS],
-        "rules": [row.__dict__ for row in report.rules],
-        "notes": coverage.notes(report),
-        "passes": [effect._asdict() for effect in report.passes],
-        "unpaired": [
-            {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
-        ],
-        "broken": [{"side": side, "path": run.path, "because": run.problem} for side, run in report.broken],
-        "seconds": round(report.seconds, 3),
-        "bytes_read": report.bytes_read,
-        "partial": report.partial,
-        "exit_status": exit_status(report),
-    }
-
-
-def _side(report: Report, side: str) -> "dict[str, Any]":
-    runs = [getattr(comparison, side) for comparison in report.comparisons]
-    first = runs[0]
-    return {
-        "path": getattr(report, f"{side}_path"),
-        "format": first.format,
-        "detail": first.detail,
-        "step": first.step,
-        "rank": first.rank,
-        "operators": sum(len(run.operators) for run in runs),
-        "tensors": sum(run.tensors for run in runs),
-        "bytes": coverage.bytes_of(runs),
-        "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
+        "command": result.command,
+        "argv": list(result.argv),
+        **answer.facts(),
+        "broken": [{"side": side, "path": run.path, "because": run.problem} for side, run in result.broken],
+        "seconds": round(result.seconds, 3),
+        "bytes_read": result.bytes_read,
+        "partial": result.partial,
+        "exit_status": result.exit_status,
     }
 
 

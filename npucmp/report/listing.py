@@ -8,12 +8,12 @@ from typing import Iterator, Optional, Sequence
 from npucmp.model import Measurement, Operator, Run, TensorRef
 from npucmp.model.stack import source_line
 from npucmp.report.sanitise import visible
-from npucmp.report.terminal import describe
+from npucmp.report.words import describe
 
 
 def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Measurement]]]", top: Optional[int]) -> str:
     """A heading and the operators; `top` bounds how many (None: all), measured ones are shown tensor by tensor."""
-    lines = [f"{visible(run.path)}  {describe(run)}", *(f"note: {visible(note)}" for note in run.notes)]
+    lines = [f"{visible(run.path)}  {visible(describe(run))}", *(f"note: {visible(note)}" for note in run.notes)]
     for operator, measured in rows[:top]:
         lines += _operator(operator, measured)
     if top is not None and len(rows) > top:

@@ -1,49 +1,187 @@
-"""overflow.csv, roots.csv and summary.json of `npucmp overflow`. Columns and keys are only ever appended."""
+"""The Answer of `npucmp overflow`: where it is born, how it spreads, what is close to the edge.
+
+overflow.csv has one row per event.
+"""
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from typing import Any, Iterator, Sequence
+import sys
+from collections import Counter, defaultdict
+from functools import partial
+from itertools import groupby
+from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp import __version__
-from npucmp.localise.overflow import headroom
-from npucmp.model import Event, Overflow, Root, Scan
+from npucmp.localise.edges import headroom
+from npucmp.model import Cause, Event, Overflow, Root, Scan
 from npucmp.model.stack import source_line
-from npucmp.report import coverage
-from npucmp.report.json import ROOTS, strict
-from npucmp.report.status import overflow_status
-from npucmp.report.tables import ROOT_COLUMNS, csv_text, root_row
+from npucmp.report import tables
+from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
 
-NAME = "overflow"
 COLUMNS = tuple(
     (
         "step rank order op op_type phase slot event origin count ratio first_index dtype shape min max headroom_bits "
         "device_status device_bits golden_event because stack"
     ).split(" ")
 )
+OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
+DEEPEST = 12  # levels that a way is indented by
+BEGUN = {  # how an operator came to it
+    Cause.BORN: "born in",
+    Cause.GAP: "came in at",
+    Cause.UNKNOWN: "of unknown origin in",
+    Cause.PROPAGATED: "passed on by",
+}
 
 
-def render(report: Overflow, extra: Sequence[str] = ()) -> "dict[str, str]":
-    """The three files."""
-    roots = sorted(((root, scan) for scan in report.scans for root in scan.roots), key=lambda one: one[0].place)
-    return {
-        "overflow.csv": csv_text(COLUMNS, event_rows(report)),
-        "roots.csv": csv_text(ROOT_COLUMNS, iter([_root(scan, root) for root, scan in roots])),
-        "summary.json": json.dumps(strict(summary(report)), indent=1, ensure_ascii=True) + "\n",
-    }
+def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
+    """What a search for overflows says; there are no metrics to choose."""
+    sections = sorted((_section(scan, report) for scan in report.scans), key=_first_place)
+    suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
+    rooted = [(scan.roots, scan.run.step, scan.run.rank) for scan in report.scans]
+    word, sentence = _verdict(report)
+    notes = [*_notes(report)]
+    unreadable = [words for scan in report.scans for words in scan.unreadable]
+    unreadable += [f"{run.path}: {run.problem}" for _, run in report.broken]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=sections,
+        suspects=suspects,
+        places="roots.csv",
+        title="Where it is born" if suspects.first else "",
+        compared="What was scanned",
+        aligned=f"{count_of(sum(scan.tensors for scan in report.scans), 'tensor')} scanned",
+        nothing=[] if suspects.first else ["Nothing happened at the limits of any type."],
+        counts=Counter(event.kind or "close to the edge" for event in report.events),
+        notes=[Listing("note", notes, "summary.json")],
+        unreadable=Listing("unreadable", unreadable, "summary.json"),
+        undecided=[f"unreadable: {words}" for words in unreadable],
+        tables=[
+            tables.table(
+                "overflow.csv", COLUMNS, lambda: (_row(scan, one) for scan in report.scans for one in scan.events)
+            ),
+            tables.roots(rooted),
+        ],
+        detail=lambda: _detail(report),
+        facts=lambda: {
+            **_facts(report),
+            "unreadable": [words for scan in report.scans for words in scan.unreadable],
+            "roots": tables.root_rows(rooted)[: tables.SUMMARISED],
+            "notes": notes,
+        },
+    )
 
 
-def event_rows(report: Overflow) -> "Iterator[dict[str, Any]]":
-    """The rows of overflow.csv."""
-    for scan in report.scans:
-        for event in scan.events:
-            yield _row(scan, event)
+def _first_place(section: Section) -> int:
+    return min((one.place for one in section.suspects.first), default=sys.maxsize)
 
 
-def _row(scan: Scan, event: Event) -> "dict[str, Any]":
+def _section(scan: Scan, report: Overflow) -> Section:
+    children = _children(scan.events)
+    births = [root for root in scan.roots if root.cause is not Cause.PROPAGATED] or scan.roots[:1]
+    where = where_words(scan.run.step, scan.run.rank)
+    sides = [Side("dump", report.path, describe(scan.run))]
+    if scan.golden is not None:
+        sides.append(Side("golden", report.golden_path, describe(scan.golden)))
+    near = [_what(event) for event in scan.events if not event.kind and event.extremes is not None]
+    title = f"Close to the edge: {count_of(len(near), 'tensor')}"
+    return Section(
+        where=" ".join(where),
+        sides=sides,
+        suspects=Suspects.of([_suspect(root, " · ".join(where), children) for root in births]),
+        after=[
+            Line("device", "UNKNOWN", f"  {event.because}")
+            for event in scan.events
+            if event.operator is None and event.alarm
+        ],
+        listings=[Listing(title, near, "overflow.csv")] if near else [],
+    )
+
+
+def _suspect(root: Root, where: str, children: "Children") -> Suspect:
+    operator = root.pair.operator
+    return Suspect(
+        place=root.place,
+        cause=root.cause.value,
+        word="CAME IN" if root.cause is Cause.GAP else root.cause.value,
+        op=operator.name,
+        op_type=operator.op_type,
+        slot=root.slot,
+        evidence=root.evidence,
+        where=where,
+        line=source_line(operator),
+        way=partial(_way, root.pair.order, children),
+    )
+
+
+Children = Mapping[int, Sequence[Event]]
+
+
+def _children(events: "Sequence[Event]") -> Children:
+    """For each operator the first event of each operator that it handed something on to, in order."""
+    found: dict[int, dict[int, Event]] = defaultdict(dict)
+    for event in events:
+        for parent in event.parents:
+            if event.operator is not None and parent != event.order:
+                found[parent].setdefault(event.order, event)
+    return {parent: list(some.values()) for parent, some in found.items()}
+
+
+def _way(order: int, children: Children) -> "list[Step]":
+    """What descends from an operator, each operator once."""
+    steps, seen = [], {order}
+    waiting = [(1, event) for event in reversed(children.get(order, ()))]
+    while waiting:
+        depth, event = waiting.pop()
+        if event.order not in seen:
+            seen.add(event.order)
+            steps.append(Step(min(depth, DEEPEST), event.origin.upper(), _what(event)))
+            waiting += [(depth + 1, below) for below in reversed(children.get(event.order, ()))]
+    return steps
+
+
+def _what(event: Event) -> str:
+    name = event.operator.name if event.operator is not None else ""
+    return f"{name}  {event.evidence[0].sentence()}"
+
+
+def _notes(report: Overflow) -> "Iterator[str]":
+    yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
+    raw = (event.operator.name for event in report.events if event.kind and not event.alarm and event.operator)
+    yield from (
+        f"{name}: hands out memory that nobody has written; what is in it is not blamed" for name in dict.fromkeys(raw)
+    )
+
+
+def _verdict(report: Overflow) -> "tuple[str, str]":
+    status = report.exit_status
+    tensors = sum(scan.tensors for scan in report.scans)
+    if status == 130:
+        return "PARTIAL", f"interrupted after {count_of(tensors, 'tensor')}"
+    if status == 1:
+        return "OVERFLOW", _overflow_words(report)
+    if status == 0:
+        return "CLEAN", f"{count_of(tensors, 'tensor')} scanned, no NaN, no Inf, nothing saturated"
+    if tensors:
+        return "UNDECIDED", "some tensors could not be read, none of the others overflowed"
+    return "UNDECIDED", "nothing could be read, or nothing is known of any tensor"
+
+
+def _overflow_words(report: Overflow) -> str:
+    causes = Counter(root.cause for root in report.roots)
+    words = [f"{what} {count_of(causes[cause], 'operator')}" for cause, what in BEGUN.items() if causes[cause]]
+    alone = sum(event.operator is None and event.alarm for event in report.events)
+    words += [f"{count_of(alone, 'device record')} of operators that were not dumped"] if alone else []
+    steps = [scan.run.step for scan in report.scans if scan.roots and scan.run.step is not None]
+    several = len({scan.run.step for scan in report.scans}) > 1
+    return ", ".join(words) + (f" (first in step {min(steps)})" if several and steps else "")
+
+
+def _row(scan: Scan, event: Event) -> Row:
     operator, tensor, x = event.operator, event.tensor, event.extremes
-    row: dict[str, Any] = {
+    row: Row = {
         "step": scan.run.step,
         "rank": scan.run.rank,
         "order": event.order if operator else None,
@@ -56,7 +194,7 @@ def _row(scan: Scan, event: Event) -> "dict[str, Any]":
         "slot": event.slot,
     }
     if operator is not None:
-        row.update(op=operator.name, op_type=operator.op_type, phase=operator.phase, stack=source_line(operator))
+        row.update(of_operator(operator), stack=source_line(operator))
     if tensor is not None and x is not None:
         row.update(dtype=tensor.dtype, shape=str(list(tensor.shape)), headroom_bits=headroom(tensor, x))
         if x.minimum == x.minimum:
@@ -67,38 +205,76 @@ def _row(scan: Scan, event: Event) -> "dict[str, Any]":
     return row
 
 
-def _root(scan: Scan, root: Root) -> "dict[str, Any]":
-    return {"place": root.place, "step": scan.run.step, "rank": scan.run.rank, **root_row(root)}
+def _detail(report: Overflow) -> Detail:
+    """A row per event, with the operators that handed it on."""
+    operators: list[Row] = []
+    rows: list[Row] = []
+    for run, scan in enumerate(report.scans):
+        _add(run, scan, operators, rows)
+    columns = [name for name in COLUMNS if name not in OF_OPERATORS]
+    return Detail(
+        kind="events",
+        title="All events",
+        chart="Events along the network",
+        runs=[" · ".join(where_words(one.run.step, one.run.rank)) for one in report.scans],
+        operators=tables.by_column(operators),
+        rows=tables.by_column(rows),
+        columns=["run", "order", "op", "op_type", "phase", *columns, "stack"],
+        shown=["order", "op", "op_type", "slot", "event", "origin", "count", "ratio", "dtype", "min", "max",
+               "headroom_bits", "device_status"],
+        facets=["run", "event", "origin", "op_type", "phase"],
+        more={"lengths": [len(one.run.operators) for one in report.scans]},
+    )  # fmt: skip
 
 
-def summary(report: Overflow) -> "dict[str, Any]":
-    """What summary.json holds, as Python values."""
-    runs = [scan.run for scan in report.scans]
-    roots = sorted(((root, scan) for scan in report.scans for root in scan.roots), key=lambda one: one[0].place)
+def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
+    """The events of one run, those of operators that were not dumped last; its operators go to those before."""
+    roots = {root.pair.order: root for root in scan.roots}
+    numbers: dict[int, int] = {}  # order of an operator → its number among those of all runs
+
+    def place(event: Event) -> "tuple[bool, int]":
+        return event.operator is None, event.order
+
+    groups = [[*group] for _, group in groupby(sorted(scan.events, key=place), key=place)]
+    for number, some in enumerate(groups, len(operators)):
+        if some[0].operator is not None:
+            numbers[some[0].order] = number
+    for some in groups:
+        operators.append({"run": run, "rows": len(some), **_operator(some, roots.get(some[0].order), numbers)})
+        for event in some:
+            own = {name: cell for name, cell in _row(scan, event).items() if name not in OF_OPERATORS}
+            written = event.tensor is None or event.tensor.is_output
+            rows.append({**own, "what": event.evidence[0].sentence(), "alarm": event.alarm, "output": written})
+
+
+def _operator(some: "Sequence[Event]", root: "Optional[Root]", numbers: "Mapping[int, int]") -> Row:
+    operator, order = some[0].operator, some[0].order
+    if operator is None:
+        return {"op": "operator that was not dumped"}
+    parents = {numbers[one] for event in some for one in event.parents if one in numbers and one != order}
     return {
-        "npucmp": __version__,
-        "command": report.command,
-        "argv": list(report.argv),
+        "order": order,
+        **of_operator(operator),
+        "stack": source_line(operator),
+        "frames": operator.stack,
+        "parents": tuple(sorted(parents)),
+        **(tables.of_root(root) if root is not None else {}),
+    }
+
+
+def _facts(report: Overflow) -> Row:
+    """What summary.json holds of a search for overflows."""
+    runs = [scan.run for scan in report.scans]
+    first = runs[0] if runs else None
+    return {
         "target": {
-            "path": report.path,
-            "format": runs[0].format if runs else None,
-            "step": runs[0].step if runs else None,
-            "rank": runs[0].rank if runs else None,
-            "operators": sum(len(run.operators) for run in runs),
-            "tensors": sum(run.tensors for run in runs),
-            "bytes": coverage.bytes_of(runs),
-            "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
+            **of_runs(report.path, *runs),
+            "format": first.format if first else None,
+            "step": first.step if first else None,
+            "rank": first.rank if first else None,
         },
         "golden": {"path": report.golden_path} if report.golden_path else None,
         "scanned": sum(scan.tensors for scan in report.scans),
-        "unreadable": [words for scan in report.scans for words in scan.unreadable],
         "events": dict(Counter(event.kind for event in report.events if event.kind)),
         "origins": dict(Counter(event.origin for event in report.events if event.origin)),
-        "roots": [_root(scan, root) for root, scan in roots[:ROOTS]],
-        "notes": [*dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])],
-        "broken": [{"path": run.path, "because": run.problem} for run in report.broken],
-        "seconds": round(report.seconds, 3),
-        "bytes_read": report.bytes_read,
-        "partial": report.partial,
-        "exit_status": overflow_status(report),
     }

@@ -1,24 +1,19 @@
-"""tensors.csv and roots.csv: the tables that tickets and scripts rely on. Columns are only ever appended.
-
-A cell is empty where nothing applies or nothing is known; floats carry their full precision.
-"""
+"""The tables that tickets and scripts rely on: tensors.csv and roots.csv. Columns are only ever appended."""
 
 from __future__ import annotations
 
 import math
-from itertools import chain
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 from npucmp.measure import metrics
-from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef, sentences
-from npucmp.model.stack import source_line
-from npucmp.report.sanitise import inert
+from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef
+from npucmp.report.answer import Columns, Row, Table
+from npucmp.report.words import line_of
 
-NAME = "csv"
-Columns = dict[str, list[Any]]
-_NONE = type(None)
+SUMMARISED = 50  # roots that summary.json holds
+Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots, and the step and rank that they are of
 
-_FIRST_COLUMNS = tuple(
+TENSOR_COLUMNS = tuple(
     (
         "step rank order op op_type phase slot verdict because matched_by match_confidence target_op golden_op "
         "target_tensor golden_tensor target_dtype golden_dtype target_shape golden_shape target_layout golden_layout "
@@ -28,10 +23,6 @@ _FIRST_COLUMNS = tuple(
         "golden_min golden_max golden_mean golden_l2 stack"
     ).split(" ")
 )
-TENSOR_COLUMNS = (
-    *_FIRST_COLUMNS,
-    *(metric.name for metric in metrics.METRICS if metric.always and metric.name not in _FIRST_COLUMNS),
-)
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
@@ -40,12 +31,9 @@ ROOT_COLUMNS = tuple(
 )
 
 
-def render(report: Report, extra: Sequence[str] = ()) -> "dict[str, str]":
-    """Both files. `extra` are names of metrics to append as columns of tensors.csv."""
-    return {
-        "tensors.csv": csv_of([*TENSOR_COLUMNS, *extra], tensor_columns(report, extra)),
-        "roots.csv": csv_text(ROOT_COLUMNS, root_rows(report)),
-    }
+def tensors(report: Report, metrics: Sequence[str] = ()) -> Table:
+    """A row per finding, in graph order; `metrics` are names of columns to append."""
+    return Table("tensors.csv", (*TENSOR_COLUMNS, *metrics), lambda: tensor_columns(report, metrics))
 
 
 def tensors_frame(report: Report) -> Any:
@@ -55,33 +43,51 @@ def tensors_frame(report: Report) -> Any:
     return pandas.DataFrame(tensor_columns(report), columns=list(TENSOR_COLUMNS))
 
 
-def root_rows(report: Report) -> "Iterator[dict[str, Any]]":
-    """One row per operator that diverged, the one to look at first on top."""
-    rows = [(root, comparison) for comparison in report.comparisons for root in comparison.roots]
-    for root, comparison in sorted(rows, key=lambda row: row[0].place):
-        yield {"place": root.place, **_where(comparison), **root_row(root)}
+def roots(found: "Iterable[Rooted]") -> Table:
+    """A row per operator that diverged, the one to look at first on top."""
+    return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
 
 
-def _where(comparison: Comparison) -> "dict[str, Any]":
-    target, golden = comparison.target, comparison.golden
+def root_rows(found: "Iterable[Rooted]") -> "list[Row]":
+    """The rows of roots.csv, by place."""
+    rows = [_root_row(root, step, rank) for roots, step, rank in found for root in roots]
+    return sorted(rows, key=lambda row: row["place"])
+
+
+def table(file: str, names: "tuple[str, ...]", rows: "Callable[[], Iterable[Row]]") -> Table:
+    """One that is made row by row."""
+    return Table(file, names, lambda: by_column([*rows()], names))
+
+
+def by_column(rows: "Sequence[Row]", names: "Sequence[str]" = ()) -> Columns:
+    """Rows as columns: those named, else all that any row has."""
+    wanted = names or dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in wanted}
+
+
+def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
     return {
-        "step": golden.step if target.step is None else target.step,
-        "rank": golden.rank if target.rank is None else target.rank,
+        "place": root.place,
+        "step": step,
+        "rank": rank,
+        "order": root.pair.order,
+        **{name: column[0] for name, column in _of_operators([root.pair]).items()},
+        "cause": root.cause.value,
+        "slot": root.slot,
+        "metric": root.metric,
+        "value": root.value,
+        "limit": root.limit,
+        "input_error": root.input_error,
+        "output_error": root.output_error,
+        "growth": root.growth,
+        "evidence": root.because,
     }
 
 
-def _operator(root: Root) -> "dict[str, Any]":
-    pair, operator = root.pair, root.pair.operator
-    return {
-        "order": pair.order,
-        "op": operator.name,
-        "op_type": operator.op_type,
-        "phase": operator.phase,
-        "slot": pair.slot,
-        "target_op": pair.target_op.name if pair.target_op else None,
-        "golden_op": pair.golden_op.name if pair.golden_op else None,
-        "stack": source_line(operator) or (source_line(pair.golden_op) if pair.golden_op else ""),
-    }
+def of_root(root: Root) -> Row:
+    """What a page shows of a root with its operator."""
+    evidence = tuple(one.sentence() for one in root.evidence)
+    return {"cause": root.cause.value, "place": root.place, "root_slot": root.slot, "evidence": evidence}
 
 
 def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
@@ -98,7 +104,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     findings = comparison.findings
     measured = [finding.measurement for finding in findings]
     pairs = [one.pair for one in measured]
-    columns: Columns = {name: [cell] * len(pairs) for name, cell in _where(comparison).items()}
+    columns: Columns = {"step": [comparison.step] * len(pairs), "rank": [comparison.rank] * len(pairs)}
     columns.update(_of_operators(pairs))
     columns["order"] = [pair.order for pair in pairs]
     columns["slot"] = [pair.slot for pair in pairs]
@@ -141,9 +147,8 @@ def _of_operators(pairs: "Sequence[Pair]") -> Columns:
         row = known.get(key)
         if row is None:
             target, golden, operator = pair.target_op, pair.golden_op, pair.operator
-            stack = source_line(operator) or (source_line(golden) if golden else "")
             names = target.name if target else None, golden.name if golden else None
-            row = known[key] = operator.name, operator.op_type, operator.phase, *names, stack
+            row = known[key] = operator.name, operator.op_type, operator.phase, *names, line_of(pair)
         rows.append(row)
     return _named(("op", "op_type", "phase", "target_op", "golden_op", "stack"), rows)
 
@@ -175,55 +180,3 @@ def _figures(side: Side, elements: int) -> "tuple[Any, ...]":
 
 def _recorded(one: Optional[Statistics]) -> "tuple[Any, ...]":
     return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)
-
-
-def root_row(root: Root) -> "dict[str, Any]":
-    """A root without its place, step and rank."""
-    return {
-        **_operator(root),
-        "cause": root.cause.value,
-        "slot": root.slot,
-        "metric": root.metric,
-        "value": root.value,
-        "limit": root.limit,
-        "input_error": root.input_error,
-        "output_error": root.output_error,
-        "growth": root.growth,
-        "evidence": sentences(root.evidence),
-    }
-
-
-def csv_text(names: Sequence[str], rows: "Iterable[Mapping[str, Any]]") -> str:
-    """Rows as CSV with a header."""
-    found = [*rows]
-    return csv_of(names, {name: [row.get(name) for row in found] for name in names})
-
-
-def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
-    """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
-    cells = zip(*(_cells(columns[name]) for name in names))
-    return "\n".join(map(",".join, chain([names], cells))) + "\n"
-
-
-def _cells(column: "Sequence[Any]") -> "Iterable[str]":
-    """The cells of a column in words; those of text, which repeat, once for each."""
-    kinds = {*map(type, column)}
-    if kinds <= {float, _NONE}:
-        return map(repr, column) if _NONE not in kinds else ["" if cell is None else repr(cell) for cell in column]
-    if kinds <= {str, _NONE}:
-        words = {text: _cell(text) for text in dict.fromkeys(column)}
-        return map(words.__getitem__, column)
-    return map(str, column) if kinds <= {int, bool} else map(_cell, column)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return repr(float(value))
-    return _quoted(inert(value)) if isinstance(value, str) else str(value)
-
-
-def _quoted(text: str) -> str:
-    """By RFC 4180; inert text has no line breaks."""
-    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text

@@ -15,6 +15,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import settle
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.walk import find_roots, judged
@@ -68,7 +69,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
-    return compared("compare", Sides(target, lefts, golden, rights), options, started)
+    return compared(Sides(target, lefts, golden, rights), options, started)
 
 
 class Sides(NamedTuple):
@@ -80,7 +81,7 @@ class Sides(NamedTuple):
     goldens: "list[Run]"
 
 
-def compared(command: str, sides: Sides, options: Options, started: float) -> Report:
+def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
     lefts, rights = sides.targets, sides.goldens
@@ -99,11 +100,10 @@ def compared(command: str, sides: Sides, options: Options, started: float) -> Re
     for (target, golden, alignment), measurements in zip(aligned, measured):
         final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
         alone = len(alignment.only_target), len(alignment.only_golden)
-        comparisons.append(Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone))
+        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+        comparisons.append(Comparison(target, golden, *known))
     return Report(
-        command=command,
-        target_path=str(sides.target_path),
-        golden_path=str(sides.golden_path),
+        paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=settle(comparisons, rules),
         unpaired=unpaired,
         broken=broken,

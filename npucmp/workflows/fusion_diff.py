@@ -11,7 +11,7 @@ from npucmp.align.chains import guessed
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
-from npucmp.model import FusionPass, Report, Run
+from npucmp.model import Fused, FusionPass, Run
 from npucmp.workflows.compare import Options, Sides, compared
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.runs import StrPath
@@ -27,7 +27,7 @@ class FusionOptions(Options):
     off_graph: Sequence[StrPath] = ()
 
 
-def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = None, **more: object) -> Report:
+def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = None, **more: object) -> Fused:
     """Compares a run with fusion (target) with one without (golden); keyword arguments are fields of the options.
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
@@ -46,9 +46,9 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     if not any(operator.originals for run in fused for operator in run.operators):
         fused = [_guessed(run, plain, notes) for run in fused]
     plain = [_without_inserted(run, notes) for run in plain]
-    report = compared("fusion-diff", Sides(on, fused, off, plain), options, started)
+    report = compared(Sides(on, fused, off, plain), options, started)
     passes = _passes(Path(on), Path(off), notes, context)
-    return replace(report, passes=passes, notes=(*report.notes, *notes))
+    return replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
 
 
 def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:

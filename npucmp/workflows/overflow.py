@@ -12,16 +12,17 @@ from npucmp.align import align, pairs
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.evidence import reason
-from npucmp.localise.overflow import amount, communicates, events_of, headroom, kinds_of
-from npucmp.localise.ranks import PLACES as RANK
+from npucmp.localise.edges import amount, headroom, kinds_of
+from npucmp.localise.overflow import communicates, events_of, noted
+from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
-from npucmp.model import Cause, Event, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
+from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
 
+BLAMES = "it blames task {task} of stream {stream}, and no operator of that is in the dump"
 CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.UNKNOWN}
 
 
@@ -76,10 +77,9 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     if not (partial or found or records or len(runs) < len(opened)):
         raise UsageError("nothing to scan: no operator passes --include and --exclude")
     return Overflow(
-        path=str(dump),
+        paths=(str(dump), *([] if options.golden is None else [str(options.golden)])),
         scans=_placed([replace(one, roots=tuple(_roots(one.events))) for one in _arrived(scans)]),
-        golden_path=str(options.golden or ""),
-        broken=tuple(run for run in opened if run.problem),
+        broken=tuple(("dump", run) for run in opened if run.problem),
         notes=tuple(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone),
         seconds=time.monotonic() - started,
         bytes_read=read,
@@ -112,16 +112,16 @@ def _scanned(
         events = _against(run, golden, events, options.names(), context)
     seen = {row.operator.order for row in rows}
     empty = [
-        Event(one.order, one, None, "device", "unknown", f"the device noted: {blame.flagged[one.order][1]}; "
-              "the dump holds no tensor of it", None, True, *blame.flagged[one.order])
-        for one in _wanted(run, options) if one.order in blame.flagged and one.order not in seen
-    ]  # fmt: skip
+        _without_tensors(one, blame.flagged[one.order])
+        for one in _wanted(run, options)
+        if one.order in blame.flagged and one.order not in seen
+    ]
     edge = list(_close_to_the_edge(rows, options.headroom))
     broken = [
         f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in rows if one.problem
     ]
     lost = [
-        Event(one.operator.order, one.operator, one.tensor, "", "", f"unreadable: {one.problem}", alarm=False)
+        Event(one.operator.order, one.operator, one.tensor, "", "", (_unreadable(one.problem),), alarm=False)
         for one in rows
         if one.problem
     ]
@@ -136,6 +136,16 @@ def _scanned(
     )
 
 
+def _without_tensors(operator: Operator, flagged: "tuple[str, str]") -> Event:
+    """Of an operator that the device blames and of which there is nothing else."""
+    evidence = noted(flagged[1]), Evidence("no tensor", "the dump holds no tensor of it")
+    return Event(operator.order, operator, None, "device", "unknown", evidence, None, True, *flagged)
+
+
+def _unreadable(problem: str) -> Evidence:
+    return Evidence("unreadable", "unreadable: {problem}", {"problem": Fact(problem)})
+
+
 def _blame(run: Run, context: ReadContext) -> Blame:
     """Device records held against the operators of the run, by task, stream, context and thread."""
     flagged: dict[int, tuple[str, str]] = {}
@@ -145,7 +155,7 @@ def _blame(run: Run, context: ReadContext) -> Blame:
             records = opdebug.read_records(path, context)
         except DumpError as error:
             broken.append(f"{Path(path).name}: {error.because}")
-            others.append(Event(-1, None, None, "device", "unknown", f"unreadable: {broken[-1]}", alarm=False))
+            others.append(Event(-1, None, None, "device", "unknown", (_unreadable(broken[-1]),), alarm=False))
             continue
         for record in filter(opdebug.flagged, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
@@ -154,9 +164,9 @@ def _blame(run: Run, context: ReadContext) -> Blame:
             if operator is not None:
                 flagged.setdefault(operator.order, (status, bits))
             else:
-                where = f"task {record.task_id} of stream {record.stream_id}"
-                words = f"the device noted: {bits}; it blames {where}, and no operator of that is in the dump"
-                others.append(Event(-1, None, None, "device", "unknown", words, None, True, status, bits))
+                where = {"task": Fact(str(record.task_id)), "stream": Fact(str(record.stream_id))}
+                evidence = noted(bits), Evidence("task", BLAMES, where)
+                others.append(Event(-1, None, None, "device", "unknown", evidence, None, True, status, bits))
     return Blame(flagged, tuple(others), tuple(broken))
 
 
@@ -196,11 +206,15 @@ def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Ite
     return [
         Event(
             row.operator.order, row.operator, row.tensor, "", "",
-            f"{row.tensor.slot}: {left:.2f} bits below the largest {row.tensor.dtype}",
-            row.extremes, row.counted, alarm=False,
+            (_near(row.tensor, left),), row.extremes, row.counted, alarm=False,
         )
         for left, row in sorted(near, key=lambda one: one[0])
     ]  # fmt: skip
+
+
+def _near(tensor: TensorRef, left: float) -> Evidence:
+    facts = {"slot": Fact(tensor.slot), "left": Fact(left), "dtype": Fact(tensor.dtype)}
+    return Evidence("near", "{slot}: {left:.2f} bits below the largest {dtype}", facts)
 
 
 def _against(
@@ -232,15 +246,16 @@ def _held_against(event: Event, golden: Scanned) -> Event:
     if x is None or event.tensor is None:
         return event
     row = lookup(event.tensor.dtype)
+    facts = {"size": Fact(x.largest), "dtype": Fact(event.tensor.dtype)}
     if event.kind in kinds:
-        words = f"the golden run has it too ({amount(event.kind, golden)})"
-        return replace(event, golden=event.kind, because=f"{event.because}; {words}")
-    if row is not None and row.kind == "f" and x.largest > row.largest * (1 + row.round_off / 2):
-        words = f"the golden values reach {x.largest:.4g}, beyond {event.tensor.dtype}: the type is the cause"
-        return replace(event, golden="would overflow", because=f"{event.because}; {words}")
-    found = kinds[0] if kinds else "none"
-    words = f"the golden run has {'/'.join(kinds) or 'nothing of it'} there (largest {x.largest:.4g})"
-    return replace(event, golden=found, because=f"{event.because}; {words}")
+        found, what = event.kind, amount(event.kind, golden)
+        words, facts = f"the golden run has it too ({what.words})", dict(what.facts)
+    elif row is not None and row.kind == "f" and x.largest > row.largest * (1 + row.round_off / 2):
+        found, words = "would overflow", "the golden values reach {size:.4g}, beyond {dtype}: the type is the cause"
+    else:
+        found = kinds[0] if kinds else "none"
+        words = f"the golden run has {'/'.join(kinds) or 'nothing of it'} there (largest {{size:.4g}})"
+    return replace(event, golden=found, evidence=(*event.evidence, Evidence("golden", words, facts)))
 
 
 def _arrived(scans: "Sequence[Scan]") -> "list[Scan]":
@@ -259,8 +274,9 @@ def _arrived(scans: "Sequence[Scan]") -> "list[Scan]":
         if not others or event.slot.startswith("input"):
             return event
         rank = others[0].run.rank
-        words = f"{event.because}; there {'another rank' if rank is None else f'rank {rank}'} had read it"
-        return replace(event, origin="propagated", outside=False, because=words)
+        who = Fact("another rank" if rank is None else f"rank {rank}")
+        evidence = *event.evidence, Evidence("arrived", "there {who} had read it", {"who": who})
+        return replace(event, origin="propagated", outside=False, evidence=evidence)
 
     return [replace(scan, events=tuple(settled(scan, event) for event in scan.events)) for scan in scans]
 
@@ -275,24 +291,12 @@ def _roots(events: "Sequence[Event]") -> "list[Root]":
     for order, some in by_operator.items():
         first = min(some, key=lambda event: (event.kind == "device", not event.outside, event.origin != "born"))
         cause = Cause.GAP if first.outside else CAUSES[first.origin]
-        bits = next((f"; the device noted {event.device_bits}" for event in some if event.device_bits), "")
+        bits = [one.device_bits for one in some if one.device_bits][: first.kind != "device"]
+        device = (Evidence("device", "the device noted {bits}", {"bits": Fact(text)}) for text in bits)
         pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
         count = _count(first)
-        evidence = first.because + ("" if first.kind == "device" else bits)
-        roots.append(
-            Root(
-                0,
-                pair,
-                cause,
-                first.slot,
-                first.kind,
-                count,
-                0.0,
-                None,
-                None,
-                (reason("event", "{text}", text=evidence),),
-            )
-        )
+        evidence = *first.evidence, *device
+        roots.append(Root(0, pair, cause, first.slot, first.kind, count, 0.0, None, None, evidence))
     return roots
 
 
@@ -305,7 +309,7 @@ def _count(event: Event) -> Optional[float]:
 
 def _placed(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
     """Roots with their places over all steps and ranks: births first, by step and order."""
-    roots = [(RANK[root.cause], scan.run.step or 0, root.pair.order, at, i)
+    roots = [(GRAVITY[root.cause], scan.run.step or 0, root.pair.order, at, i)
              for at, scan in enumerate(scans) for i, root in enumerate(scan.roots)]  # fmt: skip
     places = {(at, i): place for place, (*_, at, i) in enumerate(sorted(roots), 1)}
     return tuple(

@@ -14,12 +14,13 @@ from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
 from npucmp.localise.evidence import is_fed
+from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import causes, settled
 from npucmp.localise.rerun.rows import place_of, reruns_of
 from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
-from npucmp.model import Comparison, Finding, Noise, Pair, Report, Rerun, Run, Verdict
+from npucmp.model import Comparison, Finding, Noise, Pair, Repeated, Rerun, Run, Verdict
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.runs import StrPath, pair_runs
@@ -27,7 +28,7 @@ from npucmp.workflows.runs import StrPath, pair_runs
 NO_REPEATS = "these runs are not repeats"
 
 
-def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **more: object) -> Report:
+def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **more: object) -> Repeated:
     """Compares all runs with the first, bit for bit; keyword arguments are the fields of Options.
 
     Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
@@ -48,36 +49,34 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     unpaired: list[tuple[str, Run]] = []
     comparisons: list[Comparison] = []
     numbers: list[int] = []
-    partial = False
+    interrupted = False
     for number, side in enumerate(sides[1:], 2):
         together, alone = pair_runs(side, sides[0])
         unpaired += alone
         found: list[Comparison] = []
-        for target, golden in together if not partial else ():
-            comparison, partial = _compare(target, golden, options, context)
+        for target, golden in together if not interrupted else ():
+            comparison, interrupted = _compare(target, golden, options, context)
             found.append(comparison)
-            if partial:
+            if interrupted:
                 break
         comparisons += settled(found)
         numbers += [number] * len(found)
     if not comparisons:
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
-    if not partial and not any(one.findings for one in comparisons):
+    if not interrupted and not any(one.findings for one in comparisons):
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
     reruns = reruns_of(comparisons, numbers, context)
-    return Report(
-        command="rerun-diff",
-        target_path=str(paths[1]),
-        golden_path=str(paths[0]),
+    return Repeated(
+        paths=tuple(map(str, paths)),
         comparisons=_placed(comparisons, reruns),
         unpaired=tuple(unpaired),
         broken=broken,
         notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
-        partial=partial,
+        partial=interrupted,
         strict=options.strict,
-        runs=tuple(map(str, paths)),
+        warnings=tuple(_warnings(reruns)),
         reruns=reruns,
         noise=tuple(_noise(comparisons, len(paths))),
     )
@@ -98,7 +97,8 @@ def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -
         stopped = True
     final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    return Comparison(target, golden, tuple(final), tuple(roots), alignment.matched, alone), stopped
+    known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+    return Comparison(target, golden, *known), stopped
 
 
 def _names(pair: Pair) -> "list[str]":
@@ -120,16 +120,19 @@ def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "
     return tuple(placed)
 
 
-def _notes(
-    reruns: "Sequence[Rerun]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int
-) -> "Iterable[str]":
-    inputs = [one for one in reruns if is_fed(one.cause, one.because)]
+def _warnings(reruns: "Sequence[Rerun]") -> "Iterable[str]":
+    inputs = [one for one in reruns if is_fed(one.cause, one.evidence)]
     if inputs:
         names = ", ".join(f"{one.pair.operator.name} {one.slot}" for one in inputs[:3])
         yield (
             f"{NO_REPEATS}: what goes in differs already ({names}{' …' if len(inputs) > 3 else ''}); fix seeds, data "
             "order, weights and the determinism switches first (docs/workflow.md)"
         )
+
+
+def _notes(
+    reruns: "Sequence[Rerun]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int
+) -> "Iterable[str]":
     for comparison, number in zip(comparisons, numbers):
         yield from _only_in_one(comparison, number)
     odd = Counter(number for one in reruns if len(one.odd) < runs for number in one.odd)

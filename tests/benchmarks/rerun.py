@@ -20,7 +20,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from npucmp.report.status import exit_status
 from npucmp.workflows.rerun_diff import rerun_diff
 from tests.synthetic import write_run
 
@@ -63,7 +62,7 @@ def peak() -> float:
 def compared(runs: "list[Path]", jobs: int) -> float:
     start = time.perf_counter()
     report = rerun_diff(runs, jobs=jobs)
-    assert exit_status(report) == 0
+    assert report.exit_status == 0
     return time.perf_counter() - start
 
 

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import npucmp
 from npucmp.errors import NpucmpError
 from npucmp.localise.rules import RULES
-from npucmp.model import sentences
-from npucmp.report.status import exit_status
 
 RULE_NAMES = tuple(rule.name for rule in RULES)
 
@@ -33,7 +31,7 @@ def asked(target: Path, golden: Path, skip: "tuple[str, ...]" = ()) -> Answer:
         return Answer(2, because=str(error))
     except Exception as error:
         return Answer(-1, because=repr(error))
-    status = exit_status(report)
+    status = report.exit_status
     placed = [(root, one) for one in report.comparisons for root in one.roots if root.cause.value != "PROPAGATED"]
     if not placed:
         return Answer(status)
@@ -42,4 +40,4 @@ def asked(target: Path, golden: Path, skip: "tuple[str, ...]" = ()) -> Answer:
     operator = pair.target_op or pair.golden_op
     name = operator.name if operator is not None else ""
     run = one.target
-    return Answer(status, name, root.cause.value, run.step or 0, run.rank or 0, sentences(root.evidence))
+    return Answer(status, name, root.cause.value, run.step or 0, run.rank or 0, root.because)

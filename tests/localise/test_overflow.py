@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats.msprobe import parse_msprobe_name
-from npucmp.localise.overflow import events_of, headroom, kinds_of
+from npucmp.localise.edges import headroom, kinds_of
+from npucmp.localise.overflow import events_of
 from npucmp.measure.kernel.extremes import extremes_of
 from npucmp.measure.profile import Scanned
 from npucmp.model import Extremes, Operator, TensorRef

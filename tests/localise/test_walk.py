@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.report.terminal import render
+from tests.reports import screen
 from tests.synthetic import chain, write_run
 
 random = np.random.default_rng(1)
@@ -447,4 +447,4 @@ def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
 
 def test_trusted_statistics_are_not_called_bits(tmp_path):
     same = recorded(tmp_path, 0.1)
-    assert "2 tensors agree, as far as statistics tell" in render(npucmp.compare(same, same, trust_statistics=True))
+    assert "2 tensors agree, as far as statistics tell" in screen(npucmp.compare(same, same, trust_statistics=True))

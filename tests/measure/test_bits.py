@@ -14,7 +14,7 @@ from npucmp.dump.layouts import to_logical
 from npucmp.judge.exact import judge_bits
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import measure_bits, same_bytes
-from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict
+from npucmp.model import Device, Operator, Pair, Payload, Statistics, TensorRef, Verdict, sentences
 
 OPERATOR = Operator("add.0", "add", "add", "forward", 0, ())
 X = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
@@ -152,7 +152,7 @@ def of_pattern(folder, shape, where, by=1.0):
 
 
 def told(measurement):
-    return pattern(measurement, look(measurement))
+    return sentences(pattern(measurement, look(measurement)))
 
 
 rows = np.arange(64 * 96).reshape(64, 96)

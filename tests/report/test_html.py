@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.report import html, island
+from npucmp.report import answer_of, html
+from npucmp.report.page_data import _column, page_data
+from npucmp.report.sanitise import visible
 from npucmp.workflows.fusion_diff import fusion_diff
 from npucmp.workflows.overflow import overflow
 from npucmp.workflows.rerun_diff import rerun_diff
@@ -42,8 +44,8 @@ HOSTILE = (
 in_chromium = pytest.mark.skipif(bool(skip_reason()), reason=skip_reason() or "a browser is here")
 
 
-def page_of(report) -> str:
-    return html.render(report)["report.html"]
+def page_of(report, metrics=()) -> str:
+    return html.render(answer_of(report, metrics))["report.html"].decode()
 
 
 def compared(name):
@@ -118,11 +120,11 @@ class Elements(HTMLParser):
             self.texts[-1][2] += data
 
 
-def island_of(text: str):
-    islands = {one[1].get("id"): json.loads(one[2]) for one in Elements(text).texts if "type" in one[1]}
-    if "others" not in islands:
-        return islands["data"]
-    pieces = islands["data"]["deflate"], islands["others"]
+def data_of(text: str):
+    found = {one[1].get("id"): json.loads(one[2]) for one in Elements(text).texts if "type" in one[1]}
+    if "others" not in found:
+        return found["data"]
+    pieces = found["data"]["deflate"], found["others"]
     first, others = (json.loads(zlib.decompress(base64.b64decode(piece))) for piece in pieces)
     for part in ("operators", "rows"):
         first[part]["columns"].update(others[part])
@@ -168,13 +170,13 @@ def test_a_name_stays_text_in_the_file(name):
     harmless = Elements(page_of(named("harmless")))
     assert [tag for tag, _ in elements.tags] == [tag for tag, _ in harmless.tags]
     assert not re.search("[\u202a-\u202e\u2028\x00\x1b\ud800]", text)
-    assert island_of(text)["operators"]["columns"]["op"] == {"all": island.visible(name)}
+    assert data_of(text)["operators"]["columns"]["op"] == {"all": visible(name)}
 
 
 def test_what_is_large_is_deflated_and_the_same():
     small, big = named("a"), large(2_000)
     assert '{"deflate":' not in page_of(small) and '{"deflate":' in page_of(big)
-    assert island_of(page_of(big)) == json.loads(json.dumps(island.of_report(big)))
+    assert data_of(page_of(big)) == json.loads(json.dumps(page_data(answer_of(big).detail())))
 
 
 def test_size_of_20000_rows(pages):
@@ -190,7 +192,7 @@ def unpacked(table, name):
 
 @pytest.mark.parametrize("name", ["compare", "fusion-diff", "rerun-diff"])
 def test_every_row_is_there(reports, name):
-    report, data = reports[name], island_of(page_of(reports[name]))
+    report, data = reports[name], data_of(page_of(reports[name]))
     assert data["rows"]["length"] == len(report.findings) == sum(unpacked(data["operators"], "rows"))
     assert sorted(unpacked(data["rows"], "verdict")) == sorted(finding.verdict.value for finding in report.findings)
 
@@ -206,17 +208,18 @@ def test_every_row_is_there(reports, name):
         ([2**60, 1], {"values": [float(2**60), 1], "number": True}),
         (["a", "b", "a", "a"], {"words": ["a", "b"], "codes": [0, 1, 0, 0]}),
         (["a\x00", "b"], {"values": ["a\\x00", "b"]}),
+        ([("a\n", "b"), ()], {"values": [("a\\x0a", "b"), None]}),
         ([True, False, True, True], {"words": [True, False], "codes": [0, 1, 0, 0]}),
         ([], None),
     ],
 )
 def test_columns(cells, packed):
-    assert island._column(cells) == packed
+    assert _column(cells) == packed
 
 
 def test_who_reads_whom_is_told_by_content(tmp_path):
     runs = [write_run(tmp_path / name, chain(faults)) for name, faults in (("target", {2: 1.5}), ("golden", {}))]
-    data = island_of(page_of(npucmp.compare(*runs)))
+    data = data_of(page_of(npucmp.compare(*runs)))
     producers = [one for one in unpacked(data["rows"], "producer") if one is not None]
     assert producers == [0, 1, 2, 3, 4]
     assert {one for one in unpacked(data["rows"], "linked") if one} == {"by equal content"}
@@ -244,7 +247,7 @@ def test_first_is_not_said_where_something_was_not_compared(reports):
 
 
 def test_extra_metrics_can_be_shown(reports):
-    assert "snr" in island_of(html.render(reports["compare"], ["snr"])["report.html"])["columns"]
+    assert "snr" in data_of(page_of(reports["compare"], ["snr"]))["columns"]
 
 
 # In a real browser
@@ -431,8 +434,8 @@ def test_text_for_a_ticket(show):
 def test_hostile_names_stay_text(show):
     page = show("hostile")
     assert page.evaluate("document.querySelectorAll('img, b.bold, iframe').length") == 0
-    assert cells(page, "op") == [island.visible(name) for name in HOSTILE]
-    for name in map(island.visible, HOSTILE):
+    assert cells(page, "op") == [visible(name) for name in HOSTILE]
+    for name in map(visible, HOSTILE):
         page.evaluate("(name) => openOperator(operatorOf('#' + new URLSearchParams({ op: name })))", name)
         assert page.locator("#operator h2").text_content() == name
     for link in page.locator("a.name").all():
@@ -492,10 +495,10 @@ def test_a_fused_operator_stands_beside_its_originals(show):
 @in_chromium
 def test_runs_that_stand_apart_are_marked(show):
     page = show("rerun-diff")
-    first = page.locator(".answer .rerun").first
-    assert "Mint.index_add.0.forward" in first.text_content() and "no two agree" in first.text_content()
+    first = page.locator(".answer .suspect").first
+    assert "Mint.index_add.0.forward" in first.text_content() and "no two runs agree" in first.text_content()
     assert "elements differ" in first.text_content()
-    where, bits = first.locator(".spots svg").all()
+    where, bits = first.locator(".difference-map svg").all()
     assert where.get_attribute("aria-label").startswith("70 of 24 × 8 elements differ, in ")
     assert bits.get_attribute("aria-label") == "differing bits of float32: mantissa 0 to 8"
     box = where.bounding_box()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npucmp.report.csv import csv_of
 from npucmp.report.sanitise import inert, visible
-from npucmp.report.tables import TENSOR_COLUMNS, csv_of, csv_text, tensor_columns
+from npucmp.report.tables import TENSOR_COLUMNS, by_column, tensor_columns
 from tests.reports import large, named
 
 ODD = st.sampled_from(['a,"b"', "=1+1", "a\r\nb", "'"])
@@ -32,7 +33,7 @@ def test_every_cell_is_written_as_the_csv_module_would(columns):
 
 
 def test_a_table_without_rows_has_its_header():
-    assert csv_text(("a", "b"), []) == "a,b\n"
+    assert csv_of(("a", "b"), by_column([], ("a", "b"))) == "a,b\n"
 
 
 @given(st.text())

@@ -24,10 +24,11 @@ from npucmp.dump.graphs import load_graphs
 from npucmp.dump.graphs.graph import groups, united
 from npucmp.errors import UsageError
 from npucmp.model import Operator, Run, TensorRef
-from npucmp.report import fusion, terminal, write_reports
+from npucmp.report import answer_of, write_reports
+from npucmp.report import fusion_diff as fusion
 from npucmp.report.json import summary
-from npucmp.report.status import exit_status
 from npucmp.workflows.fusion_diff import fusion_diff
+from tests.reports import screen, table
 
 HERE = Path(__file__).parent
 SAMPLES = HERE.parent.parent / "sample_dumps"
@@ -91,12 +92,8 @@ def first(report) -> "tuple[str, str]":
     return root.cause.value, root.pair.operator.name
 
 
-def screen(report) -> str:
-    return terminal.render(report)
-
-
 def rows(report) -> "dict[str, dict]":
-    return {row["fused_op"]: row for row in fusion.fusion_rows(report)}
+    return {row["fused_op"]: row for row in table(report, "fusion.csv")}
 
 
 def split(ops, name) -> "list":
@@ -117,7 +114,7 @@ def split(ops, name) -> "list":
 @pytest.mark.parametrize("fault", PASSES)
 def test_one_wrong_fusion_comes_first_with_its_passes(tmp_path, off, fault):
     report = compared(tmp_path, off, device(fault))
-    assert (first(report), exit_status(report)) == (("BORN", fault), 1)
+    assert (first(report), report.exit_status) == (("BORN", fault), 1)
     assert fusion.switch(report) == PASSES[fault]
     row = rows(report)[fault]
     assert set(row["pass_name"].split(",")) == {name for kind in PASSES[fault].values() for name in kind}
@@ -149,7 +146,7 @@ def test_other_data_is_blamed_on_no_fusion(tmp_path, off, monkeypatch, what):
 
 def test_a_clean_pair_is_silent(tmp_path, off):
     report = compared(tmp_path, off, device())
-    assert (report.roots, exit_status(report), fusion.switch(report)) == ((), 0, {})
+    assert (report.roots, report.exit_status, fusion.switch(report)) == ((), 0, {})
     assert {row["verdict"] for row in rows(report).values()} == {"match"}
     assert "fused operators: 5 (5 without suspicion)" in screen(report) and "next:" not in screen(report)
 
@@ -208,7 +205,7 @@ def test_several_operators_that_compute_the_same_originals(tmp_path, off, name, 
     assert {f.verdict.value for f in inner if f.pair.slot.startswith("output")} == {"unknown"}
     assert {f.verdict.value for f in inner if f.pair.slot.startswith("input")} == {"match"}
     assert "missing" not in {finding.verdict.value for finding in report.findings}
-    assert exit_status(report) == (1 if faulty else 0)
+    assert report.exit_status == (1 if faulty else 0)
 
 
 @pytest.mark.parametrize("name", ["net/pool/Mean", DENSE], ids=["one to many", "many to many"])
@@ -289,7 +286,7 @@ def test_without_graphs(tmp_path, off, side, fault):
         (tmp_path / name / GRAPH).unlink()
     report = fusion_diff(on, plain)
     assert first(report) == ("BORN", ADD) if fault else report.roots == (), screen(report)
-    assert exit_status(report) == (1 if fault else 0)
+    assert report.exit_status == (1 if fault else 0)
     assert set(rows(report)) == set(PASSES)
     guessed_words = "4 (net/conv1/Conv2Dnet/conv1/Relu, net/block_0/a/Conv2Dnet/block_0/a/Relu, "
     assert any(guessed_words in note and f"1 ({CONV_B}) by what" in note for note in report.notes) == (side != "on")
@@ -340,7 +337,7 @@ def test_guessing_takes_no_long():
 @pytest.mark.parametrize("sample", ["mindspore_layer_norm", "tfdbg_batch_norm", "msprobe_softmax"])
 def test_dumps_of_other_formats(sample):
     report = fusion_diff(SAMPLES / sample / "target", SAMPLES / sample / "golden")
-    assert (exit_status(report), fusion.switch(report), rows(report)) == (1, {}, {})
+    assert (report.exit_status, fusion.switch(report), rows(report)) == (1, {}, {})
     assert "to blame" not in screen(report)
 
 
@@ -428,7 +425,7 @@ def test_one_fusion_result_for_both_runs_tells_kinds_only(tmp_path):
     assert {(one.on, one.off) for one in report.passes} == {(None, None)}
     assert fusion.switch(report) == PASSES[ADD]
     assert any("but not of which run" in note for note in report.notes)
-    assert summary(report)["passes"][0]["on"] is None
+    assert summary(answer_of(report))["passes"][0]["on"] is None
 
 
 KINDS = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from npucmp.errors import UsageError
-from npucmp.report import overflow_terminal
-from npucmp.report.overflow import render
-from npucmp.report.status import overflow_status
+from npucmp.report import answer_of, render
 from npucmp.workflows.overflow import overflow
 from tests.dump.readers.craft_cann import Tensor, tensor, v2
+from tests.reports import screen
+from tests.reports import table as rows_of
 from tests.synthetic import write_run
 
 INF, NAN = float("inf"), float("nan")
@@ -123,7 +123,7 @@ def test_bad_usage(tmp_path):
 def test_what_is_left_out_is_not_scanned(tmp_path):
     write_run(tmp_path, CHAIN)
     assert roots(overflow(tmp_path, exclude=["*exp*"])) == [("GAP", "Torch.sub.0.forward", "input:0")]
-    assert overflow_status(overflow(tmp_path, include=["*linear*"])) == 0
+    assert overflow(tmp_path, include=["*linear*"]).exit_status == 0
     with pytest.raises(UsageError):
         overflow(tmp_path, include=["nothing*"])
 
@@ -131,7 +131,7 @@ def test_what_is_left_out_is_not_scanned(tmp_path):
 def test_what_comes_in_from_outside_is_a_gap(tmp_path):
     report = overflow(write_run(tmp_path, {"Functional.linear.0.forward": {"in": [X, LOST], "out": [LOST]}}))
     assert roots(report) == [("GAP", "Functional.linear.0.forward", "input:1")]
-    assert "CAME IN" in overflow_terminal.render(report)
+    assert "CAME IN" in screen(report)
 
 
 def test_the_first_step_is_named(tmp_path):
@@ -139,9 +139,9 @@ def test_the_first_step_is_named(tmp_path):
         write_run(tmp_path, CHAIN if step else CLEAN, step=step)
     report = overflow(tmp_path)
     assert [root.place for root in report.scans[1].roots] == [1, 3]
-    screen = overflow_terminal.render(report)
-    assert "(first in step 1)" in screen
-    assert screen.index("step 1") < screen.index("step 0")
+    shown = screen(report)
+    assert "(first in step 1)" in shown
+    assert shown.index("step 1") < shown.index("step 0")
 
 
 def test_a_nan_that_another_rank_put_in(tmp_path):
@@ -158,7 +158,7 @@ def test_a_nan_that_another_rank_put_in(tmp_path):
 
 def test_results_do_not_depend_on_jobs(tmp_path):
     write_run(tmp_path, CHAIN)
-    one, three = (render(overflow(tmp_path, jobs=jobs)) for jobs in (1, 3))
+    one, three = (render(answer_of(overflow(tmp_path, jobs=jobs))) for jobs in (1, 3))
     assert one["overflow.csv"] == three["overflow.csv"]
 
 
@@ -176,9 +176,9 @@ def test_an_unreadable_tensor_is_a_row_and_undecided(tmp_path):
     write_run(tmp_path, CLEAN)
     (tmp_path / "step0" / "proc1" / "dump_tensor_data" / "Torch.add.0.forward.input.1.npy").write_bytes(b"no")
     report = overflow(tmp_path)
-    assert overflow_status(report) == 2
+    assert report.exit_status == 2
     assert [event.because[:11] for event in report.events] == ["unreadable:"]
-    assert "UNDECIDED" in overflow_terminal.render(report)
+    assert "UNDECIDED" in screen(report)
 
 
 def test_close_to_the_edge_the_closest_first(tmp_path):
@@ -192,8 +192,8 @@ def test_close_to_the_edge_the_closest_first(tmp_path):
     report = overflow(write_run(tmp_path, run), headroom=3)
     edge = [(event.operator.name, event.slot) for event in report.events if not event.kind]
     assert edge == [("Torch.mul.1.forward", "output:0"), ("Torch.mul.0.forward", "output:0")]
-    assert "Close to the edge: 2 tensors" in overflow_terminal.render(report)
-    assert overflow_status(overflow(tmp_path, exclude=["*exp*"], headroom=3)) == 0
+    assert "Close to the edge: 2 tensors" in screen(report)
+    assert overflow(tmp_path, exclude=["*exp*"], headroom=3).exit_status == 0
 
 
 # --- statistics and checksums ---
@@ -217,15 +217,15 @@ def recorded(folder, **leaf):
 def test_statistics_say_so(tmp_path, high, kind):
     report = overflow(recorded(tmp_path, Max=high, Min=0.0, Mean=1.0, Norm=1.0))
     assert events(report) == [("Torch.exp.0.forward", kind, "born")]
-    row = render(report)["overflow.csv"].splitlines()[1].split(",")
-    assert row[COLUMNS.split(",").index("count")] == ""  # how many, statistics do not tell
+    (row,) = rows_of(report, "overflow.csv")
+    assert row["count"] is None  # how many, statistics do not tell
     assert "by its statistics" in report.events[0].because
 
 
 def test_checksums_decide_nothing(tmp_path):
     report = overflow(recorded(tmp_path, md5="abcd1234"))
-    assert overflow_status(report) == 2
-    assert "UNDECIDED" in overflow_terminal.render(report)
+    assert report.exit_status == 2
+    assert "UNDECIDED" in screen(report)
 
 
 # --- a golden run ---
@@ -329,7 +329,7 @@ def test_a_flag_without_a_trace_in_the_data(tmp_path, layout):
     device(tmp_path, OPERATORS[:1])
     note(tmp_path, layout(1, 0x20))
     report = overflow(tmp_path)
-    assert (overflow_status(report), roots(report)) == (1, [("BORN", "net/add", "")])
+    assert (report.exit_status, roots(report)) == (1, [("BORN", "net/add", "")])
     assert "masked by saturation, or it happened in padding" in report.roots[0].because
 
 
@@ -337,9 +337,9 @@ def test_a_record_that_blames_no_dumped_operator_is_a_row(tmp_path):
     device(tmp_path, OPERATORS[:1])
     note(tmp_path, old_layout(55, 0x400))
     report = overflow(tmp_path)
-    assert (overflow_status(report), events(report), report.roots) == (1, [(None, "device", "unknown")], ())
+    assert (report.exit_status, events(report), report.roots) == (1, [(None, "device", "unknown")], ())
     assert "it blames task 55 of stream 3, and no operator of that is in the dump" in report.events[0].because
-    assert "0x400" in render(report)["overflow.csv"]
+    assert "0x400" in [row["device_status"] for row in rows_of(report, "overflow.csv")]
 
 
 def test_a_record_of_another_stream_blames_nobody_here(tmp_path):
@@ -360,30 +360,30 @@ def test_of_slices_the_one_that_the_record_names(tmp_path):
 def test_a_status_of_zero_is_no_event(tmp_path):
     device(tmp_path, OPERATORS[:1])
     note(tmp_path, old_layout(1, 0))
-    assert overflow_status(overflow(tmp_path)) == 0
+    assert overflow(tmp_path).exit_status == 0
 
 
 def test_nothing_but_records_the_first_in_time_first(tmp_path):
     note(tmp_path / "d", old_layout(7, 0x20), at=90, ids="1.3")
     note(tmp_path / "d", new_layout(9, 0x20), at=10, ids="2.3")
     report = overflow(tmp_path)
-    assert overflow_status(report) == 1
+    assert report.exit_status == 1
     assert ["task 9" in report.events[0].because, "task 7" in report.events[1].because] == [True, True]
-    assert "2 device records of operators that were not dumped" in overflow_terminal.render(report)
+    assert "2 device records of operators that were not dumped" in screen(report)
 
 
 def test_a_damaged_record_is_a_row(tmp_path):
     note(tmp_path / "d", old_layout(7, 0x20)[:900])
     report = overflow(tmp_path)
-    assert overflow_status(report) == 2
-    assert "unreadable: Opdebug.Node_OpDebug.77.9" in render(report)["overflow.csv"]
+    assert report.exit_status == 2
+    assert "unreadable: Opdebug.Node_OpDebug.77.9" in rows_of(report, "overflow.csv")[0]["because"]
 
 
 def test_a_damaged_record_does_not_hide_what_is_readable(tmp_path):
     device(tmp_path, OPERATORS)
     note(tmp_path, b"damaged")
     report = overflow(tmp_path)
-    assert (overflow_status(report), roots(report)) == (1, [("BORN", "net/exp", "output:0")])
+    assert (report.exit_status, roots(report)) == (1, [("BORN", "net/exp", "output:0")])
     assert len(report.scans[0].unreadable) == 1
 
 

@@ -17,10 +17,9 @@ from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.localise.rerun.rows import excuse
 from npucmp.model import Cause, Operator, Pair, Root
-from npucmp.report import rerun_terminal
-from npucmp.report.status import exit_status
 from npucmp.workflows.rerun_diff import rerun_diff
 from tests.dump.readers import craft_cann as craft
+from tests.reports import screen
 from tests.synthetic import chain, write_run
 
 random = np.random.default_rng(11)
@@ -74,7 +73,7 @@ LINEAR = "Functional.linear.{}.forward".format
 
 def test_runs_that_are_the_same_are_the_same(tmp_path):
     report = rerun(tmp_path, chained(), chained(), chained())
-    assert (report.reruns, report.notes, exit_status(report)) == ((), (), 0)
+    assert (report.reruns, report.notes, report.exit_status) == ((), (), 0)
     assert {finding.because for finding in report.findings} == {"the same bits"}
     assert all(noise.rel_l2 == noise.max_abs_err == 0.0 for noise in report.noise)
 
@@ -96,7 +95,7 @@ def test_the_run_that_stands_apart_is_named(tmp_path, runs, odd, words):
     expected = odd if len(runs) > 2 else (1, 2)  # of two runs neither is the odd one
     assert rows(report) == [(LINEAR(2), "BORN", "output:0", expected)]
     assert passed(report) == {LINEAR(3), LINEAR(4), LINEAR(5)}
-    assert exit_status(report) == 1
+    assert report.exit_status == 1
     assert any(words in note for note in report.notes) == bool(words)
 
 
@@ -134,10 +133,10 @@ def test_harmless_bits_are_no_difference(tmp_path):
     report = rerun(
         tmp_path, {"Torch.neg.0.forward": {"in": [x], "out": [x]}}, {"Torch.neg.0.forward": {"in": [y], "out": [y]}}
     )
-    assert (report.reruns, exit_status(report)) == ((), 0)
+    assert (report.reruns, report.exit_status) == ((), 0)
     assert all("2 differ in the sign of a zero or the payload of a NaN" in f.because for f in report.findings)
     words = "SAME: 2 tensors compared, the same values in all runs, 2 with other signs of zeros or payloads of NaNs."
-    assert words in rerun_terminal.render(report)
+    assert words in screen(report)
 
 
 def test_a_sign_of_zero_that_matters_is_told(tmp_path):
@@ -163,7 +162,7 @@ def test_inputs_of_the_network_come_first_and_say_that_these_are_no_repeats(tmp_
         ("Functional.gelu.0.forward", "GAP", "input:0", (1, 2)),
         ("Functional.linear.0.forward", "GAP", "input:1", (1, 2)),
     ]
-    assert report.notes[0].startswith(
+    assert report.warnings[0].startswith(
         "these runs are not repeats: what goes in differs already (Functional.gelu.0.forward input:0, "
         "Functional.linear.0.forward input:1); fix seeds"
     )
@@ -198,6 +197,17 @@ def test_code_that_was_not_dumped_is_a_gap_and_no_input_of_the_network(tmp_path)
     assert rows(report) == [(LINEAR(3), "GAP", "input:0", (1, 2))]
     assert f"{LINEAR(2)} wrote it, the same in both runs: it was changed on the way" in report.reruns[0].because
     assert report.notes == ()
+
+
+def test_the_text_of_a_dump_steers_nothing(tmp_path):
+    runs = chain(), chain()
+    for run, text in zip(runs, ("plain", "x; y already differs {slot} of the target")):
+        run[LINEAR(3)]["in"][2] = text
+    runs[1][LINEAR(3)]["in"][0] = ulp(runs[1][LINEAR(3)]["in"][0])
+    report = rerun(tmp_path, *runs)
+    assert (report.warnings, report.notes) == ((), ())
+    said = "argument input:2 is 'x; y already differs {slot} of the target' in run 2, 'plain' in run 1"
+    assert said in [line.strip() for line in screen(report).splitlines()]
 
 
 # Where it comes from: equal tensors are not measured, and yet known again
@@ -274,7 +284,7 @@ def test_memory_that_nobody_wrote_is_nobodys_fault(tmp_path):
         }
 
     report = rerun(tmp_path, run(rand(4, 8)), run(rand(4, 8)))
-    assert (report.reruns, exit_status(report)) == ((), 0)
+    assert (report.reruns, report.exit_status) == ((), 0)
 
 
 def test_an_argument_that_differs_is_told_of_the_runs(tmp_path):
@@ -357,8 +367,8 @@ def test_an_operator_that_one_run_lacks_is_told(tmp_path):
     longer["Torch.exp.0.forward"] = {"in": [X], "out": [np.exp(X)]}
     report = rerun(tmp_path, chained(), longer)
     assert report.notes == ("not in run 1, but in run 2: Torch.exp.0.forward (1 in all)",)
-    assert exit_status(report) == 0
-    assert exit_status(rerun(tmp_path / "strict", longer, chained(), strict=True)) == 1
+    assert report.exit_status == 0
+    assert rerun(tmp_path / "strict", longer, chained(), strict=True).exit_status == 1
 
 
 def test_another_shape_is_a_difference(tmp_path):
@@ -375,7 +385,7 @@ def test_a_tensor_that_cannot_be_read_leaves_it_undecided(tmp_path):
     file = next(paths[1].rglob(f"{LINEAR(5)}.output.0.npy"))
     file.write_bytes(file.read_bytes()[:-1])
     report = rerun_diff(paths)
-    assert (report.reruns, exit_status(report)) == ((), 2)
+    assert (report.reruns, report.exit_status) == ((), 2)
     assert sum(finding.verdict.value == "unreadable" for finding in report.findings) == 1
 
 
@@ -406,7 +416,7 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):
             raise KeyboardInterrupt
 
     report = rerun(tmp_path, chained(1), chained(), chained(), progress=interrupt, jobs=1)
-    assert (exit_status(report), report.partial, len(report.comparisons)) == (130, True, 1)
+    assert (report.exit_status, report.partial, len(report.comparisons)) == (130, True, 1)
     assert rows(report)[0][0] == LINEAR(1)
 
 
@@ -443,7 +453,7 @@ IMAGE = np.arange(600).reshape(2, 20, 3, 5).astype(np.float16)
 
 def test_padding_of_a_device_is_harmless(tmp_path):
     report = rerun_diff([cann(tmp_path / "a", IMAGE), cann(tmp_path / "b", IMAGE, padding=7)])
-    assert (report.reruns, exit_status(report)) == ((), 0)
+    assert (report.reruns, report.exit_status) == ((), 0)
     assert any("hint: uninitialised padding" in finding.because for finding in report.findings)
 
 
@@ -492,14 +502,14 @@ def stripped(tmp_path, kind, spoil=""):
 @pytest.mark.parametrize("kind, spoil, status", [("md5", "", 0), ("md5", f"{LINEAR(5)}.output.0.npy", 1)])
 def test_checksums_prove_both(tmp_path, kind, spoil, status):
     report = stripped(tmp_path, kind, spoil)
-    assert exit_status(report) == status
+    assert report.exit_status == status
     assert rows(report) == ([(LINEAR(5), "BORN", "output:0", (1, 2))] if spoil else [])
 
 
 @pytest.mark.parametrize("spoil, status", [("", 2), (f"{LINEAR(5)}.output.0.npy", 1)])
 def test_statistics_prove_differences_only(tmp_path, spoil, status):
     report = stripped(tmp_path, "statistics", spoil)
-    assert exit_status(report) == status
+    assert report.exit_status == status
     assert rows(report) == ([(LINEAR(5), "UNKNOWN", "output:0", (1, 2))] if spoil else [])
 
 
@@ -541,7 +551,7 @@ def test_an_operator_within_its_own_noise_is_not_blamed(tmp_path, noise):
     paths = write_run(tmp_path / "target", noisy(7)), write_run(tmp_path / "golden", chained())
     assert npucmp.compare(*paths).roots[0].pair.operator.name == LINEAR(2)
     report = npucmp.compare(*paths, noise=noise)
-    assert (report.roots, exit_status(report)) == ((), 0)
+    assert (report.roots, report.exit_status) == ((), 0)
     out = tmp_path / "out"
     got = CliRunner().invoke(command, ["compare", *map(str, paths), "--noise", str(noise), "-o", str(out)])
     assert "noise: 7 tensors above the limit, within measured noise; largest rel_l2 " in got.stdout
@@ -567,7 +577,7 @@ def test_a_fault_behind_a_noisy_operator_is_still_seen(tmp_path, noise):
 
 def test_noise_counts_under_limits_of_the_user_too(tmp_path, noise):
     paths = write_run(tmp_path / "target", noisy(7)), write_run(tmp_path / "golden", chained())
-    assert exit_status(npucmp.compare(*paths, noise=noise, rtol=1e-6, atol=1e-9)) == 0
+    assert npucmp.compare(*paths, noise=noise, rtol=1e-6, atol=1e-9).exit_status == 0
 
 
 def test_nan_in_one_run_only_is_no_noise(tmp_path):
@@ -665,7 +675,7 @@ shared = pytest.mark.skipif(not BERT.is_dir(), reason="the shared dumps are not 
 def test_the_planted_operator_of_a_real_dump(kind):
     report = rerun_diff([BERT / f"A{kind}", BERT / f"D{kind}"])
     assert rows(report) == [("Functional.layer_norm.2.forward", "BORN", "output:0", (1, 2))]
-    assert exit_status(report) == 1
+    assert report.exit_status == 1
 
 
 @shared
@@ -687,4 +697,4 @@ def test_the_odd_one_of_three_real_dumps():
 )
 def test_real_repeats(paths, status):
     report = rerun_diff([DATA / path for path in paths])
-    assert (report.reruns, exit_status(report)) == ((), status)
+    assert (report.reruns, report.exit_status) == ((), status)

@@ -45,7 +45,7 @@ def _shows(node: Node) -> bool:
 def _left_over(node: Node) -> Root:
     """The root of an operator that roots.py excuses, because an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
-    reasons = reason("inputs", "what it reads differs, or is overwritten in place"), judged(worst)
+    reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), judged(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 

@@ -10,7 +10,7 @@ from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.measure.bits import PLACES, Differing, differences
 from npucmp.measure.pairs import payload_of
-from npucmp.model import Measurement, Moments, Pair, Payload
+from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,49 +37,56 @@ def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[
     return found if found.number else None
 
 
-def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> str:
-    """What lies in what `look` found: words for the places, and what such a pattern often comes from, as a hint."""
+def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> "tuple[Evidence, ...]":
+    """What lies in what `look` found: the places, and what such a pattern often comes from, as a hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
         payload = payload_of(pair.golden, context=context) if pair.golden is not None else None
     except NpucmpError:  # it could be read a moment ago
-        return ""
+        return ()
     if payload is None or moments is None:
-        return ""
+        return ()
     places, total = found.places, math.prod(payload.shape)
     if found.number == total:
         return by_rounding(moments, pair, found.number)
-    lines = _lines(places, payload) if places is not None else ""
-    hint = by_rounding(moments, pair, found.number)
-    scattered = f"they are scattered; {hint}" if hint else "they are scattered"
+    lines = _lines(places, payload) if places is not None else ()
+    scattered = Evidence("places", "they are scattered"), *by_rounding(moments, pair, found.number)
     return _block(found, payload) or _piece(found, payload) or lines or scattered
 
 
-def _block(found: Differing, payload: Payload) -> str:
+def _places(words: str, hint: str, **facts: "int | str") -> "tuple[Evidence, ...]":
+    """Where the differing elements lie, and what that often comes from."""
+    told = {name: Fact(value) for name, value in facts.items()}
+    return Evidence("places", words, told), Evidence("hint", f"hint: {hint}")
+
+
+def _block(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
     """One or more pieces of memory that begin at a multiple of BLOCK and differ nearly everywhere."""
     where = ""
     if payload.device is not None:
         if found.places is None or math.prod(payload.device.shape) > PLACES:
-            return ""
+            return ()
         found = _in_memory(found.places, payload)
         where = f" in memory ({payload.device.layout})"
     total = math.prod(payload.device.shape if payload.device else payload.shape)
     first, length = found.first, found.end - found.first
-    hint = "; hint: memory overwritten, or copied before it was written"
+    hint = "memory overwritten, or copied before it was written"
     last = payload.shape[-1] if payload.shape and payload.device is None else 0
     if last and first % last == 0 and length % last == 0:
         hint += f", or {length // last:,} rows of the last axis computed in another order"
     if first % BLOCK == 0 and BLOCK * DENSE <= found.number >= DENSE * length:
-        return f"one block of {length:,} elements from {first:,} on{where}, a multiple of {BLOCK:,}{hint}"
+        words = "one block of {length} elements from {first} on{where}, a multiple of {block}"
+        return _places(words, hint, length=length, first=first, where=where, block=BLOCK)
     if found.places is None or total < 2 * BLOCK:
-        return ""
+        return ()
     import numpy as np
 
     blocks = np.unique(found.places // BLOCK)
     if 1 < len(blocks) <= FEW_LINES * total / BLOCK and found.number >= DENSE * BLOCK * len(blocks):
         starts = _some(block * BLOCK for block in blocks.tolist())
-        return f"{len(blocks):,} blocks of {BLOCK:,} elements{where}, from {starts} on{hint}"
-    return ""
+        words = "{number} blocks of {block} elements{where}, from {starts} on"
+        return _places(words, hint, number=len(blocks), block=BLOCK, where=where, starts=starts)
+    return ()
 
 
 def _in_memory(places: "Places", payload: Payload) -> Differing:
@@ -106,11 +113,12 @@ class Line(NamedTuple):
     hint: str
 
 
-def _lines(places: "Places", payload: Payload) -> str:
+def _lines(places: "Places", payload: Payload) -> "tuple[Evidence, ...]":
     """Few rows, columns, slices or blocks of channels that hold all that differs."""
     import numpy as np
 
-    best, least = "", math.inf
+    best: tuple[Evidence, ...] = ()
+    least = math.inf
     for cut in _cuts(places, payload):
         names = np.unique(cut.lines)
         number, size = len(names), len(names) * cut.length
@@ -120,8 +128,10 @@ def _lines(places: "Places", payload: Payload) -> str:
         if number == cut.number or cost >= least or not (whole or few):
             continue
         share = "all" if whole else f"{len(places) / size:.0%}"
-        which = f"in {number:,} of {cut.number:,} {cut.what} only ({_some(names.tolist())})"
-        best, least = f"{which}, {share} of their elements; hint: {cut.hint}", cost
+        words = f"in {{number}} of {{all}} {cut.what} only ({{which}}), {{share}} of their elements"
+        which = _some(names.tolist())
+        best = _places(words, cut.hint, number=number, all=cut.number, which=which, share=share)
+        least = cost
     return best
 
 
@@ -151,21 +161,24 @@ def _some(numbers: "Iterable[int]") -> str:
     return ", ".join(first[:3]) + (" …" if len(first) > 3 else "")
 
 
-def _piece(found: Differing, payload: Payload) -> str:
+def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
     """One piece that differs nearly everywhere, and is no whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
-        return ""
+        return ()
     if found.end == math.prod(payload.shape):
-        return f"the tail from element {first:,} on; hint: memory beyond the result, or a tail block computed apart"
-    return f"one piece, from element {first:,} to {found.end - 1:,}; hint: memory overwritten"
+        hint = "memory beyond the result, or a tail block computed apart"
+        return _places("the tail from element {first} on", hint, first=first)
+    words = "one piece, from element {first} to {last}"
+    return _places(words, "memory overwritten", first=first, last=found.end - 1)
 
 
-def by_rounding(moments: Moments, pair: Pair, differing: int) -> str:
+def by_rounding(moments: Moments, pair: Pair, differing: int) -> "tuple[Evidence, ...]":
     """The hint that differences as small as those of sums in another order allow."""
     if moments.mismatched or not moments.yy or not moments.sum_dd:
-        return ""
+        return ()
     size = math.sqrt(moments.sum_dd / differing / (moments.yy / max(1, moments.compared)))
     if size > ROUNDINGS * round_off_of(pair):
-        return ""
-    return "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"
+        return ()
+    hint = "hint: roundings, as of sums accumulated in another order (atomic additions, split reductions)"
+    return (Evidence("hint", hint),)

@@ -11,18 +11,19 @@ from npucmp.judge.exact import same
 from npucmp.localise.case import size_of
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.nodes import is_output
-from npucmp.localise.ranks import PLACES as RANK
+from npucmp.localise.ranks import GRAVITY
 from npucmp.localise.rerun.causes import differs
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import PLACES, Differing
-from npucmp.model import Cause, Comparison, Finding, Pair, Rerun, Root, Verdict, sentences
+from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
 from npucmp.model.optypes import op_type_of
 
 PATTERNS = 50  # operators whose differing elements are looked at one by one
+OTHER_BITS = "{slots}: the same values in other bits"
 
 
-class Place(NamedTuple):
-    """An operator of the first run."""
+class OfFirst(NamedTuple):
+    """An operator of the first run, by where it lies there; -1 where a dump does not tell."""
 
     step: int
     rank: int
@@ -50,7 +51,7 @@ def reruns_of(
     comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", context: ReadContext = ANYWHERE
 ) -> "tuple[Rerun, ...]":
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
-    seen: dict[Place, list[_Seen]] = defaultdict(list)
+    seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
         different, other_bits = (_by_operator(comparison, wanted) for wanted in (differs, _is_harmless))
         for root in comparison.roots:
@@ -66,8 +67,8 @@ def reruns_of(
 
 
 def _present(
-    places: "Collection[Place]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]"
-) -> "Mapping[Place, list[int]]":
+    places: "Collection[OfFirst]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]"
+) -> "Mapping[OfFirst, list[int]]":
     """The runs that have an operator, the first among them."""
     found = {place: [1] for place in places}
     for comparison, number in zip(comparisons, numbers):
@@ -94,61 +95,65 @@ def _is_harmless(finding: Finding) -> bool:
     return moments.equal < moments.elements
 
 
-def place_of(comparison: Comparison, pair: Pair) -> Place:
+def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
+    """Which operator of the first run a pair is of."""
     step = comparison.golden.step if comparison.golden.step is not None else comparison.target.step
     rank = comparison.golden.rank if comparison.golden.rank is not None else comparison.target.rank
     order = pair.golden_op.order if pair.golden_op else pair.order
-    return Place(-1 if step is None else step, -1 if rank is None else rank, order)
+    return OfFirst(-1 if step is None else step, -1 if rank is None else rank, order)
 
 
 def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
     """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
     worst = _worst(some).root
-    return -1 if is_fed(worst.cause, worst.evidence) else RANK[worst.cause], bool(excuse(worst))
+    return -1 if is_fed(worst.cause, worst.evidence) else GRAVITY[worst.cause], bool(excuse(worst))
 
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:
     """The gravest cause, of the run that is farthest off."""
 
     def weight(one: _Seen) -> "tuple[int, float]":
-        return RANK[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
+        return GRAVITY[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
 
     return min(some, key=weight)
 
 
-def excuse(root: Root) -> str:
-    """Why an operator may give other bits for the same bits without a fault; "" if it may not, or does not."""
+def excuse(root: Root) -> "tuple[Evidence, ...]":
+    """Why an operator may give other bits for the same bits without a fault; nothing if it may not, or does not."""
     op = op_type_of(root.pair.operator)
     if root.cause not in (Cause.BORN, Cause.UNKNOWN):
-        return ""
+        return ()
     if op.has("random"):
-        return "a random operator: it differs unless the runs share seed and generator; switch it off or fix the seed"
+        return (
+            Evidence("random", "a random operator: it differs unless the runs share seed and generator"),
+            Evidence("random", "switch it off or fix the seed"),
+        )
     if op.has("collective"):
-        return "a collective: it may have been dumped before it was done, or summed in the order of arrival"
-    return ""
+        late = "a collective: it may have been dumped before it was done, or summed in the order of arrival"
+        return (Evidence("asynchronous", late),)
+    return ()
 
 
 def _rerun(
-    place: int, where: Place, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool, context: ReadContext
+    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool, context: ReadContext
 ) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
     moments = [one.finding.measurement.moments for one in some if one.finding is not None]
     known = [m for m in moments if m is not None]
     errors = [one.finding.error for one in some if one.finding is not None and one.finding.error is not None]
-    evidence = _told(sentences(root.evidence), worst.number)
-    if worst.harmless:
-        evidence = evidence.replace("inputs agree (bit for bit)", "inputs agree (in value)")
-    words = [evidence, _changed_on_the_way(finding) if root.cause is Cause.GAP else ""]
-    if worst.harmless:
-        words.append(
-            f"{', '.join(worst.harmless)}: the same values in other bits; a zero's sign or a NaN may matter here"
-        )
     seen = _looked_at(root, finding, context) if near else None
+    evidence = [_of_runs(one, worst.number) for one in root.evidence]
+    if worst.harmless:
+        evidence = [*map(_in_value, evidence)]
+    evidence += _changed_on_the_way(finding) if root.cause is Cause.GAP else ()
+    if worst.harmless:
+        evidence.append(Evidence("other bits", OTHER_BITS, {"slots": Fact(", ".join(worst.harmless))}))
+        evidence.append(Evidence("other bits", "a zero's sign or a NaN may matter here"))
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
-        words.append(pattern(finding.measurement, seen, context))
-    if "a random operator" not in sentences(root.evidence):
-        words.append(excuse(root))
+        evidence += pattern(finding.measurement, seen, context)
+    if excuse(root) and not any(one.kind == "random" for one in root.evidence):
+        evidence += excuse(root)
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -161,10 +166,10 @@ def _rerun(
         rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
         odd=_odd(some, present, context),
-        because="; ".join(filter(None, words)),
+        evidence=tuple(evidence),
         excused=bool(excuse(root)),
-        spots=seen.spots if seen is not None else None,
-        shown=worst.number,
+        picture=seen.picture if seen is not None else None,
+        pictured=worst.number,
     )
 
 
@@ -177,15 +182,23 @@ def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> 
     return look(finding.measurement, context)
 
 
-def _told(evidence: str, number: int) -> str:
-    """The sentences that were made for target and golden, of runs."""
-    return evidence.replace("the target", f"run {number}").replace("the golden", "run 1")
+def _of_runs(one: Evidence, number: int) -> Evidence:
+    """A sentence that was made for target and golden, of runs; its facts are left alone."""
+    return one._replace(words=one.words.replace("the target", f"run {number}").replace("the golden", "run 1"))
 
 
-def _changed_on_the_way(finding: Optional[Finding]) -> str:
+def _in_value(one: Evidence) -> Evidence:
+    """Inputs that agree, where some of them do so in other bits."""
+    return one._replace(words="inputs agree (in value)", facts={}) if one.kind == "inputs agree" else one
+
+
+def _changed_on_the_way(finding: Optional[Finding]) -> "tuple[Evidence, ...]":
     """Of an input whose producer is known by its content."""
     source = finding.pair.golden.source if finding is not None and finding.pair.golden is not None else ""
-    return f"{source.rpartition(':')[0]} wrote it, the same in both runs: it was changed on the way" if source else ""
+    if not source:
+        return ()
+    words = "{writer} wrote it, the same in both runs: it was changed on the way"
+    return (Evidence("changed on the way", words, {"writer": Fact(source.rpartition(":")[0])}),)
 
 
 def _odd(some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext) -> "tuple[int, ...]":

@@ -15,15 +15,15 @@ const TONES = {
 };
 const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "UNKNOWN"]);
 
-let data; // what the island holds
+let data; // what page_data.py packed
 let operators; // column name → values, one per operator
 let rows; // column name → values, one per row
 let ofRow; // row → operator
 let firstRow; // operator → its first row; one more at the end
 
 async function loadData() {
-  const island = JSON.parse(document.getElementById("data").textContent);
-  data = island.deflate ? JSON.parse(await inflated(island.deflate)) : island;
+  const found = JSON.parse(document.getElementById("data").textContent);
+  data = found.deflate ? JSON.parse(await inflated(found.deflate)) : found;
   operators = unpacked(data.operators);
   rows = unpacked(data.rows);
   ofRow = new Int32Array(data.rows.length);

@@ -21,7 +21,7 @@ function readers(operator) {
   return [...(consumers.get(operator) ?? [])];
 }
 
-const parentsOf = (operator) => (ofOperator("parents", operator) ?? "").split(" ").filter(Boolean).map(Number);
+const parentsOf = (operator) => ofOperator("parents", operator) ?? [];
 
 function writers(operator) {
   const found = rowsOf(operator).map((row) => cell("producer", row)).filter((one) => one !== null && one !== operator);
@@ -81,14 +81,14 @@ function operatorParts(operator) {
   if (get("golden_op")) parts.push(element("p", {}, "golden: ", element("code", {}, get("golden_op"))));
   if (get("alone")) parts.push(element("p", { class: "w-warn" }, `∅ only the ${get("alone")} has this operator`));
   if (get("cause")) parts.push(element("p", {}, sign(get("cause")), get("place") ? ` · place ${get("place")}` : ""));
-  if (get("evidence")) parts.push(element("ul", {}, get("evidence").split("; ").map((words) => element("li", {}, words))));
+  if (get("evidence")) parts.push(element("ul", {}, get("evidence").map((words) => element("li", {}, words))));
   if (get("path")) parts.push(element("p", { class: "muted" }, "module ", element("code", {}, get("path"))));
-  if (get("originals")) parts.push(chainOf("stands for", get("originals").split(" "), get("golden_op")));
-  if (get("passes")) parts.push(element("p", {}, "made by ", element("code", {}, get("passes").split(" ").join(", "))));
-  if (get("arguments")) parts.push(element("p", {}, "arguments that differ:"), element("pre", {}, get("arguments")));
+  if (get("originals")) parts.push(chainOf("stands for", get("originals"), get("golden_op")));
+  if (get("passes")) parts.push(element("p", {}, "made by ", element("code", {}, get("passes").join(", "))));
+  if (get("arguments")) parts.push(element("p", {}, "arguments that differ:"), element("pre", {}, get("arguments").join("\n")));
   parts.push(...linkLine("reads from", writers(operator)), ...linkLine("read by", readers(operator)));
   parts.push(element("div", { class: "sides" }, half("Inputs", operator, false), half("Outputs", operator, true)));
-  if (get("frames") ?? get("stack")) parts.push(element("h3", {}, "Call stack, innermost first"), element("pre", {}, get("frames") ?? get("stack")));
+  if (get("frames") ?? get("stack")) parts.push(element("h3", {}, "Call stack, innermost first"), element("pre", {}, get("frames")?.join("\n") ?? get("stack")));
   return parts;
 }
 
@@ -187,7 +187,7 @@ function ticket(operator, only = null) {
   const get = (name) => ofOperator(name, operator);
   const lines = [[get("cause"), get("op"), get("op_type") && `(${get("op_type")})`, data.runs.length > 1 ? data.runs[get("run")] : null].filter(Boolean).join("  ")];
   if (get("golden_op")) lines.push(`  golden: ${get("golden_op")}`);
-  if (get("evidence")) lines.push(...get("evidence").split("; ").map((words) => `  ${words}`));
+  if (get("evidence")) lines.push(...get("evidence").map((words) => `  ${words}`));
   for (const row of only === null ? rowsOf(operator) : [only]) {
     const figures = ["rel_l2", "cosine", "max_abs_err", "max_ulp", "count", "headroom_bits"].filter((name) => cell(name, row) !== null).map((name) => `${name} ${written(cell(name, row))}`);
     const at = figure("max_abs_at", row);

@@ -89,7 +89,7 @@ function stepLine(operator, indent) {
   const told = rowsOf(operator).filter((row) => cell("event", row) || cell("origin", row));
   const kinds = [...new Set(told.map((row) => cell("event", row)).filter(Boolean))].join(", ");
   const origin = originOf(operator);
-  const because = (cell("because", told[0] ?? firstRow[operator]) ?? "").split("; ")[0];
+  const because = cell("what", told[0] ?? firstRow[operator]) ?? "";
   const made = element("button", { class: "step", type: "button", onclick: () => openOperator(operator) },
     sign(origin), element("span", { class: "name" }, ofOperator("op", operator)), element("b", {}, kinds), " ", element("span", { class: "muted" }, because));
   made.style.paddingLeft = `${indent}px`;

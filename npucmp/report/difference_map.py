@@ -10,7 +10,7 @@ import math
 from itertools import groupby
 from typing import Any, Optional
 
-from npucmp.model import Spots
+from npucmp.model import DifferenceMap
 from npucmp.model.dtypes import lookup
 
 LEVELS = (0.01, 0.1, 0.9)  # shares of the elements of a cell from which on it is drawn darker
@@ -19,32 +19,32 @@ LEAST = 14
 WIDTH, HIGHEST = 320, 46  # of the bars, and of one
 
 
-def drawn(spots: Spots) -> "dict[str, Any]":
+def drawn(one: DifferenceMap) -> "dict[str, Any]":
     """The picture for the template."""
-    down = len(spots.counts) // spots.across
-    size = f"{spots.rows:,} × {spots.columns:,}"
+    down = len(one.counts) // one.across
+    size = f"{one.rows:,} × {one.columns:,}"
     return {
-        "across": spots.across,
+        "across": one.across,
         "down": down,
         "height": min(HEIGHT, max(LEAST, 12 * down)),
-        "paths": _paths(spots, down),
-        "label": f"{sum(spots.counts):,} of {size} elements differ, in {_held(spots, down)}",
+        "paths": _paths(one, down),
+        "label": f"{sum(one.counts):,} of {size} elements differ, in {_held(one, down)}",
         "size": size,
-        "cell": _cell(spots, down),
-        "bits": _bits(spots),
+        "cell": _cell(one, down),
+        "bits": _bits(one),
     }
 
 
-def _paths(spots: Spots, down: int) -> "list[str]":
+def _paths(one: DifferenceMap, down: int) -> "list[str]":
     """A path per level of darkness, the lightest first."""
     strokes: list[list[str]] = [[] for _ in range(len(LEVELS) + 1)]
     for line in range(down):
-        height = _length(spots.rows, down, line)
-        cells = spots.counts[line * spots.across : (line + 1) * spots.across]
+        height = _length(one.rows, down, line)
+        cells = one.counts[line * one.across : (line + 1) * one.across]
         levels = [
-            _level(count / (height * _length(spots.columns, spots.across, place))) for place, count in enumerate(cells)
+            _level(count / (height * _length(one.columns, one.across, place))) for place, count in enumerate(cells)
         ]
-        for level, some in groupby(range(spots.across), key=levels.__getitem__):
+        for level, some in groupby(range(one.across), key=levels.__getitem__):
             if level >= 0:
                 places = [*some]
                 strokes[level].append(f"M{places[0]} {line}.5h{len(places)}")
@@ -60,50 +60,50 @@ def _level(share: float) -> int:
     return sum(share >= least for least in LEVELS) if share else -1
 
 
-def _held(spots: Spots, down: int) -> str:
+def _held(one: DifferenceMap, down: int) -> str:
     """How many cells hold them: one, a few, all."""
-    held = sum(map(bool, spots.counts))
-    return f"{held:,} of {down} × {spots.across} cells of the picture"
+    held = sum(map(bool, one.counts))
+    return f"{held:,} of {down} × {one.across} cells of the picture"
 
 
-def _cell(spots: Spots, down: int) -> str:
-    if spots.rows == down and spots.columns == spots.across:
+def _cell(one: DifferenceMap, down: int) -> str:
+    if one.rows == down and one.columns == one.across:
         return "a cell is an element"
-    return f"a cell is about {round(spots.rows / down):,} × {round(spots.columns / spots.across):,} elements"
+    return f"a cell is about {round(one.rows / down):,} × {round(one.columns / one.across):,} elements"
 
 
-def _bits(spots: Spots) -> "Optional[dict[str, Any]]":
+def _bits(one: DifferenceMap) -> "Optional[dict[str, Any]]":
     """A bar per bit, from the highest, and the parts of a float that they belong to."""
-    most = max(spots.bits, default=0)
+    most = max(one.bits, default=0)
     if not most:
         return None
-    wide = WIDTH / len(spots.bits)
-    heights = [max(2.0, round(HIGHEST * count / most, 1)) if count else 0 for count in spots.bits]
-    parts = [{"name": name, "x": first * wide, "width": bits * wide} for name, first, bits in _parts(spots)]
+    wide = WIDTH / len(one.bits)
+    heights = [max(2.0, round(HIGHEST * count / most, 1)) if count else 0 for count in one.bits]
+    parts = [{"name": name, "x": first * wide, "width": bits * wide} for name, first, bits in _parts(one)]
     return {
-        "dtype": spots.dtype,
+        "dtype": one.dtype,
         "wide": max(1.0, wide - 2),
         "bars": [{"x": place * wide + 1, "height": height} for place, height in enumerate(heights) if height],
         "parts": parts,
-        "label": _told(spots),
+        "label": _bit_words(one),
     }
 
 
-def _parts(spots: Spots) -> "list[tuple[str, int, int]]":
+def _parts(one: DifferenceMap) -> "list[tuple[str, int, int]]":
     """(name, first bit from the left, bits) of sign, exponent and mantissa; of other types all bits."""
-    row, width = lookup(spots.dtype), len(spots.bits)
+    row, width = lookup(one.dtype), len(one.bits)
     if row is None or row.kind != "f":
         return [(f"{width} bits", 0, width)]
     mantissa = round(-math.log2(row.round_off)) - 1
     return [("sign", 0, 1), ("exponent", 1, width - 1 - mantissa), ("mantissa", width - mantissa, mantissa)]
 
 
-def _told(spots: Spots) -> str:
+def _bit_words(one: DifferenceMap) -> str:
     """Which bits differ, in each part numbered from its lowest."""
     found = []
-    for name, first, width in _parts(spots):
-        held = [width - 1 - place for place in range(width) if spots.bits[first + place]]
+    for name, first, width in _parts(one):
+        held = [width - 1 - place for place in range(width) if one.bits[first + place]]
         if held:
             which = f" {held[-1]} to {held[0]}" if len(held) > 1 else f" {held[0]}" if width > 1 else ""
             found.append(f"{name}{which}")
-    return f"differing bits of {spots.dtype}: {', '.join(found)}"
+    return f"differing bits of {one.dtype}: {', '.join(found)}"

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npucmp.measure.bits import ACROSS, DOWN, differences
-from npucmp.model import Spots, TensorRef
-from npucmp.report.spots import LEVELS, drawn
+from npucmp.model import DifferenceMap, TensorRef
+from npucmp.report.difference_map import LEVELS, drawn
 
 SHAPES = st.sampled_from([(1,), (7,), (5000,), (3, 1), (24, 64), (25, 65), (4, 96, 160), (130, 70), (2, 3, 1, 5)])
 
@@ -23,9 +23,9 @@ def tensor(folder, name, values):
     return TensorRef("output:0", values.dtype.name, values.shape, str(Path(folder, f"{name}.npy")), "npy")
 
 
-def spots_of(x, y):
+def map_of(x, y):
     with tempfile.TemporaryDirectory() as folder:
-        return differences(tensor(folder, "x", x), tensor(folder, "y", y)).spots
+        return differences(tensor(folder, "x", x), tensor(folder, "y", y)).picture
 
 
 @given(shape=SHAPES, seed=st.integers(0, 99), share=st.sampled_from([0.001, 0.05, 0.6, 1.0]))
@@ -36,17 +36,17 @@ def test_every_differing_element_is_counted_in_its_cell(shape, seed, share):
     differs = chance.random(shape) < share
     differs.flat[chance.integers(differs.size)] = True
     y = np.where(differs, x ^ chance.integers(1, 2**31, shape, np.int32), x)
-    spots = spots_of(x, y)
-    rows, columns = spots.rows, spots.columns
+    found = map_of(x, y)
+    rows, columns = found.rows, found.columns
     assert rows * columns == x.size and columns == next((n for n in reversed(shape) if n > 1), 1)
-    down = len(spots.counts) // spots.across
-    assert (down, spots.across) == (min(DOWN, rows), min(ACROSS, columns))
-    expected = np.zeros((down, spots.across), int)
+    down = len(found.counts) // found.across
+    assert (down, found.across) == (min(DOWN, rows), min(ACROSS, columns))
+    expected = np.zeros((down, found.across), int)
     for row, column in np.argwhere(differs.reshape(rows, columns)):
-        expected[row * down // rows, column * spots.across // columns] += 1
-    assert spots.counts == tuple(expected.ravel())
+        expected[row * down // rows, column * found.across // columns] += 1
+    assert found.counts == tuple(expected.ravel())
     changed = (x ^ y).view(np.uint32)
-    assert spots.bits == tuple(int(np.count_nonzero(changed >> bit & 1)) for bit in range(31, -1, -1))
+    assert found.bits == tuple(int(np.count_nonzero(changed >> bit & 1)) for bit in range(31, -1, -1))
 
 
 @pytest.mark.parametrize("by, words", [
@@ -58,12 +58,12 @@ def test_the_parts_of_a_float_are_told_apart(by, words):
     y = np.full((4, 8), 2.5, np.float32)
     x = y.copy()
     x[2, 3] = by(x[2, 3])
-    assert drawn(spots_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
+    assert drawn(map_of(x, y))["bits"]["label"] == f"differing bits of float32: {words}"
 
 
 def test_types_without_common_bits_have_none():
-    assert spots_of(np.ones(3, np.float32), np.array([1, 2, 1], np.float64)).bits == ()
-    assert drawn(Spots("complex64", 1, 2, 2, (0, 1)))["bits"] is None
+    assert map_of(np.ones(3, np.float32), np.array([1, 2, 1], np.float64)).bits == ()
+    assert drawn(DifferenceMap("complex64", 1, 2, 2, (0, 1)))["bits"] is None
 
 
 def cells_of(path):
@@ -77,7 +77,7 @@ def test_every_cell_is_drawn_as_dark_as_its_share(rows, columns, data):
     sizes = np.zeros((down, across), int)
     np.add.at(sizes, (np.arange(rows)[:, None] * down // rows, np.arange(columns)[None] * across // columns), 1)
     counts = [data.draw(st.sampled_from([0, 1, size // 2, size])) for size in sizes.ravel().tolist()]
-    picture = drawn(Spots("int8", rows, columns, across, tuple(counts)))
+    picture = drawn(DifferenceMap("int8", rows, columns, across, tuple(counts)))
     shares = np.array(counts).reshape(down, across) / sizes
     for level, path in enumerate(picture["paths"]):
         least = LEVELS[level - 1] if level else 0

@@ -1,0 +1,55 @@
+"""What one tensor holds at the edges of its type: NaN, Inf, saturated values, and how much room is left."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+from npucmp.measure.profile import Scanned
+from npucmp.model import Evidence, Extremes, Fact, TensorRef
+from npucmp.model.dtypes import lookup
+
+SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
+
+
+def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> "list[str]":
+    """The events that a tensor holds, by what they are."""
+    if extremes is None:
+        return []
+    limits = extremes.high + extremes.low
+    row = lookup(tensor.dtype)
+    if row is not None and row.itemsize == 1 and limits <= max(1, SCALED_TO_THE_LIMIT * extremes.elements):
+        limits = 0  # quantisation scales the largest value to the limit, on purpose, and rounds others to it
+    counts = (("nan", extremes.nan), ("inf", extremes.inf), ("saturated", limits))
+    return [kind for kind, count in counts if count]
+
+
+def headroom(tensor: TensorRef, extremes: Optional[Extremes]) -> Optional[float]:
+    """log2(largest finite value of the type / largest finite magnitude), bits; None for other types and zeros."""
+    row = lookup(tensor.dtype)
+    if extremes is None or row is None or row.kind != "f" or not extremes.largest > 0:
+        return None
+    return math.log2(row.largest / extremes.largest)
+
+
+def amount(kind: str, one: Scanned) -> Evidence:
+    """How much of it there is, and where it begins."""
+    x, tensor = one.extremes, one.tensor
+    assert x is not None
+    what = {"nan": "NaN", "inf": "Inf", "saturated": "values at ±{largest:g}, the largest of {dtype}"}[kind]
+    facts = {"slot": Fact(tensor.slot), "largest": Fact(x.largest), "dtype": Fact(tensor.dtype)}
+    if not one.counted:
+        return Evidence("amount", f"{{slot}}: {what}, by its statistics", facts)
+    count, first = x.of(kind)
+    facts.update(count=Fact(count, one.operator.name, tensor.slot), all=Fact(x.elements))
+    facts.update(first=Fact(_unravelled(first, tensor.shape)))
+    where = ", the first at {first}" if tensor.shape else ""
+    return Evidence("amount", f"{{slot}}: {{count}} of {{all}} {what}{where}", facts)
+
+
+def _unravelled(index: int, shape: "tuple[int, ...]") -> str:
+    place = []
+    for size in reversed(shape):
+        index, at = divmod(index, max(1, size))
+        place.append(at)
+    return str(place[::-1])

@@ -1,0 +1,61 @@
+"""What a reader should know of a comparison besides its roots: types, precision and arguments that differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterator, Sequence
+
+from npucmp.judge.precision import reduced_products, round_off_of
+from npucmp.localise.nodes import differing_arguments
+from npucmp.localise.rules.reduced import REDUCED
+from npucmp.measure import metrics
+from npucmp.model import Finding, Pair, Root
+from npucmp.model.dtypes import lookup
+
+REDUCED_PRODUCTS = (
+    "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
+    f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
+)
+
+
+def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[str, ...]":
+    """The sentences, for findings in graph order."""
+    reduced = reduced_products([finding.measurement for finding in findings]) is not None
+    return (*_dtypes(findings, roots), *([REDUCED_PRODUCTS] if reduced else []), *_arguments(findings, roots))
+
+
+def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+    """Differing types, and where nothing is wrong how far the error stays within them."""
+    floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
+    kinds = Counter(
+        f"{target.dtype} against {golden.dtype}"
+        for target, golden in ((one.pair.target, one.pair.golden) for one in floats)
+        if target and golden and target.dtype != golden.dtype
+    )
+    if not kinds:
+        return
+    words = f"dtypes differ in {sum(kinds.values())} of {len(floats)} float tensors ({kinds.most_common(1)[0][0]})"
+    if roots:
+        yield words
+        return
+    round_off = max(round_off_of(finding.pair) for finding in floats)
+    worst = max(floats, key=lambda one: metrics.rel_l2(one.measurement.moments) if one.measurement.moments else 0.0)
+    error = worst.error or 0.0
+    yield (
+        f"{words}; the error stays within them: largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
+        f"at {worst.pair.operator.name} {worst.pair.slot}"
+    )
+
+
+def _are_floats(pair: Pair) -> bool:
+    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor]
+    return len(rows) == 2 and all(row is not None and row.kind == "f" for row in rows)
+
+
+def _arguments(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+    """Differing arguments of operators whose outputs agree all the same: worth a look, no root."""
+    blamed = {root.pair.order for root in roots}
+    for order, pair in {finding.pair.order: finding.pair for finding in findings}.items():
+        if order not in blamed and pair.target_op and pair.golden_op:
+            for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
+                yield f"{pair.operator.name}: argument {slot} is {a!r:.40} in the target, {b!r:.40} in the golden"

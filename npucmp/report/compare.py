@@ -1,0 +1,252 @@
+"""The Answer of `npucmp compare`, on which those of fusion-diff and rerun-diff are built."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Iterator, Sequence
+
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Run, Verdict, brief
+from npucmp.report import coverage, pairs, tables
+from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
+
+MEANING = {
+    "BORN": "inputs agree, output does not",
+    "GAP": "an input differs although everything dumped upstream agrees",
+    "WORSENED": "differs far more than its inputs explain",
+    "UNKNOWN": "its inputs are not known",
+    "PROPAGATED": "passes on what it got",
+}
+LEFT_OUT = {  # verdicts that decide nothing
+    Verdict.UNREADABLE: "unreadable",
+    Verdict.UNKNOWN: "undecided",
+    Verdict.MISSING: "without a partner",
+    Verdict.DTYPE: "of types that cannot be compared",
+}
+
+
+def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
+    """What a comparison says; `metrics` are further columns of tensors.csv."""
+    several = len(report.comparisons) > 1
+    sections = sorted((_section(one, report, several) for one in report.comparisons), key=_first_place)
+    suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
+    counts = Counter(finding.verdict for finding in report.findings)
+    word, sentence = _verdict(report, counts)
+    lines = [line.head + line.rest for one in sections for line in one.lines]
+    listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=sections,
+        suspects=suspects,
+        places="roots.csv",
+        title=next((one.title for one in sections if one.title), ""),
+        compared="What was compared",
+        aligned=_aligned(report.comparisons),
+        passed_words=passed_words([root for root in report.roots if root.cause is Cause.PROPAGATED]),
+        counts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
+        notes=[Listing("note", notes_of(report), "summary.json"), Listing("noise", [*_within_noise(report)], "")],
+        unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
+        tables=[tables.tensors(report, metrics), tables.roots(_rooted(report))],
+        detail=lambda: pairs.detail(report, metrics),
+        facts=lambda: facts(report),
+        nothing=[] if suspects.first else [*lines, *listed],
+        left_out=[*_runs_left_out(report)],
+        undecided=[*_undecided(report.findings)],
+        rules=report.rules,
+        meaning=MEANING,
+    )
+
+
+def _first_place(section: Section) -> int:
+    return min((one.place for some in section.suspects for one in some), default=sys.maxsize)
+
+
+def _section(one: Comparison, report: Report, several: bool) -> Section:
+    where = where_words(one.target.step, one.target.rank)
+    suspects = Suspects.of([_suspect(root, " · ".join(where) if several else "") for root in one.roots])
+    agreeing = sum(finding.verdict is Verdict.MATCH for finding in one.findings)
+    differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
+    sides = ("target", report.target_path, one.target), ("golden", report.golden_path, one.golden)
+    section = Section(
+        where=" ".join(where),
+        sides=[Side(name, path, describe(run)) for name, path, run in sides],
+        aligned=_aligned([one]),
+        suspects=suspects,
+    )
+    if suspects.first:
+        passed = [root for root in one.roots if root.cause is Cause.PROPAGATED]
+        return section._replace(title=_title(one), passed_words=passed_words(passed))
+    if differing:
+        listed = [f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing]
+        title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
+        return section._replace(listings=[Listing(title, listed, "tensors.csv")])
+    if agreeing:
+        return section._replace(agreeing=agreeing, lines=[_agree_words(one.findings, agreeing)])
+    return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
+
+
+def _aligned(comparisons: Sequence[Comparison]) -> str:
+    found = coverage.aligned(comparisons)
+    by = ", ".join(f"{count} by {via}" for via, count in coverage.matched(comparisons).items())
+    return (
+        f"aligned {count_of(found['operators'], 'operator')}: {by or 'none'} · {found['only_target']} only in target, "
+        f"{found['only_golden']} only in golden · {percent(found['elements_compared'])} of elements compared"
+    )
+
+
+def _title(one: Comparison) -> str:
+    """The word "first" is kept for when everything before was compared, in an order that is known."""
+    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
+    unseen = coverage.upstream_unseen(one, first.pair.order)
+    if not (one.target.ordered and one.golden.ordered):
+        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
+    if unseen:
+        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it could not be compared)"
+    return "First diverging operator"
+
+
+def _suspect(root: Root, where: str) -> Suspect:
+    pair = root.pair
+    return Suspect(
+        place=root.place,
+        cause=root.cause.value,
+        op=pair.operator.name,
+        op_type=pair.operator.op_type,
+        slot=root.slot,
+        evidence=root.evidence,
+        word=root.cause.value,
+        golden=partner_of(pair),
+        where=where,
+        line=line_of(pair),
+        flow=flow_of(root),
+    )
+
+
+def passed_words(roots: Sequence[Root]) -> str:
+    """Of operators that pass the error on: how many, and where it is largest."""
+    worst = max(roots, key=lambda root: root.value or 0.0, default=None)
+    size = f", largest rel_l2 {brief(worst.value)} at {worst.pair.operator.name}" if worst and worst.value else ""
+    return f"{count_of(len(roots), 'operator')} downstream{size}"
+
+
+def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
+    largest = max((finding.error or 0.0 for finding in findings), default=0.0)
+    trusted = any(one.verdict is Verdict.MATCH and one.measurement.bound is not None for one in findings)
+    how = "every tensor that was compared is bit for bit the same"
+    if largest or trusted:
+        how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
+    return Line("No operator diverged", "good", f": {count_of(agreeing, 'tensor')} agree, {how}")
+
+
+def notes_of(report: Report) -> "list[str]":
+    """What a reader should know besides, each once."""
+    runs = [note for one in report.comparisons for run in (one.target, one.golden) for note in run.notes]
+    return [*dict.fromkeys([*runs, *(note for one in report.comparisons for note in one.notes), *report.notes])]
+
+
+def _within_noise(report: Report) -> Iterator[str]:
+    """What --noise excused."""
+    excused = [finding for finding in report.findings if finding.metric == "noise"]
+    if excused:
+        worst = max(excused, key=lambda finding: finding.error or 0.0)
+        where = f"rel_l2 {brief(worst.error)} at {worst.pair.operator.name} {worst.pair.slot}"
+        yield f"{count_of(len(excused), 'tensor')} above the limit, within measured noise; largest {where}"
+
+
+def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        if finding.verdict is Verdict.UNREADABLE:
+            tensor = finding.measurement.unreadable
+            file = f" ({tensor.file})" if tensor is not None and tensor.file else ""
+            yield f"{f'{finding.pair.operator.name} {finding.pair.slot}'.rstrip()}: {finding.because}{file}"
+
+
+def _runs_left_out(report: Report) -> Iterator[str]:
+    for side, run in report.broken:
+        yield f"unreadable {side}: {run.problem}"
+    for side, run in report.unpaired:
+        yield f"only in {side}: {' '.join(where_words(run.step, run.rank))} ({run.path})"
+
+
+def _undecided(findings: Sequence[Finding]) -> Iterator[str]:
+    for verdict, what in LEFT_OUT.items():
+        found = [finding for finding in findings if finding.verdict is verdict]
+        if found:
+            where = f"{found[0].pair.operator.name} {found[0].pair.slot}"
+            yield f"{count_of(len(found), 'tensor')} {what}, for example {where}: {found[0].because}"
+
+
+def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
+    status = report.exit_status
+    if status == 130:
+        return "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
+    if status == 1:
+        return "DIVERGED", ", ".join(_diverged_words(report, counts))
+    if status == 0:
+        words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
+        return "AGREES", ", ".join(words + [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]])
+    if report.broken:
+        return "UNDECIDED", f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
+    if counts[Verdict.UNREADABLE]:
+        unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
+        return "UNDECIDED", f"{unreadable} could not be read, none of the others diverged"
+    if counts[Verdict.UNKNOWN]:
+        advice = "dump with task tensor or md5, or pass --trust-statistics"
+        return "UNDECIDED", f"statistics alone prove no agreement; {advice}"
+    return "UNDECIDED", "nothing could be compared: partners are missing, or of types that have nothing in common"
+
+
+def _diverged_words(report: Report, counts: "Counter[Verdict]") -> "Iterator[str]":
+    causes = Counter(root.cause for root in report.roots)
+    differing = sum(counts[verdict] for verdict in DIFFERS)
+    if causes[Cause.BORN] + causes[Cause.GAP]:
+        yield f"error is born in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+    if causes[Cause.WORSENED]:
+        yield f"worsened in {causes[Cause.WORSENED]}"
+    if causes[Cause.UNKNOWN]:
+        yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
+    if causes[Cause.PROPAGATED]:
+        yield f"{causes[Cause.PROPAGATED]} pass it on"
+    if not causes and differing:
+        yield f"{count_of(differing, 'tensor')} differ"
+    elif not causes:
+        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(len(report.unpaired), "run")
+        yield f"--strict: {' and '.join(alone)} without a partner"
+    if counts[Verdict.UNREADABLE]:
+        yield f"{counts[Verdict.UNREADABLE]} unreadable"
+
+
+def _rooted(report: Report) -> "list[tables.Rooted]":
+    return [(one.roots, one.step, one.rank) for one in report.comparisons]
+
+
+def facts(report: Report) -> Row:
+    """What summary.json holds of a comparison."""
+    return {
+        "target": _side(report.target_path, [one.target for one in report.comparisons]),
+        "golden": _side(report.golden_path, [one.golden for one in report.comparisons]),
+        "aligned": coverage.aligned(report.comparisons),
+        "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
+        "causes": dict(Counter(root.cause.value for root in report.roots)),
+        "roots": tables.root_rows(_rooted(report))[: tables.SUMMARISED],
+        "rules": [row.__dict__ for row in report.rules],
+        "notes": notes_of(report),
+        "passes": [],
+        "unpaired": [
+            {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
+        ],
+    }
+
+
+def _side(path: str, runs: "list[Run]") -> Row:
+    first = runs[0]
+    return {
+        **of_runs(path, *runs),
+        "format": first.format,
+        "detail": first.detail,
+        "step": first.step,
+        "rank": first.rank,
+    }

@@ -1,0 +1,52 @@
+"""The tables as CSV files, and beside them the files that are no tables. Columns are only ever appended.
+
+A cell is empty where nothing applies or nothing is known; floats carry their full precision.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Iterable, Mapping, Sequence
+
+from npucmp.report.answer import Answer
+from npucmp.report.sanitise import inert
+
+NAME = "csv"
+_NONE = type(None)
+
+
+def render(answer: Answer) -> "dict[str, bytes]":
+    """A file for each table and each text."""
+    found = {table.file: csv_of(table.names, table.columns()) for table in answer.tables}
+    found.update({text.file: text.text for text in answer.texts})
+    return {name: text.encode("utf-8", "backslashreplace") for name, text in found.items()}
+
+
+def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
+    """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
+    cells = zip(*(_cells(columns[name]) for name in names))
+    return "\n".join(map(",".join, chain([names], cells))) + "\n"
+
+
+def _cells(column: "Sequence[Any]") -> "Iterable[str]":
+    """The cells of a column in words; those of text, which repeat, once for each."""
+    kinds = {*map(type, column)}
+    if kinds <= {float, _NONE}:
+        return map(repr, column) if _NONE not in kinds else ["" if cell is None else repr(cell) for cell in column]
+    if kinds <= {str, _NONE}:
+        words = {text: _cell(text) for text in dict.fromkeys(column)}
+        return map(words.__getitem__, column)
+    return map(str, column) if kinds <= {int, bool} else map(_cell, column)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return repr(float(value))
+    return _quoted(inert(value)) if isinstance(value, str) else str(value)
+
+
+def _quoted(text: str) -> str:
+    """By RFC 4180; inert text has no line breaks."""
+    return '"' + text.replace('"', '""') + '"' if "," in text or '"' in text else text

@@ -1,0 +1,264 @@
+"""The Answer of `npucmp fusion-diff`: that of a comparison, and for each fused operator what it stands for.
+
+fusion.csv has one row per fused operator. fusion_switch.cfg turns off the passes behind those that diverge, in the JSON
+form of CANN: {"Switch": {"GraphFusion": {pass: "off"}, "UBFusion": {pass: "off"}}}; what it does not name keeps its
+setting.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.localise.evidence import is_fed
+from npucmp.localise.nodes import is_output
+from npucmp.measure import metrics as measured
+from npucmp.model import (
+    DIFFERS,
+    Cause,
+    Comparison,
+    Evidence,
+    Fact,
+    Finding,
+    Fused,
+    Operator,
+    Root,
+    Side,
+    TensorRef,
+    Verdict,
+    brief,
+)
+from npucmp.report import compare, tables
+from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
+from npucmp.report.words import flow_of, some_of
+
+COLUMNS = tuple(
+    (
+        "fused_op op_type pass_name original_ops compared_slot golden_op verdict cosine rel_l2 max_abs_err cause "
+        "because step rank order"
+    ).split(" ")
+)
+METRICS = ("cosine", "rel_l2", "max_abs_err")
+WORST = (Verdict.NONFINITE, Verdict.SHAPE, Verdict.DIVERGED, Verdict.UNREADABLE, Verdict.UNKNOWN, Verdict.MATCH)
+FEW = 5  # operators or passes in a remark
+UB_PASS = re.compile(
+    r"A?Tbe.*|.*U[Bb]_?Fusion.*|FusionVirtualOpSetSwitch|(Batch)?MatmulDropOutDoMaskV3DFusionPass|"
+    r"(Conv|Conv2DDequant)ClipByValueFusionPass|MatmulTransdataFusionPass|BatchMatMulV2DequantMulAddFusionPass"
+)  # by CANN's "Graph Fusion and UB Fusion Patterns"
+
+
+def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
+    """What a comparison of a run with fusion and one without says."""
+    found = compare.answer(report, metrics)
+    every = [one for comparison in report.comparisons for one in _fused(comparison)]
+    off = switch(report)
+    config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"
+    title = "fusion_switch.cfg: turns off the passes behind these" if off else ""
+    return replace(
+        found,
+        tables=[*found.tables, tables.table("fusion.csv", COLUMNS, lambda: map(_row, every))],
+        texts=[Text("fusion_switch.cfg", config, title)],
+        facts=lambda: {**found.facts(), "passes": [effect._asdict() for effect in report.passes]},
+        remarks_title="What fusion has to do with it",
+        remarks=lambda folder: [*remarks(report, every, folder)],
+        chains=[*_chains(every)],
+    )
+
+
+class FusedOperator(NamedTuple):
+    """A fused operator of the target: its worst output, and its root if it has one."""
+
+    comparison: Comparison
+    worst: Finding
+    root: Optional[Root]
+
+
+def is_fused(operator: Optional[Operator]) -> bool:
+    """Whether an operator stands for several of the network, or a fusion pass made it."""
+    return operator is not None and (len(operator.originals) > 1 or bool(operator.passes))
+
+
+def _fused(comparison: Comparison) -> Iterator[FusedOperator]:
+    """The fused operators of the target, by its graph or, without one, by their names; in graph order."""
+    groups: dict[int, list[Finding]] = {}
+    for finding in comparison.findings:
+        groups.setdefault(finding.pair.order, []).append(finding)
+    roots = {root.pair.order: root for root in comparison.roots}
+    for order, findings in groups.items():
+        operator = findings[0].pair.target_op
+        if operator is None:
+            continue
+        by_name = any(finding.pair.via == "fused" for finding in findings) and not operator.inserted
+        if is_fused(operator) or (by_name and not operator.originals):
+            outputs = [finding for finding in findings if finding.pair.slot.startswith("output")] or findings
+            worst = min(outputs, key=lambda one: WORST.index(one.verdict) if one.verdict in WORST else len(WORST))
+            yield FusedOperator(comparison, worst, roots.get(order))
+
+
+def _row(one: FusedOperator) -> Row:
+    pair, moments, root = one.worst.pair, one.worst.measurement.moments, one.root
+    row = {
+        "fused_op": pair.operator.name,
+        "op_type": pair.operator.op_type,
+        "pass_name": ",".join(pair.operator.passes),
+        "original_ops": ",".join(pair.operator.originals),
+        "compared_slot": pair.slot,
+        "golden_op": pair.golden_op.name if pair.golden_op else "",
+        "verdict": one.worst.verdict.value,
+        "cause": root.cause.value if root else "",
+        "because": root.because if root else one.worst.because,
+        "step": one.comparison.target.step,
+        "rank": one.comparison.target.rank,
+        "order": pair.order,
+    }
+    if moments is None or pair.target is None or pair.golden is None:
+        return row
+    return {**row, **{name: measured.by_name(name).function(moments) for name in METRICS}}
+
+
+def _chains(every: "Sequence[FusedOperator]") -> Iterator[Chain]:
+    """Each beside what it stands for, those that bear error first."""
+    held = {id(one.comparison): one.comparison for one in every}
+    ranges = {key: _Ranges(comparison) for key, comparison in held.items()}
+    none = len(every)  # after all that have a place
+    for one in sorted(
+        every, key=lambda one: (one.root is None, one.root.place if one.root else none, one.worst.pair.order)
+    ):
+        yield _chain(one, ranges[id(one.comparison)])
+
+
+def _chain(one: FusedOperator, ranges: "_Ranges") -> Chain:
+    pair, moments, root = one.worst.pair, one.worst.measurement.moments, one.root
+    compared = pair.golden_op.name if pair.golden_op else ""
+    names = dict.fromkeys([*pair.operator.originals, *([compared] if compared else [])])
+    because = Evidence("finding", "{because}", {"because": Fact(one.worst.because)})
+    known = moments is not None and pair.target is not None and pair.golden is not None
+    return Chain(
+        suspect=Suspect(
+            place=root.place if root else 0,
+            cause=root.cause.value if root else "",
+            word=root.cause.value if root else "",
+            op=pair.operator.name,
+            op_type=pair.operator.op_type,
+            slot=pair.slot,
+            evidence=root.evidence if root else (because,),
+            flow=flow_of(root) if root else None,
+        ),
+        originals=tuple(Original(name, name == compared, ranges.golden.get(name, "")) for name in names),
+        passes=pair.operator.passes,
+        holds=ranges.target.get(pair.order, ""),
+        verdict=one.worst.verdict.value,
+        differs=one.worst.verdict in DIFFERS,
+        error=brief(measured.rel_l2(moments)) if known and moments is not None else "",
+    )
+
+
+class _Ranges:
+    """What the first output of each operator holds: of the target by order, of the golden run by name."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.target: dict[int, str] = {}
+        self.golden: dict[str, str] = {}
+        for finding in comparison.findings:
+            pair, moments = finding.pair, finding.measurement.moments
+            if moments is None or not is_output(pair):
+                continue
+            if pair.target is not None:
+                self.target.setdefault(pair.order, _range(pair.target, moments.target))
+            if pair.golden is not None and pair.golden_op is not None:
+                self.golden.setdefault(pair.golden_op.name, _range(pair.golden, moments.golden))
+
+
+def _range(tensor: TensorRef, side: Side) -> str:
+    return f"{tensor.dtype} {side.minimum:.3g} to {side.maximum:.3g}" if side.minimum == side.minimum else tensor.dtype
+
+
+def suspects(comparison: Comparison) -> "list[Root]":
+    """The fused operators where error is born, most suspected first; where it is born nowhere, those that worsen it."""
+    causes = {root.cause for root in comparison.roots}
+    blamed = Cause.BORN if causes & {Cause.BORN, Cause.GAP} else Cause.WORSENED
+    found = [root for root in comparison.roots if root.cause is blamed and is_fused(root.pair.target_op)]
+    return sorted(found, key=lambda root: root.place)
+
+
+def switch(report: Fused) -> "dict[str, dict[str, str]]":
+    """The passes behind the suspects, by the kind that CANN counts them among."""
+    kinds = {effect.name: effect.kind for effect in report.passes}
+    found: dict[str, dict[str, str]] = {}
+    for comparison in report.comparisons:
+        for root in suspects(comparison):
+            for name in _own_passes(comparison, root.pair.operator):
+                found.setdefault(kinds.get(name) or kind_of(name), {})[name] = "off"
+    return {kind: found[kind] for kind in sorted(found)}
+
+
+def _own_passes(comparison: Comparison, operator: Operator) -> "list[str]":
+    """The passes that made an operator of the target; not those that worked on its originals in the golden run too."""
+    names = {operator.name, *operator.originals}
+    same = [one for one in comparison.golden.operators if one.name in names or names & {*one.originals}]
+    known = {name for one in same for name in one.passes}
+    return [name for name in operator.passes if name not in known]
+
+
+def kind_of(name: str) -> str:
+    """Of a pass that fusion_result.json does not list, as far as its name tells."""
+    return "UBFusion" if UB_PASS.fullmatch(name) else "GraphFusion"
+
+
+def remarks(report: Fused, every: "Sequence[FusedOperator]", folder: str) -> "Iterator[str]":
+    """The fused operators that are to blame, passes of one run only, and what to run next."""
+    causes = Counter(one.root.cause.value if one.root else "" for one in every)
+    kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
+    kinds += [f"{causes['']} without suspicion"] if causes[""] else []
+    yield f"fused operators: {len(every)}" + (f" ({', '.join(kinds)})" if kinds else "")
+    found = [root for comparison in report.comparisons for root in suspects(comparison)]
+    for root in found[:FEW]:
+        operator = root.pair.operator
+        passes = ", ".join(operator.passes) or "no pass named in the graph"
+        yield f"  {passes}: {operator.name}, error in {brief(root.input_error)}, out {brief(root.output_error)}"
+        yield f"      computes {some_of(operator.originals, FEW)}"
+    if len(found) > FEW:
+        yield f"  and {len(found) - FEW} more in fusion.csv"
+    yield _effect_words(report)
+    names = [name for kind in switch(report).values() for name in kind]
+    if names:
+        where = f"{folder}/fusion_switch.cfg" if folder else "fusion_switch.cfg (with -o DIR)"
+        off = some_of(names, FEW)
+        yield f"next: switch off {off} with {where}, dump again, and compare with the run without fusion"
+    elif found:
+        yield (
+            "next: no pass is known for these; dump the graphs as well (DUMP_GE_GRAPH=2), or switch off half of the "
+            "passes that took effect, and so on"
+        )
+    elif any(_is_open(one, root) for one in report.comparisons for root in one.roots):
+        yield "next: dump all that operators read and write, with the graphs (DUMP_GE_GRAPH=2), to see where it begins"
+    elif report.roots and every:
+        yield "no fusion is to blame: error is not born in a fused operator"
+
+
+def _is_open(comparison: Comparison, root: Root) -> bool:
+    """Whether a fused operator may bear the error: one that reads who knows what, or one that was not compared and
+    wrote what the first suspect reads. A writer that the golden run only reads from is a constant or a feed."""
+    if root.cause is Cause.UNKNOWN:
+        return root.place == 1 or is_fused(root.pair.target_op)
+    if root.place > 1 or root.cause is not Cause.GAP or is_fed(root.cause, root.evidence):
+        return False
+    operators = comparison.golden.operators
+    read = {_writer(tensor) for operator in operators for tensor in operator.tensors} - {one.name for one in operators}
+    own = [f.pair for f in comparison.findings if f.pair.order == root.pair.order and f.pair.slot == root.slot]
+    return not any(_writer(pair.target) in read - {""} for pair in own)
+
+
+def _writer(tensor: Optional[TensorRef]) -> str:
+    return tensor.source.rpartition(":")[0] if tensor is not None else ""
+
+
+def _effect_words(report: Fused) -> str:
+    if not report.passes:
+        return "passes: no fusion_result.json beside the dumps"
+    only = [f"{effect.name} ({effect.on}×)" for effect in report.passes if effect.on and not effect.off]
+    where = "with fusion" if all(effect.off is None for effect in report.passes) else "only with fusion"
+    return f"passes that took effect {where}: {some_of(only, 8) or 'none'}"

@@ -1,0 +1,90 @@
+"""The data of report.html: columns of operators and of rows, packed so that 20,000 stay small.
+
+A column is one of
+    {"all": value}                 every row has it
+    {"words": […], "codes": […]}   few different values, each row the number of one
+    {"values": […]}                anything else; null is "does not apply"
+with "number": true where values are numbers, of which NaN and infinities are strings. A column in which no row has a
+value is left out. Floats carry four digits: the page shows no more, the CSV files have them all. Several texts in one
+cell are a list. Rows stand operator by operator; the column `rows` of the operators tells how many each has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Sequence
+
+from npucmp.report.answer import Columns, Detail
+from npucmp.report.sanitise import visible
+
+EXACT = 1 << 53  # up to which a browser holds integers exactly
+FEW = 0.5  # share of different values up to which they are numbered
+
+
+def page_data(detail: Detail) -> "dict[str, Any]":
+    """All that the scripts of the page read."""
+    return {
+        "kind": detail.kind,
+        "runs": [visible(run) for run in detail.runs],
+        **plain(detail.more),
+        "operators": packed(detail.operators),
+        "rows": packed(detail.rows),
+        "columns": [*detail.columns],
+        "shown": [*detail.shown],
+        "facets": [*detail.facets],
+    }
+
+
+def packed(columns: Columns) -> "dict[str, Any]":
+    """Columns in the form that is smallest, and how many rows there are; those without any value are left out."""
+    found = {name: _column(cells) for name, cells in columns.items()}
+    length = max(map(len, columns.values()), default=0)
+    return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
+
+
+def _column(cells: "Sequence[Any]") -> "Optional[dict[str, Any]]":
+    """One column in the form that is smallest; None where no row has a value."""
+    kinds = {*map(type, cells)}
+    plains = _plains(cells, kinds)
+    different = dict.fromkeys(plains)
+    number = {"number": True} if kinds & {int, float} else {}
+    if len(different) <= 1:
+        return {"all": plains[0], **number} if plains and plains[0] is not None else None
+    if len(different) <= FEW * len(plains):
+        places = {cell: place for place, cell in enumerate(different)}
+        return {"words": [*different], "codes": [*map(places.__getitem__, plains)], **number}
+    return {"values": plains, **number}
+
+
+def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
+    """The cells as JSON can hold them: figures all at once, text, of which much repeats, once for each."""
+    if kinds == {float} and math.isfinite(sum(cells)):
+        return _figures(cells)
+    if float in kinds:
+        figures = iter(_figures([cell for cell in cells if type(cell) is float and math.isfinite(cell)]))
+        return [next(figures) if type(cell) is float and math.isfinite(cell) else plain(cell) for cell in cells]
+    words = {cell: plain(cell) for cell in {*cells}}
+    return [words[cell] for cell in cells]
+
+
+def _figures(cells: "Sequence[float]") -> "list[float]":
+    """Finite numbers in four digits, small integers as such."""
+    short = [float(f"{cell:.4g}") for cell in cells]
+    return [int(cell) if cell.is_integer() and -1e6 < cell < 1e6 else cell for cell in short]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it: text that cannot deceive, floats of four digits; what is empty is no value."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return visible(value) or None
+    if isinstance(value, (tuple, list)):
+        return tuple(map(plain, value)) or None
+    if isinstance(value, dict):
+        return {name: plain(cell) for name, cell in value.items()}
+    if isinstance(value, int):  # truth values too
+        return value if abs(value) < EXACT else float(value)
+    if math.isfinite(value):
+        return _figures([value])[0]
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

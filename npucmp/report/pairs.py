@@ -1,0 +1,99 @@
+"""All pairs of a comparison, operator by operator: with who reads whom, and what a page can draw of them."""
+
+from __future__ import annotations
+
+from itertools import chain, groupby
+from typing import Optional, Sequence
+
+from npucmp.localise.nodes import differing_arguments, is_argument, is_output
+from npucmp.localise.producers import links
+from npucmp.model import Comparison, Finding, Moments, Operator, Report, Root
+from npucmp.report import tables
+from npucmp.report.answer import Columns, Detail, Row
+from npucmp.report.words import where_words
+
+OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
+FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
+
+
+def detail(report: Report, metrics: "Sequence[str]" = (), figures: "Sequence[str]" = FIGURES) -> Detail:
+    """The rows of tensors.csv and what belongs to them; `figures` are those that are shown at first."""
+    operators: list[Row] = []
+    parts = [_part(run, one, metrics, operators) for run, one in enumerate(report.comparisons)]
+    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
+    return Detail(
+        kind="pairs",
+        title="All tensor pairs",
+        chart="The error along the network",
+        runs=[" · ".join(where_words(one.target.step, one.target.rank)) for one in report.comparisons],
+        operators=tables.by_column(operators),
+        rows={name: [*chain.from_iterable(part[name] for part in parts)] for name in parts[0]},
+        columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
+        shown=["order", "op", "op_type", "slot", "verdict", "cause", *figures,
+               "target_dtype", "golden_dtype", "target_shape"],
+        facets=["run", "verdict", "cause", "op_type", "phase"],
+        more={"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in report.rules]},
+    )  # fmt: skip
+
+
+def _part(run: int, comparison: Comparison, metrics: "Sequence[str]", operators: list[Row]) -> Columns:
+    """The rows of one comparison, operator by operator; its operators go to those before."""
+    cells = tables.columns_of(comparison, metrics)
+    sequence = sorted(range(len(comparison.findings)), key=lambda row: comparison.findings[row].pair.order)
+    ordered = [comparison.findings[row] for row in sequence]
+    roots = {root.pair.order: root for root in comparison.roots}
+    numbers: dict[int, int] = {}  # order of an operator → its number among those of all comparisons
+    for order, group in groupby(sequence, key=lambda row: comparison.findings[row].pair.order):
+        some = [*group]
+        numbers[order] = len(operators)
+        first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
+        own = _operator(comparison.findings[some[0]], roots.get(order))
+        operators.append({"run": run, "rows": len(some), **first, **own})
+    linked = [*links(ordered)]
+    rows = {name: [column[row] for row in sequence] for name, column in cells.items() if name not in OF_OPERATORS}
+    return {
+        **rows,
+        "error": [None if one.error == cell else one.error for one, cell in zip(ordered, rows["rel_l2"])],
+        "limit": [one.limit or None for one in ordered],
+        "metric": [one.metric for one in ordered],
+        "output": [is_output(one.pair) for one in ordered],
+        "argument": [is_argument(one.pair) or None for one in ordered],
+        "histogram": [_histogram(one.measurement.moments) for one in ordered],
+        "producer": [None if link is None else numbers[link.order] for link in linked],
+        "linked": [None if link is None else link.how for link in linked],
+    }
+
+
+def _histogram(moments: "Optional[Moments]") -> str:
+    """ "first:count,count,…" from the first bin that holds something to the last, counts to three digits."""
+    if moments is None or not moments.max_abs or not any(moments.histogram):
+        return ""
+    counts = moments.histogram
+    text = ",".join(["" if not one else str(one if one < 1000 else int(float(f"{one:.3g}"))) for one in counts])
+    return f"{len(text) - len(text.lstrip(','))}:{text.strip(',')}"
+
+
+def _operator(finding: Finding, root: "Optional[Root]") -> Row:
+    pair = finding.pair
+    operator = pair.operator
+    row = {
+        "alone": "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
+        "golden_op": pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
+        "frames": operator.stack or (pair.golden_op.stack if pair.golden_op else ()),
+        "originals": operator.originals if operator.originals != (operator.name,) else (),
+        "passes": operator.passes,
+        "inserted": operator.inserted or None,
+        "path": operator.path,
+        "arguments": _arguments(pair.target_op, pair.golden_op),
+    }
+    if root is None:
+        return row
+    errors = {"input_error": root.input_error, "output_error": root.output_error}
+    return {**row, **tables.of_root(root), **errors}
+
+
+def _arguments(target: "Optional[Operator]", golden: "Optional[Operator]") -> "tuple[str, ...]":
+    if target is None or golden is None:
+        return ()
+    return tuple(f"{slot}: {a!r:.60} in the target, {b!r:.60} in the golden"
+                 for slot, a, b in differing_arguments(target, golden))  # fmt: skip

@@ -1,0 +1,187 @@
+"""The Answer of `npucmp rerun-diff`: the runs, what is not the same in them, and where that begins.
+
+rerun.csv has one row per operator that is not bit-equal in all runs, noise.csv one per tensor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from npucmp.model import Cause, Repeated, Rerun, Verdict
+from npucmp.model.stack import source_line
+from npucmp.report import compare, coverage, pairs, tables
+from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
+from npucmp.report.words import count_of, describe, percent
+
+COLUMNS = tuple(
+    (
+        "place step rank order op op_type slot cause differing_elements max_abs_err rel_l2 max_ulp runs because stack"
+    ).split(" ")
+)
+NOISE_COLUMNS = ("op", "slot", "rel_l2", "max_abs_err", "runs")
+FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
+
+
+def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
+    """What runs of the same thing say."""
+    found = compare.answer(report, metrics)
+    suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
+    begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
+    share = percent(coverage.aligned(report.comparisons)["elements_compared"])
+    section = _section(report, suspects)
+    word, sentence = _verdict(report)
+    return replace(
+        found,
+        word=word,
+        sentence=sentence,
+        sections=[section],
+        suspects=suspects,
+        places="rerun.csv",
+        title="Where the runs begin to differ"
+        if begins
+        else "What is not the same in all runs"
+        if report.reruns
+        else "",
+        aligned=f"{section.aligned} · {share} of elements compared",
+        tables=[
+            *found.tables,
+            tables.table("rerun.csv", COLUMNS, lambda: (_row(one, len(report.paths)) for one in report.reruns)),
+            tables.table("noise.csv", NOISE_COLUMNS, lambda: (one._asdict() for one in report.noise)),
+        ],
+        detail=lambda: _detail(report, metrics),
+        facts=lambda: _facts(report, found.facts()),
+        nothing=[],
+        marked=report.paths if report.reruns else (),
+        rest="What differs after that",
+    )
+
+
+def _section(report: Repeated, suspects: Suspects) -> Section:
+    runs = {run.path: run for one in report.comparisons for run in (one.golden, one.target)}
+    alone = sum(sum(one.alone) for one in report.comparisons)
+    matched = count_of(sum(coverage.matched(report.comparisons).values()), "operator")
+    of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
+    return Section(
+        where="",
+        sides=[Side("run", path, describe(run)) for path, run in runs.items()],
+        aligned=f"aligned {matched}{of} with those of the first run · {alone} in one run only",
+        warnings=report.warnings,
+        suspects=suspects,
+        passed_words=f"{count_of(len(suspects.passed), 'operator')} downstream",
+    )
+
+
+def _suspect(one: Rerun, runs: int) -> Suspect:
+    operator = one.pair.golden_op or one.pair.operator
+    figures = {
+        "elements differ": one.differing,
+        "max ulp": one.max_ulp,
+        "max abs err": one.max_abs,
+        "rel_l2": one.rel_l2,
+    }
+    aside = "no two runs agree" if len(one.odd) == runs else f"run {_odd_words(one, runs)}"
+    return Suspect(
+        place=one.place,
+        cause=one.cause.value,
+        word=one.cause.value,
+        op=operator.name,
+        op_type=operator.op_type,
+        slot=one.slot,
+        evidence=one.evidence,
+        line=source_line(operator),
+        aside=aside if runs > 2 and one.odd else "",
+        figures=tuple(
+            (name, f"{value:,}" if isinstance(value, int) else f"{value:.2e}")
+            for name, value in figures.items()
+            if value is not None
+        ),
+        marks=tuple(number in one.odd for number in range(1, runs + 1)),
+        picture=one.picture,
+        pictured=one.pictured,
+        excused=one.excused,
+    )
+
+
+def _odd_words(one: Rerun, runs: int) -> str:
+    """Which runs stand apart, numbered from 1 as they were given; "all" where no two agree."""
+    return "all" if len(one.odd) == runs else " ".join(map(str, one.odd))
+
+
+def _row(one: Rerun, runs: int) -> Row:
+    operator = one.pair.golden_op or one.pair.operator
+    return {
+        "place": one.place,
+        "step": one.step,
+        "rank": one.rank,
+        "order": operator.order,
+        "op": operator.name,
+        "op_type": operator.op_type,
+        "slot": one.slot,
+        "cause": one.cause.value,
+        "differing_elements": one.differing,
+        "max_abs_err": one.max_abs,
+        "rel_l2": one.rel_l2,
+        "max_ulp": one.max_ulp,
+        "runs": _odd_words(one, runs),
+        "because": one.because,
+        "stack": source_line(operator),
+    }
+
+
+def _detail(report: Repeated, metrics: Sequence[str]) -> Detail:
+    found = pairs.detail(report, metrics, FIGURES)
+    if len(report.paths) < 3:
+        return found
+    labels = []
+    for one, words in zip(report.comparisons, found.runs):
+        folders = {Path(one.target.path), *Path(one.target.path).parents}
+        numbers = [f"run {number}" for number, path in enumerate(report.paths, 1) if Path(path) in folders]
+        labels.append(" · ".join(filter(None, [*numbers[:1], words])))
+    return found._replace(runs=labels)
+
+
+def _facts(report: Repeated, facts: Row) -> Row:
+    return {**facts, "runs": list(report.paths), "notes": [*report.warnings, *facts["notes"]]}
+
+
+def _verdict(report: Repeated) -> "tuple[str, str]":
+    counts = Counter(finding.verdict for finding in report.findings)
+    status = report.exit_status
+    if status == 130:
+        return "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
+    if status == 1:
+        return "DIFFERS", ", ".join(_differs_words(report)) or "the runs are not the same"
+    if status == 0:
+        other_bits = _other_bits(report)
+        how = "the same values" if other_bits else "bit for bit the same"
+        text = f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, {how} in all runs"
+        text += f", {other_bits} with other signs of zeros or payloads of NaNs" if other_bits else ""
+        for verdict, what in ((Verdict.UNKNOWN, "undecided"), (Verdict.MISSING, "without a partner")):
+            text += f", {counts[verdict]} {what}" if counts[verdict] else ""
+        return "SAME", text
+    if report.broken or counts[Verdict.UNREADABLE]:
+        return "UNDECIDED", "some tensors could not be read, the others are the same"
+    return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
+
+
+def _differs_words(report: Repeated) -> "Iterator[str]":
+    causes = Counter(one.cause for one in report.reruns if not one.excused)
+    excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
+    passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)
+    if causes[Cause.BORN] + causes[Cause.GAP]:
+        yield f"begins in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
+    if causes[Cause.UNKNOWN]:
+        yield f"{count_of(causes[Cause.UNKNOWN], 'operator')} of unknown cause"
+    if excused:
+        yield f"{excused} random or asynchronous on purpose"
+    if passed:
+        yield f"{passed} pass it on"
+
+
+def _other_bits(report: Repeated) -> int:
+    """Tensors that hold the same values in other bits."""
+    equal = (one.measurement.moments for one in report.findings if one.verdict is Verdict.MATCH)
+    return sum(moments is not None and moments.equal < moments.elements for moments in equal)

@@ -1,0 +1,90 @@
+"""Words that answers have in common: counts, sizes, steps and ranks."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from npucmp.model import Operator, Pair, Result, Root, Run
+from npucmp.model.dtypes import size_of
+from npucmp.model.stack import source_line
+from npucmp.report.answer import Flow, Row
+
+
+def count_of(number: int, word: str) -> str:
+    """ "1 operator", "1,200 operators"."""
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def percent(share: float) -> str:
+    """ "100 %" only where it is all."""
+    return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"
+
+
+def in_bytes(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}" if unit != "B" else f"{size:.0f} B"
+        size /= 1000
+    return f"{size:.3g} TB"
+
+
+def rate_of(result: Result) -> str:
+    """How long it took to read how much."""
+    seconds, size = result.seconds, result.bytes_read
+    rate = f"{seconds:.1f} s, {in_bytes(size)}"
+    return rate + (f", {size / seconds / 1e9:.2f} GB/s" if seconds > 0.5 and size > 1e8 else "")
+
+
+def where_words(step: Optional[int], rank: Optional[int]) -> "list[str]":
+    """ "step 0", "rank 1", as far as a dump tells."""
+    return [f"{name} {value}" for name, value in (("step", step), ("rank", rank)) if value is not None]
+
+
+def bytes_of(*runs: Run) -> int:
+    """Bytes of values that dumps hold, by their own records."""
+    return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
+
+
+def describe(run: Run) -> str:
+    """One line: format, detail, step, rank, size."""
+    size = bytes_of(run)
+    content = f"{count_of(len(run.operators), 'operator')}, {count_of(run.tensors, 'tensor')}"
+    words = run.format, run.detail, *where_words(run.step, run.rank), content + (f", {in_bytes(size)}" if size else "")
+    return " · ".join(filter(None, words))
+
+
+def line_of(pair: Pair) -> str:
+    """The line of the user's code that called an operator, as far as either side knows."""
+    return source_line(pair.operator) or (source_line(pair.golden_op) if pair.golden_op else "")
+
+
+def partner_of(pair: Pair) -> str:
+    """The golden run's name of an operator, where it is another."""
+    return pair.golden_op.name if pair.golden_op and pair.golden_op.name != pair.operator.name else ""
+
+
+def flow_of(root: Root) -> Optional[Flow]:
+    if root.output_error is None and root.input_error is None:
+        return None
+    return Flow(root.input_error, root.output_error, root.limit)
+
+
+def some_of(names: "list[str] | tuple[str, ...]", most: int) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def of_runs(path: str, *runs: Run) -> Row:
+    """What summary.json says of a dump and of those of its runs that were looked at."""
+    return {
+        "path": path,
+        "operators": sum(len(run.operators) for run in runs),
+        "tensors": sum(run.tensors for run in runs),
+        "bytes": bytes_of(*runs),
+        "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
+    }
+
+
+def of_operator(operator: Operator) -> Row:
+    """The cells that tell an operator."""
+    return {"op": operator.name, "op_type": operator.op_type, "phase": operator.phase}
