@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp.localise.rules import RULES
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -63,12 +64,12 @@ def test_columns_are_those_of_the_contract(tmp_path):
             "elements,cosine,rel_l2,max_abs_err,max_abs_index,max_rel_err,max_rel_index,mean_abs_err,mean_rel_err,rmse,"
             "err_1e3_ratio,err_5e3_ratio,allclose,mismatch_ratio,max_ulp,exact_ratio,nonfinite_mismatch,target_nan,"
             "target_inf,golden_nan,golden_inf,target_min,target_max,target_mean,target_l2,golden_min,golden_max,"
-            "golden_mean,golden_l2,stack"
+            "golden_mean,golden_l2,stack,cause,limit,rule,explained_by,masked"
         )
     with open(tmp_path / "roots.csv", encoding="utf-8") as stream:
         assert stream.readline().strip() == (
             "place,step,rank,order,op,op_type,phase,cause,slot,metric,value,limit,input_error,output_error,growth,"
-            "evidence,stack,target_op,golden_op"
+            "evidence,stack,target_op,golden_op,rule"
         )
 
 
@@ -373,3 +374,25 @@ def test_keywords_that_look_like_numbers_are_words(tmp_path):
         record["input_kwargs"] = {"²": record["input_args"][0], "9" * 5000: record["input_args"][1]}
         file.write_text(json.dumps(top))
     assert run("compare", tmp_path / "target", tmp_path / "golden").returncode == 0
+
+
+def test_the_rules_are_listed_with_their_evidence():
+    got = run("compare", "--list-rules")
+    lines = [line.split(maxsplit=2) for line in got.stdout.splitlines()]
+    assert got.returncode == 0 and [(kind, name) for kind, name, _ in lines] == [(r.kind, r.name) for r in RULES]
+    assert all(len(why) > 20 for _, _, why in lines)
+
+
+def test_a_rule_can_be_skipped_and_the_report_says_so(tmp_path):
+    run("compare", *SOFTMAX, "-o", tmp_path / "a")
+    got = run("compare", *SOFTMAX, "--skip-rule", "growth", "-v", "-o", tmp_path / "b")
+    assert "judged without growth" in got.stdout
+    first, second = (rows(tmp_path / name / "tensors.csv") for name in "ab")
+    assert "growth" in {row["explained_by"] for row in first}
+    assert "growth" not in {row["explained_by"] for row in second}
+    assert len(rows(tmp_path / "b" / "roots.csv")) >= len(rows(tmp_path / "a" / "roots.csv"))
+
+
+def test_no_rule_has_that_name():
+    got = run("compare", *SOFTMAX, "--skip-rule", "growht")
+    assert got.returncode == 2 and got.stderr == "npucmp: no rule 'growht'; nearest: growth\n"

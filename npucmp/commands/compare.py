@@ -24,6 +24,18 @@ tensors, or statistics that prove nothing).
 """
 
 
+def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None:
+    """One line per rule, by kind."""
+    if not asked or context.resilient_parsing:
+        return
+    from npucmp.localise.rules import RULES
+
+    width = max(len(rule.name) for rule in RULES)
+    for rule in RULES:
+        click.echo(f"{rule.kind:<11}  {rule.name:<{width}}  {rule.why}")
+    context.exit()
+
+
 @click.command(help=HELP)
 @click.argument("target")
 @click.argument("golden")
@@ -34,6 +46,14 @@ tensors, or statistics that prove nothing).
     "--resume",
     is_flag=True,
     help="Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
+)
+@click.option(
+    "--list-rules",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list_rules,
+    help="Print the rules that judge, each with its evidence, and exit.",
 )
 @common
 @click.pass_context

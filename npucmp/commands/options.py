@@ -74,6 +74,13 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "--trust-statistics", is_flag=True, help="Let equal statistics (max, min, mean, norm) pass for agreement."
     ),
     "strict": click.option("--strict", is_flag=True, help="Exit 1 also when an operator has no partner."),
+    "skip-rule": click.option(
+        "--skip-rule",
+        "skip_rules",
+        metavar="NAME",
+        multiple=True,
+        help="Judge without this rule (--list-rules); repeatable.",
+    ),
     "metrics": click.option("--metrics", metavar="NAMES", help="Further columns for tensors.csv, comma-separated."),
     "jobs": click.option(
         "--jobs", type=click.IntRange(1), help="Threads to measure with (default: the cores of this process)."

@@ -8,31 +8,19 @@ localise/rules/; here is only the search: order, producers, and what descends fr
 from __future__ import annotations
 
 import math
-from bisect import insort
 from statistics import median
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.judge.precision import working_precisions
-from npucmp.judge.tolerances import Tolerances
-from npucmp.judge.verdicts import judge
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_of, size_of
-from npucmp.localise.nodes import Node, containers, is_meaningless, is_output, is_parameter, nodes_of
-from npucmp.localise.producers import Source, Trail
+from npucmp.localise.limits import disregard, live
+from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
+from npucmp.localise.past import Past, differs
+from npucmp.localise.producers import Source
 from npucmp.localise.rules import Rulebook, gradual
-from npucmp.localise.rules.background import QUANTILE
 from npucmp.localise.rules.growth import GROWTH
 from npucmp.measure import metrics
-from npucmp.model import DIFFERS, Cause, Evidence, Finding, Measurement, Pair, Root, Verdict
-
-
-def judged(measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook) -> list[Finding]:
-    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself."""
-    found = []
-    for measurement, precision in zip(measurements, working_precisions(measurements)):
-        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=precision)
-        found.append(judge(measurement, tolerances, rules.limit(case)))
-    return found
+from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 
 
 def find_roots(
@@ -43,7 +31,7 @@ def find_roots(
     by_round_off is False when the user's own rules decide; then nothing is taken back.
     """
     rules = rules or Rulebook()
-    findings = [_disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
+    findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
     nodes = nodes_of(findings)
     alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
@@ -58,22 +46,6 @@ def _parameter_error(nodes: Sequence[Node]) -> float:
     """Median error of the parameters: 0 at the start of two runs, the noise of the steps before in a later one."""
     errors = [size_of(finding) for node in nodes for finding in node.inputs if is_parameter(finding.pair)]
     return median(errors) if errors else 0.0
-
-
-def _disregard(finding: Finding) -> Finding:
-    """A difference in uninitialised memory or a workspace decides nothing."""
-    if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
-        return finding
-    because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
-
-
-def _live(finding: Finding) -> Finding:
-    """A checksum of a tensor that is overwritten meanwhile decides nothing; values that were kept are what they are."""
-    if finding.metric != "checksum":
-        return finding
-    because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")
 
 
 class _Own(NamedTuple):
@@ -94,28 +66,21 @@ class _Search:
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
         self._usual = usual  # median error of the parameters
+        self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
-        self._scopes = scopes
-        self._trail = Trail()
-        self._errors: list[float] = []  # of what descends from no root, sorted
-        self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
-        self._any_tainted = False
-        self._last_agreeing: Optional[Finding] = None
         self._steepest: Optional[tuple[float, Node, Finding]] = None
         self._hopeless: Optional[Finding] = None
-        self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
-        self._behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
 
     def visit(self, node: Node) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        known = self._input_error(node)
+        known = self.past.input_error(node)
         own = None if gap else self._own(node, known)
-        diverged = [output for output in node.outputs if _differs(output)]
+        diverged = [output for output in node.outputs if differs(output)]
         if gap:
-            where = self._last_agreeing, self._writer(gap.finding), self._between(node)
+            where = self.past.last_agreeing, self._writer(gap.finding), self._between(node)
             self._add(node, Cause.GAP, gap, evidence.gap_reasons(gap.finding, *where), known)
-            self._trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
+            self.past.trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
             words = "contains {name}, which has the error"
             reasons = [evidence.reason("container", words, name=self._culprit(node))]
@@ -124,23 +89,25 @@ class _Search:
             self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
         elif inherits and diverged:
             worst = max(diverged, key=size_of)
-            by = self._explanation(node, worst, known)
+            for output in diverged:
+                self.revised[id(output)] = output._replace(explained_by=self._explanation(node, output, known))
+            by = self.revised[id(worst)].explained_by
             self._add(node, Cause.PROPAGATED, _Own(worst, by), evidence.passed_reasons(known, worst), known)
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
             for finding in node.inputs:
-                if self._overwritten(node, finding):
+                if self.past.overwritten(node, finding):
                     self._excuse(finding, "overwritten")
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
-        self._behind.update((id(output), known) for output in hidden)
+        self.past.behind.update((id(output), known) for output in hidden)
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
-        self._remember(node)
+        self.past.remember(node)
 
     def _writer(self, gap: Finding) -> str:
         """The output that an input comes from, where that was not dumped or could not be compared; "" elsewhere."""
-        source = self._trail.source(gap)
+        source = self.past.trail.source(gap)
         if source is None:
             return next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
         pair = source.finding.pair
@@ -148,7 +115,7 @@ class _Search:
 
     def _between(self, node: Node) -> list[Pair]:
         """Operators of one side only, between the last operator that agrees and this one."""
-        start = self._last_agreeing.pair.order if self._last_agreeing else -1
+        start = self.past.last_agreeing.pair.order if self.past.last_agreeing else -1
         return [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
 
     def _watch(self, node: Node, excused: Sequence[Finding], known: Optional[float]) -> None:
@@ -171,38 +138,38 @@ class _Search:
         for kept in (finding, self._hopeless):
             self.revised.pop(id(kept), None)
         reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
-        self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self._input_error(node))
+        self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self.past.input_error(node))
 
     def _culprit(self, node: Node) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
         if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
-        return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
+        return self.past.inside.get(operator.name) or self.past.inside.get(f"{operator.phase} {operator.path}", "")
 
     def _inputs(self, node: Node) -> "tuple[Optional[_Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[_Own] = None
         inherits = False
         for finding in node.inputs:
-            source = self._trail.source(finding)
+            source = self.past.trail.source(finding)
             if source is not None and source.tainted:
                 inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
-            if source is None and not _differs(finding):
+            if source is None and not differs(finding):
                 gap = gap or self._accused(self._from_nowhere(finding))
-            if not _differs(finding):
+            if not differs(finding):
                 continue
-            if self._overwritten(node, finding):
-                self.revised[id(finding)] = _live(finding)
+            if self.past.overwritten(node, finding):
+                self.revised[id(finding)] = live(finding)
             elif source is not None and source.meaningless:
-                self.revised[id(finding)] = _disregard(finding)
+                self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
                 by = self._explains(Case(finding, None, size_of(source.finding)))
                 gap = gap or (None if by else _Own(finding, finding.rule))
                 self._excuse(finding, by)
             elif source is None and is_parameter(finding.pair):
                 gap = gap or _Own(finding, finding.rule)
-            elif source is None and self._any_tainted:
+            elif source is None and self.past.any_tainted:
                 inherits = True
             elif source is None:
                 case = self._from_nowhere(finding)
@@ -214,8 +181,8 @@ class _Search:
 
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""
-        before = 0.0 if self._any_tainted else self._background(finding)
-        return Case(finding, None, before, usual=self._usual, nowhere=not self._any_tainted)
+        before = 0.0 if self.past.any_tainted else self.past.background(finding)
+        return Case(finding, None, before, usual=self._usual, nowhere=not self.past.any_tainted)
 
     def _accused(self, case: Case) -> "Optional[_Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
@@ -229,7 +196,7 @@ class _Search:
     def _own(self, node: Node, known: Optional[float]) -> "Optional[_Own]":
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
-        unexplained = [one for one in node.outputs if _differs(one) and not self._explanation(node, one, known)]
+        unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, known)]
         if unexplained:
             worst = max(unexplained, key=size_of)
             return _Own(worst, worst.rule)
@@ -241,8 +208,8 @@ class _Search:
     def _explanation(self, node: Node, finding: Finding, known: Optional[float]) -> str:
         """The rule that explains an output's error, "" if none does; behind a root, inputs below the limit count as at
         the limit."""
-        before = self._background(finding) if known is None else known
-        if known is not None and self._any_tainted and self.rules.holds("behind_root", Case(finding, node)):
+        before = self.past.background(finding) if known is None else known
+        if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit)
         return self._explains(Case(finding, node, before))
 
@@ -251,104 +218,32 @@ class _Search:
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else ""
 
     def _cause(self, node: Node) -> Cause:
-        if not self._is_known(node, self._read(node)):
+        if not self.past.is_known(node, self.past.read(node)):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
-        return Cause.UNKNOWN if self._is_half_known(node) else Cause.BORN
-
-    def _is_half_known(self, node: Node) -> bool:
-        """Whether an error is about already that may have come in by what was not recorded."""
-        return self._any_tainted and not node.reads_recorded
+        return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
 
     def _disagreeing(self, node: Node) -> list[Finding]:
         """What the operator reads that differs, after errors that are explained were taken back."""
-        seen = [self._seen(finding) for finding in (*node.inputs, *node.context)]
+        seen = [self.past.seen(finding) for finding in (*node.inputs, *node.context)]
         read = [self.revised.get(id(finding), finding) for finding in seen]
-        return [finding for finding in read if _differs(finding) and not self._overwritten(node, finding)]
+        return [finding for finding in read if differs(finding) and not self.past.overwritten(node, finding)]
 
     def _reasons(self, node: Node, own: Finding) -> "list[Evidence]":
-        if not self._is_known(node, self._read(node)) or (not self._disagreeing(node) and self._is_half_known(node)):
-            return evidence.unknown_reasons(own, [finding for finding, error in self._read(node) if error is None])
-        reasons = evidence.own_reasons(
-            node.pair, own, self._worst_read(node), bool(node.inputs), not self._disagreeing(node)
-        )
+        read, agree = self.past.read(node), not self._disagreeing(node)
+        if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
+            return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
+        reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), bool(node.inputs), agree)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 
     def _worst_read(self, node: Node) -> evidence.Worst:
         """The largest error of what it reads, as it was written where it was only compared there."""
-        read = [finding for finding in (*node.inputs, *node.context) if not self._overwritten(node, finding)]
-        worst = max(map(self._seen, read), key=size_of, default=None)
+        read = [finding for finding in (*node.inputs, *node.context) if not self.past.overwritten(node, finding)]
+        worst = max(map(self.past.seen, read), key=size_of, default=None)
         if worst is None or not size_of(worst):
             return evidence.Worst()
         return evidence.Worst(size_of(worst), worst, any(worst is finding for finding in node.context))
-
-    def _input_error(self, node: Node) -> Optional[float]:
-        """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
-        read = self._read(node)
-        if not self._is_known(node, read) and not any(map(self._is_reached, node.inputs)):
-            return None
-        errors = [error for _, error in read] + [self._error(finding) for finding in node.context]
-        return max((error for error in errors if error is not None), default=0.0)
-
-    def _is_known(self, node: Node, read: "Sequence[tuple[Finding, Optional[float]]]") -> bool:
-        """Whether all that the operator reads was compared, here or where it was written."""
-        data = [error for finding, error in read if not is_parameter(finding.pair)]
-        if not node.reads_recorded or (data and all(error is None for error in data)):
-            return False
-        return not any(
-            error is None and (finding.verdict is not Verdict.MISSING or self._is_unseen(node, finding))
-            for finding, error in read
-        )
-
-    def _read(self, node: Node) -> "list[tuple[Finding, Optional[float]]]":
-        """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
-        found = []
-        for finding in node.inputs:
-            source = self._trail.source(finding)
-            if source is not None and source.meaningless:
-                continue
-            error = self._stand_in(finding) if self._overwritten(node, finding) else self._error(finding)
-            if error is None and source:
-                error = self._behind.get(id(source.finding), self._error(source.finding))
-            found.append((finding, error))
-        return found
-
-    def _is_reached(self, finding: Finding) -> bool:
-        """Whether an error is known to come in here."""
-        source = self._trail.source(finding)
-        return _differs(finding) or (finding.error is None and source is not None and source.tainted)
-
-    def _is_unseen(self, node: Node, finding: Finding) -> bool:
-        """Whether one of the runs did not record what its operators read, this input among it."""
-        operators = node.pair.target_op, node.pair.golden_op
-        unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
-        return unseen and not is_parameter(finding.pair)
-
-    def _stand_in(self, finding: Finding) -> float:
-        """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
-        shape = finding.pair.golden.shape if finding.pair.golden else ()
-        return max(self._latest.get(shape, self._background(finding)), Case(finding).round_off)
-
-    def _error(self, finding: Finding) -> Optional[float]:
-        error = error_of(finding)
-        if self.by_round_off or error is None:
-            return error
-        return error if _differs(finding) else 0.0
-
-    def _seen(self, finding: Finding) -> Finding:
-        """What an operator reads, as it was written if it was only compared there."""
-        source = self._trail.source(finding) if finding.error is None else None
-        return source.finding if source else finding
-
-    def _overwritten(self, node: Node, finding: Finding) -> bool:
-        return self.rules.holds("overwritten", Case(finding, node))
-
-    def _background(self, finding: Finding) -> float:
-        """What stands for an error that is not known: a quantile of those seen so far."""
-        if not self._errors or not self.rules.holds("background", Case(finding)):
-            return 0.0
-        return self._errors[int(QUANTILE * (len(self._errors) - 1))]
 
     def _excuse(self, finding: Finding, by: str) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
@@ -377,38 +272,6 @@ class _Search:
                 rule=own.rule,
             )
         )
-
-    def _remember(self, node: Node) -> None:
-        for finding in node.inputs:
-            self._trail.read(Source(finding, node.tainted and _differs(finding)), only_new=True)
-        for finding in node.outputs:
-            if finding.pair.golden is not None and error_of(finding) is not None:
-                self._latest[finding.pair.golden.shape] = size_of(finding)
-            tainted = node.tainted and (_differs(finding) or finding.error is None)
-            hidden = id(finding) in self._behind
-            self._trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair)), hidden)
-        if node.tainted:
-            self._any_tainted = True
-            for container in containers(node.operator, self._scopes):
-                self._inside.setdefault(container, node.operator.name)
-        else:
-            for finding in [*node.inputs, *node.outputs]:
-                error = error_of(finding) if finding.error is not None else finding.measurement.bound
-                if error is not None and math.isfinite(error):
-                    insort(self._errors, error)
-            agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
-            self._last_agreeing = next(agreeing, self._last_agreeing)
-
-
-def _differs(finding: Finding) -> bool:
-    return finding.verdict in DIFFERS
-
-
-def _agrees(finding: Finding) -> bool:
-    """Whether a comparison found nothing, be it of statistics that prove nothing."""
-    return finding.verdict is Verdict.MATCH or (
-        finding.verdict is Verdict.UNKNOWN and finding.measurement.bound is not None
-    )
 
 
 def _shown(finding: Finding) -> Optional[float]:

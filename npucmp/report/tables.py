@@ -13,20 +13,21 @@ from npucmp.report.words import line_of
 SUMMARISED = 50  # roots that summary.json holds
 Rooted = tuple[Sequence[Root], Optional[int], Optional[int]]  # roots, and the step and rank that they are of
 
-TENSOR_COLUMNS = tuple(
+_FIRST = tuple(
     (
         "step rank order op op_type phase slot verdict because matched_by match_confidence target_op golden_op "
         "target_tensor golden_tensor target_dtype golden_dtype target_shape golden_shape target_layout golden_layout "
         "elements cosine rel_l2 max_abs_err max_abs_index max_rel_err max_rel_index mean_abs_err mean_rel_err rmse "
         "err_1e3_ratio err_5e3_ratio allclose mismatch_ratio max_ulp exact_ratio nonfinite_mismatch "
         "target_nan target_inf golden_nan golden_inf target_min target_max target_mean target_l2 "
-        "golden_min golden_max golden_mean golden_l2 stack"
+        "golden_min golden_max golden_mean golden_l2 stack cause limit rule explained_by masked"
     ).split(" ")
 )
+TENSOR_COLUMNS = (*_FIRST, *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST))
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
-        "evidence stack target_op golden_op"
+        "evidence stack target_op golden_op rule"
     ).split(" ")
 )
 
@@ -81,6 +82,7 @@ def _root_row(root: Root, step: Optional[int], rank: Optional[int]) -> Row:
         "output_error": root.output_error,
         "growth": root.growth,
         "evidence": root.because,
+        "rule": root.rule,
     }
 
 
@@ -112,6 +114,12 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["because"] = [finding.because for finding in findings]
     columns["matched_by"] = [pair.via for pair in pairs]
     columns["match_confidence"] = [pair.confidence if pair.via else None for pair in pairs]
+    causes = {root.pair.order: root.cause.value for root in comparison.roots}
+    columns["cause"] = [causes.get(pair.order) for pair in pairs]
+    columns["limit"] = [finding.limit if finding.rule else None for finding in findings]
+    columns["rule"] = [finding.rule or None for finding in findings]
+    columns["explained_by"] = [finding.explained_by or None for finding in findings]
+    columns["masked"] = [None if one.moments is None else one.moments.masked for one in measured]
     columns["elements"] = [_elements(pair.target or pair.golden) for pair in pairs]
     for number, side in enumerate(("target", "golden")):
         tensors: list[Optional[TensorRef]] = [getattr(pair, side) for pair in pairs]

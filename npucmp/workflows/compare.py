@@ -15,10 +15,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import settle
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.walk import find_roots, judged
+from npucmp.localise.walk import find_roots
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
@@ -95,6 +96,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         )
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
+    skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
     for (target, golden, alignment), measurements in zip(aligned, measured):
@@ -108,7 +110,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),
-        notes=notes,
+        notes=(*skipped, *notes),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, measured)) < sum(map(len, todo)),

@@ -10,8 +10,8 @@ import pytest
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.tolerances import Tolerances, load_tolerances
+from npucmp.localise.limits import judged
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.walk import judged
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, Statistics, TensorRef, Tolerance, Verdict
 

@@ -1,0 +1,37 @@
+"""Measurements → Findings: each tensor by itself, held against what the rules say of rounding."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from npucmp.judge.precision import working_precisions
+from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.verdicts import judge
+from npucmp.localise.case import Case
+from npucmp.localise.rules import Rulebook
+from npucmp.model import Finding, Measurement, Verdict
+
+
+def judged(measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook) -> list[Finding]:
+    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself."""
+    found = []
+    for measurement, precision in zip(measurements, working_precisions(measurements)):
+        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=precision)
+        found.append(judge(measurement, tolerances, rules.limit(case)))
+    return found
+
+
+def disregard(finding: Finding) -> Finding:
+    """A difference in uninitialised memory or a workspace decides nothing."""
+    if finding.verdict not in (Verdict.DIVERGED, Verdict.NONFINITE):
+        return finding
+    because = f"uninitialised memory or a workspace, whose content means nothing ({finding.because})"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
+
+
+def live(finding: Finding) -> Finding:
+    """A checksum of a tensor that is overwritten meanwhile decides nothing; values that were kept are what they are."""
+    if finding.metric != "checksum":
+        return finding
+    because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")
