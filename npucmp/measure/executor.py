@@ -1,7 +1,7 @@
 """Who executes the work: this process, or workers beside it. Same results in the same order, whoever does it.
 
 Workers are copies of this process, made by fork: they have function and items in memory, only numbers of items travel
-to them and results back. Each has a pipe of its own, so that one that crashes takes nothing with it but its task.
+to them and results back. Each has pipes of its own, so that one that crashes takes nothing with it but its task.
 
 Processes and pipes are those of multiprocessing; who gets what is decided here, not by ProcessPoolExecutor. That one
 ends with its first dead worker and cannot tell over what it died, leaves its workers behind if this process is killed,
@@ -109,7 +109,7 @@ class Processes:
                 for worker in crew:
                     while todo and len(worker.tasks) < AHEAD and todo[0].start < place + jobs * HELD:
                         worker.give(todo.popleft())
-                if not crew:
+                if not crew:  # no process is to be had
                     task = todo.popleft()
                     if task.start in again:
                         done[task.start] = [lost(items[task.start], "no other process is to be had")], None
@@ -117,18 +117,17 @@ class Processes:
                         done[task.start] = _answer(function, items, task)
                 for worker in _answering(crew):
                     answer, task = worker.answer(), worker.tasks.popleft()
+                    if answer is None:
+                        crew.remove(worker)
+                        because, undone = worker.end(), [*worker.tasks]
+                        if task.start in again:
+                            answer = [lost(items[task.start], because)], None
+                        else:  # item by item, to find the one
+                            again.update(task)
+                            undone += [range(at, at + 1) for at in task]
+                        todo = deque(sorted([*undone, *todo], key=lambda some: some.start))
                     if answer is not None:
                         done[task.start] = answer
-                        continue
-                    crew.remove(worker)
-                    because = worker.end()
-                    undone = worker.tasks  # it had not begun with these
-                    if task.start in again:
-                        done[task.start] = [lost(items[task.start], because)], None
-                    else:  # item by item, to find the one
-                        again.update(task)
-                        undone.extend(range(at, at + 1) for at in task)
-                    todo = deque(sorted([*undone, *todo], key=lambda some: some.start))
                 while place in done:
                     results, error = done.pop(place)
                     yield from results
@@ -161,39 +160,50 @@ def _answer(function: Callable[[Item], Result], items: Sequence[Item], task: ran
 
 
 class _Worker:
-    """A process that gets tasks on a pipe and answers on it. If this one is killed, the pipe ends, and it leaves."""
+    """A process that gets tasks on one pipe and answers on another. If this one is killed, both end, and it leaves."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         from multiprocessing import get_context
 
         fork = get_context("fork")
-        self.pipe, theirs = fork.Pipe()
+        orders, self._orders = fork.Pipe(duplex=False)
+        self.answers, out = fork.Pipe(duplex=False)
         self.tasks: deque[range] = deque()
-        self._process = fork.Process(target=_serve, args=(function, items, theirs, self.pipe), daemon=True)
-        with theirs, warnings.catch_warnings():  # Python warns of threads that numpy's BLAS has; it is ready for a fork
+        self._process = fork.Process(target=_serve, args=(function, items, orders, out, self._orders), daemon=True)
+        with (
+            orders,
+            out,
+            warnings.catch_warnings(),
+        ):  # Python warns of threads that numpy's BLAS has; it is ready for that
             warnings.simplefilter("ignore", DeprecationWarning)
             self._process.start()
 
     def give(self, task: range) -> None:
         self.tasks.append(task)
+        self._send((task.start, task.stop))
+
+    def _send(self, order: "Optional[tuple[int, int]]") -> None:
         try:
-            self.pipe.send(task)
+            self._orders.send(order)
         except OSError:  # it has died, which its answer will tell
             pass
 
     def answer(self) -> Optional[Answer[Any]]:
         """Of the first of its tasks; None if it died over it."""
         try:
-            answer: Answer[Any] = self.pipe.recv()
+            answer: Answer[Any] = self.answers.recv()
         except (EOFError, OSError):
             return None
         return answer
 
     def end(self) -> str:
-        """Make it leave, if it has not yet. How it ended, in words."""
-        self._process.kill()
+        """Wait for it to leave, or make it leave if it is at work. How it ended, in words."""
+        if self.tasks:
+            self._process.kill()
+        self._send(None)
         self._process.join()
-        self.pipe.close()
+        self._orders.close()
+        self.answers.close()
         status = self._process.exitcode or 0
         return f"signal {-status} ({signal.strsignal(-status)})" if status < 0 else f"status {status}"
 
@@ -217,22 +227,22 @@ def _answering(crew: "list[_Worker]") -> "list[_Worker]":
     """Those that have something to say, or never will again; waits until there is one."""
     from multiprocessing.connection import wait
 
-    ready = wait([worker.pipe for worker in crew if worker.tasks]) if crew else ()
-    return [worker for worker in crew if worker.pipe in ready]
+    ready = wait([worker.answers for worker in crew if worker.tasks]) if crew else ()
+    return [worker for worker in crew if worker.answers in ready]
 
 
 def _serve(
-    function: Callable[[Any], Any], items: Sequence[Any], pipe: "Connection", parents_end: "Connection"
+    function: Callable[[Any], Any], items: Sequence[Any], orders: "Connection", out: "Connection", parents: "Connection"
 ) -> NoReturn:
     """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        parents_end.close()
+        parents.close()
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
         gc.set_threshold(100_000)
         _keep_pages()
-        while True:
-            pipe.send(_answer(function, items, pipe.recv()))
+        while order := orders.recv():
+            out.send(_answer(function, items, range(*order)))
     finally:
         os._exit(1)
 

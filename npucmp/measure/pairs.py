@@ -71,7 +71,7 @@ def measure_pairs(
     for place, key in enumerate(keys):
         places.setdefault(key or place, place)
     firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = each(partial(measure, closeness=closeness, context=context), firsts, jobs)
+    measured = each(measure, firsts, jobs, closeness, context)
     shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
     kept: dict[object, Measurement] = {}
     for pair, key in zip(pairs, keys):
@@ -84,14 +84,16 @@ def measure_pairs(
         yield measurement
 
 
-def each(function: Callable[[Pair], Measurement], pairs: Sequence[Pair], jobs: int) -> Iterator[Measurement]:
-    """function of each pair. Between workers travels what was found, not the pair."""
-    found = workers(jobs).map(partial(_found, function), pairs, _lost, payload_bytes)
+def each(
+    function: Callable[..., Measurement], pairs: Sequence[Pair], jobs: int, *more: object
+) -> Iterator[Measurement]:
+    """function of each pair and more. Between workers travels what was found, not the pair."""
+    found = workers(jobs).map(partial(_found, function, more), pairs, _lost, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
-def _found(function: Callable[[Pair], Measurement], pair: Pair) -> tuple[Any, ...]:
-    return function(pair)[1:]
+def _found(function: Callable[..., Measurement], more: "tuple[object, ...]", pair: Pair) -> tuple[Any, ...]:
+    return function(pair, *more)[1:]
 
 
 def _lost(pair: Pair, because: str) -> tuple[Any, ...]:

@@ -6,7 +6,6 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 from typing import Iterable, Optional, Sequence
 
 from npucmp.align import align, pairs
@@ -88,7 +87,7 @@ def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -
     total, done, stopped = sum(map(payload_bytes, todo)), 0, False
     findings: list[Finding] = []
     try:
-        for measurement in each(partial(measure_bits, context=context), todo, options.jobs or default_jobs()):
+        for measurement in each(measure_bits, todo, options.jobs or default_jobs(), context):
             findings.append(judge_bits(measurement, context))
             done += payload_bytes(measurement.pair)
             if options.progress:
