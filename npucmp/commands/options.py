@@ -83,7 +83,7 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     ),
     "metrics": click.option("--metrics", metavar="NAMES", help="Further columns for tensors.csv, comma-separated."),
     "jobs": click.option(
-        "--jobs", type=click.IntRange(1), help="Threads to measure with (default: the cores of this process)."
+        "--jobs", type=click.IntRange(1), help="Processes to measure with (default: the cores of this process)."
     ),
     "top": click.option(
         "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
