@@ -29,9 +29,8 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """What runs of the same thing say."""
     found = compare.answer(report, metrics)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
-    title = "Where the runs begin to differ" if report.reruns else ""
-    if all(one.cause is Cause.PROPAGATED for one in report.reruns):
-        title = title and "What is not the same in all runs"
+    begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
+    title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
     share = percent(coverage.aligned(report.comparisons)["elements_compared"])
     section = _section(report, suspects)
     word, sentence = _verdict(report)
@@ -42,7 +41,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         sections=[section],
         suspects=suspects,
         places="rerun.csv",
-        title=title,
+        title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[
             *found.tables,

@@ -20,10 +20,10 @@ from npucmp.localise.rerun.rows import place_of, reruns_of
 from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
-from npucmp.model import Comparison, Finding, Noise, Pair, Repeated, Rerun, Run, Verdict
+from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import StrPath, pair_runs
+from npucmp.workflows.runs import Meter, StrPath, pair_runs
 
 NO_REPEATS = "these runs are not repeats"
 
@@ -84,25 +84,19 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
 
 def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names())
-    todo = [pair for pair in pairs(target, golden, alignment) if options.wants(*_names(pair))]
-    total, done, stopped = sum(map(payload_bytes, todo)), 0, False
+    todo = [pair for pair in pairs(target, golden, alignment) if options.wants(pair.target_op, pair.golden_op)]
+    meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []
     try:
         for measurement in each(partial(measure_bits, context=context), todo, options.jobs or default_jobs()):
             findings.append(judge_bits(measurement, context))
-            done += payload_bytes(measurement.pair)
-            if options.progress:
-                options.progress(done, total)
+            meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
         stopped = True
     final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
     known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
     return Comparison(target, golden, *known), stopped
-
-
-def _names(pair: Pair) -> "list[str]":
-    return [operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None]
 
 
 def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "tuple[Comparison, ...]":
