@@ -7,7 +7,7 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
-from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, sentences
+from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
@@ -67,5 +67,6 @@ __all__ = [
     "Tolerance",
     "Verdict",
     "brief",
+    "first_of",
     "sentences",
 ]

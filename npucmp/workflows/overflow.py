@@ -118,7 +118,8 @@ def _scanned(
 
 
 def _unreadable(one: Scanned) -> Event:
-    return event_of(one, "", "", UNREADABLE._replace(facts={"problem": Fact(one.problem)}), alarm=False)
+    because = UNREADABLE._replace(facts={"problem": Fact(one.problem)})
+    return event_of(one._replace(extremes=None), "", "", because, alarm=False)
 
 
 def _blame(run: Run, context: ReadContext) -> Blame:

@@ -13,7 +13,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run
+from npucmp.model import Operator, Run, first_of
 
 StrPath = Union[str, "PathLike[str]"]
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -83,7 +83,7 @@ def keys(runs: "Sequence[Run]") -> str:
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
     ]
-    return ", ".join(words[:8]) + (" …" if len(words) > 8 else "")
+    return first_of(words, 8)
 
 
 def pair_runs(

@@ -49,7 +49,7 @@ class _Seen(NamedTuple):
 
 def reruns_of(
     comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", context: ReadContext = ANYWHERE
-) -> "tuple[Rerun, ...]":
+) -> "dict[OfFirst, Rerun]":
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
@@ -60,10 +60,7 @@ def reruns_of(
             seen[place_of(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
-    return tuple(
-        _rerun(number, place, some, present[place], number <= PATTERNS, context)
-        for number, (place, some) in enumerate(ranked, 1)
-    )
+    return {where: _rerun(place, where, some, present[where], context) for place, (where, some) in enumerate(ranked, 1)}
 
 
 def _present(
@@ -73,8 +70,7 @@ def _present(
     found = {place: [1] for place in places}
     for comparison, number in zip(comparisons, numbers):
         both = {f.pair.order: f.pair for f in comparison.findings if f.pair.target_op and f.pair.golden_op}
-        for pair in both.values():
-            place = place_of(comparison, pair)
+        for place in (place_of(comparison, pair) for pair in both.values()):
             if place in found:
                 found[place].append(number)
     return found
@@ -111,11 +107,7 @@ def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:
     """The gravest cause, of the run that is farthest off."""
-
-    def weight(one: _Seen) -> "tuple[int, float]":
-        return GRAVITY[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
-
-    return min(some, key=weight)
+    return min(some, key=lambda one: (GRAVITY[one.root.cause], -size_of(one.finding) if one.finding else 0.0))
 
 
 def excuse(root: Root) -> "tuple[Evidence, ...]":
@@ -135,14 +127,13 @@ def excuse(root: Root) -> "tuple[Evidence, ...]":
 
 
 def _rerun(
-    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool, context: ReadContext
+    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext
 ) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
-    moments = [one.finding.measurement.moments for one in some if one.finding is not None]
-    known = [m for m in moments if m is not None]
-    errors = [one.finding.error for one in some if one.finding is not None and one.finding.error is not None]
-    seen = _looked_at(root, finding, context) if near else None
+    findings = [one.finding for one in some if one.finding is not None]
+    known = [one.measurement.moments for one in findings if one.measurement.moments is not None]
+    seen = _looked_at(root, finding, context) if place <= PATTERNS else None
     evidence = [_of_runs(one, worst.number) for one in root.evidence]
     if worst.harmless:
         evidence = [*map(_in_value, evidence)]
@@ -163,7 +154,7 @@ def _rerun(
         cause=root.cause,
         differing=max((m.elements - m.equal for m in known), default=None),
         max_abs=max((m.max_abs for m in known), default=None),
-        rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
+        rel_l2=max((f.error for f in findings if f.error is not None and not math.isnan(f.error)), default=None),
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
         odd=_odd(some, present, context),
         evidence=tuple(evidence),
