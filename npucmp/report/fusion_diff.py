@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.nodes import is_output
@@ -141,12 +141,12 @@ def _row(one: FusedOperator) -> Row:
 def _chains(every: "Sequence[FusedOperator]") -> Iterator[Chain]:
     """Each beside what it stands for, those that bear error first."""
     held = {id(one.comparison): one.comparison for one in every}
-    ranges = {key: _Ranges(comparison) for key, comparison in held.items()}
+    ranges = {key: _ranges(comparison) for key, comparison in held.items()}
     for one in sorted(every, key=lambda one: (one.root is None, one.root.place if one.root else 0, one.pair.order)):
         yield _chain(one, ranges[id(one.comparison)])
 
 
-def _chain(one: FusedOperator, ranges: "_Ranges") -> Chain:
+def _chain(one: FusedOperator, ranges: "Mapping[int | str, str]") -> Chain:
     pair, root = one.pair, one.root
     names = dict.fromkeys(filter(None, [*pair.operator.originals, one.compared]))
     because = Evidence("finding", "{because}", {"because": Fact(one.worst.because)})
@@ -161,29 +161,27 @@ def _chain(one: FusedOperator, ranges: "_Ranges") -> Chain:
             evidence=root.evidence if root else (because,),
             flow=flow_of(root) if root else None,
         ),
-        originals=tuple(Original(name, name == one.compared, ranges.golden.get(name, "")) for name in names),
+        originals=tuple(Original(name, name == one.compared, ranges.get(name, "")) for name in names),
         passes=pair.operator.passes,
-        holds=ranges.target.get(pair.order, ""),
+        holds=ranges.get(pair.order, ""),
         verdict=one.worst.verdict.value,
         differs=one.worst.verdict in DIFFERS,
         error="" if one.moments is None else brief(measured.rel_l2(one.moments)),
     )
 
 
-class _Ranges:
+def _ranges(comparison: Comparison) -> "dict[int | str, str]":
     """What the first output of each operator holds: of the target by order, of the golden run by name."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.target: dict[int, str] = {}
-        self.golden: dict[str, str] = {}
-        for finding in comparison.findings:
-            pair, moments = finding.pair, finding.measurement.moments
-            if moments is None or not is_output(pair):
-                continue
-            if pair.target is not None:
-                self.target.setdefault(pair.order, _range(pair.target, moments.target))
-            if pair.golden is not None and pair.golden_op is not None:
-                self.golden.setdefault(pair.golden_op.name, _range(pair.golden, moments.golden))
+    found: dict[int | str, str] = {}
+    for finding in comparison.findings:
+        pair, moments = finding.pair, finding.measurement.moments
+        if moments is None or not is_output(pair):
+            continue
+        if pair.target is not None:
+            found.setdefault(pair.order, _range(pair.target, moments.target))
+        if pair.golden is not None and pair.golden_op is not None:
+            found.setdefault(pair.golden_op.name, _range(pair.golden, moments.golden))
+    return found
 
 
 def _range(tensor: TensorRef, side: Side) -> str:

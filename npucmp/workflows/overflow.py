@@ -197,17 +197,16 @@ def _against(
         for pair in pairs(run, golden, alignment)
         if pair.target_op is not None and pair.target is not None and pair.golden is not None
     }
-    known: dict[tuple[int, str], Scanned] = {}
+    known: dict[tuple[int, str], Scanned] = {}  # a tensor may have several events
     compared = []
     for event in events:
         place = event.order, event.slot
         pair = partners.get(place)
-        if pair is None or pair.golden is None or pair.golden_op is None or event.tensor is None:
-            compared.append(event)
-            continue
-        if place not in known:
-            known[place] = scan_tensor(pair.golden_op, pair.golden, context)
-        compared.append(_held_against(event, known[place]))
+        if pair is not None and pair.golden is not None and pair.golden_op is not None and event.tensor is not None:
+            if place not in known:
+                known[place] = scan_tensor(pair.golden_op, pair.golden, context)
+            event = _held_against(event, known[place])
+        compared.append(event)
     return compared
 
 

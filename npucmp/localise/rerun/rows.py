@@ -20,6 +20,7 @@ from npucmp.model.optypes import op_type_of
 
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 OTHER_BITS = "{slots}: the same values in other bits"
+MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
 
 
 class OfFirst(NamedTuple):
@@ -134,17 +135,16 @@ def _rerun(
     findings = [one.finding for one in some if one.finding is not None]
     known = [one.measurement.moments for one in findings if one.measurement.moments is not None]
     seen = _looked_at(root, finding, context) if place <= PATTERNS else None
+    excuses = excuse(root)
     evidence = [_of_runs(one, worst.number) for one in root.evidence]
-    if worst.harmless:
-        evidence = [*map(_in_value, evidence)]
     evidence += _changed_on_the_way(finding) if root.cause is Cause.GAP else ()
     if worst.harmless:
-        evidence.append(Evidence("other bits", OTHER_BITS, {"slots": Fact(", ".join(worst.harmless))}))
-        evidence.append(Evidence("other bits", "a zero's sign or a NaN may matter here"))
+        slots = {"slots": Fact(", ".join(worst.harmless))}
+        evidence = [*map(_in_value, evidence), Evidence("other bits", OTHER_BITS, slots), MAY_MATTER]
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
         evidence += pattern(finding.measurement, seen, context)
-    if excuse(root) and not any(one.kind == "random" for one in root.evidence):
-        evidence += excuse(root)
+    if not any(one.kind == "random" for one in root.evidence):
+        evidence += excuses
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -158,7 +158,7 @@ def _rerun(
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
         odd=_odd(some, present, context),
         evidence=tuple(evidence),
-        excused=bool(excuse(root)),
+        excused=bool(excuses),
         picture=seen.picture if seen is not None else None,
         pictured=worst.number,
     )
@@ -185,25 +185,25 @@ def _in_value(one: Evidence) -> Evidence:
 
 def _changed_on_the_way(finding: Optional[Finding]) -> "tuple[Evidence, ...]":
     """Of an input whose producer is known by its content."""
-    source = finding.pair.golden.source if finding is not None and finding.pair.golden is not None else ""
-    if not source:
+    golden = finding.pair.golden if finding is not None else None
+    if golden is None or not golden.source:
         return ()
     words = "{writer} wrote it, the same in both runs: it was changed on the way"
-    return (Evidence("changed on the way", words, {"writer": Fact(source.rpartition(":")[0])}),)
+    return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 
 def _odd(some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext) -> "tuple[int, ...]":
     """The runs, from 1, that do not agree with the most; all of them where no two agree."""
-    numbers = [one.number for one in some]
-    classes: list[list[int]] = [[number for number in present if number not in numbers]]
-    heads: list[_Seen] = []
+    alike: list[list[_Seen]] = []
     for one in some:
-        place = next((place for place, head in enumerate(heads) if _agree(one, head, context)), None)
-        if place is None:
-            heads.append(one)
-            classes.append([one.number])
+        group = next((group for group in alike if _agree(one, group[0], context)), None)
+        if group is None:
+            alike.append([one])
         else:
-            classes[place + 1].append(one.number)
+            group.append(one)
+    numbers = {one.number for one in some}
+    classes = [[number for number in present if number not in numbers]]  # these agree with the first run
+    classes += [[one.number for one in group] for group in alike]
     largest = max(classes, key=len)
     if len(largest) == 1:
         return tuple(present)
