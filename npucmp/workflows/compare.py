@@ -96,7 +96,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         )
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
-    skipped = [f\"judged without {', '.join(options.skip_rules)}\"] if options.skip_rules else []
+    skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
     for (target, golden, alignment), measurements in zip(aligned, measured):
