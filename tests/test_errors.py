@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError, UsageError
-from npucmp.measure.executor import run
+from npucmp.measure.executor import workers
 
 ALL = [
     NpucmpError("plain"),
@@ -27,11 +27,16 @@ def test_an_error_survives_pickling(error, protocol):
     assert type(again) is type(error) and str(again) == str(error) and vars(again) == vars(error)
 
 
+def fail(item):
+    raise DumpError(item, "is broken", 3)
+
+
+def lost(item, because):
+    return because
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_what_a_worker_raises_is_raised_here(jobs):
-    def fail(item):
-        raise DumpError(item, "is broken", 3)
-
     with pytest.raises(DumpError) as raised:
-        list(run(fail, ["x", "y"], lambda item, because: because, jobs))
+        list(workers(jobs).map(fail, ["x", "y"], lost))
     assert (raised.value.path, raised.value.because, raised.value.offset) == ("x", "is broken", 3)
