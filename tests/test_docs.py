@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,8 +92,8 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(command: "list[str]", where: Path) -> "subprocess.CompletedProcess[str]":
-    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+def run(command: "list[str]", where: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
     return subprocess.run(
         [sys.executable, *command], cwd=where, env=surroundings, capture_output=True, encoding="utf-8", timeout=120
     )
@@ -129,6 +130,76 @@ def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     links = [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
     assert not [link for link in links if not (page.parent / link.partition("#")[0]).exists()]
+
+
+MODULE = re.compile(r"[\w/]+(?:\.py|/)")  # `npucmp/model/dump.py`, `measure/bits.py`, `values.py`, `align/`
+
+
+def stands(words: str, rooms: "tuple[str, ...]" = ("",)) -> bool:
+    """Whether a file or folder of that name stands in the repository, or in one of these folders of the package."""
+    return (ROOT / words).exists() or any((ROOT / "npucmp" / room / words).exists() for room in rooms)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_of_the_package_stand_where_the_page_says(page):
+    named = re.findall(r"`(npucmp/[\w/.{}]+)`", page.read_text(encoding="utf-8"))
+    assert not [name for name in named if "{" not in name and not stands(name)]
+
+
+def test_modules_of_the_architecture_exist():
+    """Those of a line without a folder stand in one that the line names."""
+    missing = []
+    for line in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines():
+        named = [words for words in re.findall(r"`([^`]+)`", line) if MODULE.fullmatch(words)]
+        rooms = ("", *(words if words.endswith("/") else words.rpartition("/")[0] for words in named))
+        missing += [words for words in named if not stands(words, rooms)]
+    assert not missing
+
+
+def test_the_architecture_knows_all_rooms_and_modules():
+    """All of the packages whose modules have rows; of the others, that they are named."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room in ("model", "measure", "judge", "localise"):
+        files = {file.name for file in (ROOT / "npucmp" / room).glob("*.py")} - {"__init__.py"}
+        assert not {f"`{room}/{name}`" for name in files if f"`{room}/{name}`" not in page}
+
+
+FILE = re.compile(r"# ([\w/]+\.py)\n")  # the first line of an example
+EXAMPLES = [(fence[1], fence[2]) for fence in fences(ROOT / "docs" / "extending.md") if fence[1] in ("python", "diff")]
+
+
+def put(kind: str, example: str, where: Path) -> str:
+    """Writes the file of an example, or changes it as its lines of - and + say; the name of the file."""
+    name = FILE.match(example)
+    assert name, f"an example that names no file: {example[:60]}"
+    file, body = where / name[1], example[name.end() :]
+    if kind == "python":
+        assert not file.exists(), f"{name[1]} is there already"
+        file.write_text(body, encoding="utf-8")
+        return name[1]
+    lines = body.splitlines(keepends=True)
+    old, new = ("".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
+    text = f"\n{file.read_text(encoding='utf-8')}"
+    assert text.count(f"\n{old}") == 1 and len(lines) == old.count("\n") + new.count("\n"), f"{name[1]}: {old}"
+    file.write_text(text.replace(f"\n{old}", f"\n{new}")[1:], encoding="utf-8")
+    return name[1]
+
+
+def test_examples_of_extending_work(tmp_path):
+    """All at once, in a copy of the package: what is shown to be added does not get into the way of each other."""
+    for folder in ("npucmp", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "corpus"))
+    for entry in ("docs", "pyproject.toml"):
+        (tmp_path / entry).symlink_to(ROOT / entry)
+    names = [put(kind, example, tmp_path) for kind, example in EXAMPLES]
+    added = [name for name in dict.fromkeys(names) if name.startswith("tests/") and "test_" in name]
+    assert len(added) >= 8
+    others = "tests/test_layers.py", "tests/dump/formats/test_formats.py", "tests/dump/test_context.py"
+    kernel = "tests/measure/kernel/test_numpy_kernel.py"
+    got = run(
+        ["-m", "pytest", "-q", "-p", "no:cacheprovider", *added, *others, kernel], tmp_path, PYTHONPATH=str(tmp_path)
+    )
+    assert got.returncode == 0, got.stdout[-4000:] + got.stderr[-2000:]
 
 
 def told(page: str) -> "set[str]":

@@ -115,7 +115,7 @@ def _at(error: Optional[float]) -> Optional[float]:
 
 def _bar(counts: "Mapping[str, int]") -> "list[Words]":
     """Rows by what they are, as pieces of one bar; none is too thin to see."""
-    total = sum(counts.values())
+    total = sum(counts.values()) or 1
     widths = [max(0.005, count / total) for count in counts.values()]
     pieces, at = [], 0.0
     for (name, count), width in zip(counts.items(), widths):

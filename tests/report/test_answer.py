@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +15,7 @@ import pytest
 
 import npucmp.model
 from npucmp.model import Evidence, Fact, Result
-from npucmp.report import answer_of, write_reports
+from npucmp.report import answer_of, render, write_reports
 from npucmp.report.answer import Answer, Detail, Listing, Section, Side, Suspect, Suspects, Table
 from npucmp.report.sanitise import visible
 from tests.reports import named, said, screen
@@ -88,6 +88,10 @@ def test_every_presenter_shows_a_new_command(checked, tmp_path):
         "  1  SICK        Torch.exp.0  output:0\n                 half of it is zero; <b>why</b>\n\n"
         "note: be careful\nSICK: 1 tensor is not well.   0.0 s, 0 B\n"
     )
+
+
+def test_an_answer_that_counts_nothing_has_a_page(checked):
+    assert render(replace(answer_of(checked), counts={"sick": 0}))["report.html"]
 
 
 def test_a_sentence_is_one_line_whatever_it_holds():

@@ -18,9 +18,8 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import op_type
 
-PASSING = {"TransData", "Cast", "Identity", "ReadVariableOp", "TensorMove", "TransDataD", "Print", "Enter", "RefEnter"}
-CONSTANT = {"Const", "Constant", "Placeholder", "NoOp"}
 _HOPS = 64  # producers that are passed through on the way back to one that was dumped
 _LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
 
@@ -197,9 +196,14 @@ def _annotated(
     )
 
 
+def _passes(node: Node) -> bool:
+    """Whether a node only hands on what it reads."""
+    return op_type(node.op_type).has("hands on")
+
+
 def _is_constant(name: str, known: Known) -> bool:
     node = known.by_name.get(name)
-    return node is not None and node.op_type in CONSTANT
+    return node is not None and op_type(node.op_type).has("constant")
 
 
 def _borrowed(
@@ -231,7 +235,7 @@ def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
-        if node is None or node.op_type not in PASSING or not node.inputs or node.inputs[0] in found:
+        if node is None or not _passes(node) or not node.inputs or node.inputs[0] in found:
             break
         found.append(node.inputs[0])
     return found
@@ -284,12 +288,12 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     port = node.ports_out[index] if index < len(node.ports_out) else None
     if port is not None and port.origin_name:
         return f"{port.origin_name}:{port.origin_index}"
-    if node.originals is None and node.op_type not in PASSING:
+    if node.originals is None and not _passes(node):
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
         inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
         return "" if inner else f"{node.originals[0]}:{index}"
-    if node.op_type in PASSING and node.inputs and hops:  # inserted, and hands on what it gets
+    if _passes(node) and node.inputs and hops:  # inserted, and hands on what it gets
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)
         return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
