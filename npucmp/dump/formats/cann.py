@@ -38,6 +38,7 @@ from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
+from npucmp.model.optypes import op_type
 
 NAME = "cann"
 ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
@@ -53,7 +54,6 @@ _SNIFFED = 1000  # folders that are looked through for a mapping.csv
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
-INSERTED = {"TransData", "Cast", "AtomicAddrClean", "DynamicAtomicAddrClean", "MemSet", "MemcpyAsync", "TensorMove"}
 
 
 class CannName(NamedTuple):
@@ -268,7 +268,7 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context
         tensors=tensors,
         call=first.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
-        inserted=first.op_type in INSERTED,
+        inserted=op_type(first.op_type).has("inserted"),
         tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
     )
 

@@ -18,13 +18,10 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import op_type
 
-PASSING = {"TransData", "Cast", "Identity", "ReadVariableOp", "TensorMove", "TransDataD", "Print", "Enter", "RefEnter"}
-CONSTANT = {"Const", "Constant", "Placeholder", "NoOp"}
 _HOPS = 64  # producers that are passed through on the way back to one that was dumped
 _LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
-
-
 _FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
 
 
@@ -199,7 +196,7 @@ def _annotated(
 
 def _is_constant(name: str, known: Known) -> bool:
     node = known.by_name.get(name)
-    return node is not None and node.op_type in CONSTANT
+    return node is not None and op_type(node.op_type).has("constant")
 
 
 def _borrowed(
@@ -231,10 +228,15 @@ def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
-        if node is None or node.op_type not in PASSING or not node.inputs or node.inputs[0] in found:
+        if node is None or not _hands_on(node) or node.inputs[0] in found:
             break
         found.append(node.inputs[0])
     return found
+
+
+def _hands_on(node: Node) -> bool:
+    """Whether its output is what its first input is."""
+    return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
 def _described(
@@ -284,12 +286,12 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     port = node.ports_out[index] if index < len(node.ports_out) else None
     if port is not None and port.origin_name:
         return f"{port.origin_name}:{port.origin_index}"
-    if node.originals is None and node.op_type not in PASSING:
+    if node.originals is None and not op_type(node.op_type).has("hands on"):
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
         inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
         return "" if inner else f"{node.originals[0]}:{index}"
-    if node.op_type in PASSING and node.inputs and hops:  # inserted, and hands on what it gets
+    if _hands_on(node) and hops:  # inserted
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)
         return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"

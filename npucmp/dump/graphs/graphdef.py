@@ -20,12 +20,10 @@ from npucmp.dump.graphs.graph import Graph, Node
 from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.textproto import Message, messages, texts
 from npucmp.errors import DumpError
+from npucmp.model.optypes import op_type
 
 _NODE = 1
 _NAME, _OP, _INPUT = 1, 2, 3
-_LOOPS_BACK = ("NextIteration", "RefNextIteration")  # the only edges that may close a circle
-
-
 _HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
 
 
@@ -121,7 +119,7 @@ def _order(nodes: Sequence[Node]) -> list[int]:
         names = {name for name, _ in node.inputs}.union(node.controls)
         before = {place[name] for name in names if name in place}
         for producer in before:
-            if nodes[producer].op_type not in _LOOPS_BACK:
+            if not op_type(nodes[producer].op_type).has("loops back"):  # the only edges that may close a circle
                 readers[producer].append(i)
                 missing[i] += 1
     return _sorted(readers, missing)
