@@ -58,7 +58,7 @@ def open_runs(
     exist, is no dump, or holds nothing; UsageError for an unknown format.
     """
     where = Path(path)
-    if not _exists(where):
+    if not os.path.exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
     forget_links()
     context = context.within(where)
@@ -71,13 +71,6 @@ def open_runs(
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _require_one_dump(path: Path, runs: "list[Run]") -> None:

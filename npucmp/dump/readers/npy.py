@@ -75,8 +75,7 @@ def _header_text(file: RegularFile) -> tuple[bytes, int]:
     if width is None:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
     length = int.from_bytes(file.read(8, width), "little")
-    if length > file.limits.npy_header_bytes:
-        raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "npy_header_bytes"), 8)
+    file.limits.require(file.path, "npy_header_bytes", length, "a header of {} bytes", 8)
     return start[6:7] + file.read(8 + width, length), 8 + width + length
 
 

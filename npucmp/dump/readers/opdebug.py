@@ -168,8 +168,7 @@ def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceReco
     if path.lower().endswith(".json"):
         return tuple(_from_json(path, _parsed(path, context)))
     with open_regular(path, context) as file:
-        if file.size > file.limits.record_bytes:
-            raise DumpError(path, file.limits.beyond(f"has {file.size:,} bytes", "record_bytes"))
+        file.limits.require(path, "record_bytes", file.size, "has {:,} bytes")
         return tuple(record for start, size in _payloads(file) for record in _Bytes(file, start, size).records())
 
 
