@@ -17,6 +17,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
+from npucmp.dump.readers.executions import from_newest
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 
@@ -127,7 +128,8 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         return run
     known = together(chosen)
     written = _written(run, known)
-    operators = [_annotated(operator, back, known, written) for operator, back in _from_newest(run.operators)]
+    counted = from_newest(run.operators, lambda operator: operator.name)
+    operators = [_annotated(operator, back, known, written) for operator, back in counted]
     files = dict.fromkeys(graph.path for graph in chosen)
     return replace(
         run,
@@ -135,15 +137,6 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         ordered=True,
         notes=(*run.notes, *(f"graph {path}" for path in files)),
     )
-
-
-def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[Operator, int]]":
-    """Each operator with how many of its executions come after this one."""
-    later, found = Counter[str](), []
-    for operator in reversed(operators):
-        found.append((operator, later[operator.name]))
-        later[operator.name] += 1
-    return found[::-1]
 
 
 def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
@@ -269,16 +262,11 @@ def _places(tensors: "Sequence[TensorRef]", role: str, ports: "Sequence[Port]") 
         return dict(zip(mine, range(len(ports))))
     found = {}
     for at in mine:
-        fitting = [i for i, port in enumerate(ports) if _stored(tensors[at]) == tuple(port.shape)]
+        fitting = [i for i, port in enumerate(ports) if tensors[at].stored_shape == tuple(port.shape)]
         if len(fitting) == 1:
             found[at] = fitting[0]
     taken = Counter(found.values())
     return {at: i for at, i in found.items() if taken[i] == 1}
-
-
-def _stored(tensor: TensorRef) -> "tuple[int, ...]":
-    device = tensor.payload.device if tensor.payload is not None else None
-    return device.shape if device is not None else tensor.shape
 
 
 def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
