@@ -26,6 +26,9 @@ _LEAST = 0.2  # share of a run's operators that a graph must hold to be its grap
 _FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
 
 
+Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) → its tensors, oldest execution first
+
+
 class Known(NamedTuple):
     """All graphs of a run in one: nodes by their own and by their escaped names."""
 
@@ -159,9 +162,7 @@ def _index(tensor: TensorRef) -> Optional[int]:
     return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
-def _annotated(
-    operator: Operator, back: int, known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
-) -> Operator:
+def _annotated(operator: Operator, back: int, known: Known, written: Written) -> Operator:
     """An operator with what its node tells; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:
@@ -192,13 +193,7 @@ def _is_constant(name: str, known: Known) -> bool:
     return node is not None and op_type(node.op_type).has("constant")
 
 
-def _borrowed(
-    i: int,
-    read: "tuple[str, int]",
-    back: int,
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> Optional[TensorRef]:
+def _borrowed(i: int, read: "tuple[str, int]", back: int, known: Known, written: Written) -> Optional[TensorRef]:
     """An input that was not dumped: the output that it is, of the same execution."""
     for one in _back(read, known):
         if one in written:
@@ -232,12 +227,7 @@ def _hands_on(node: Node) -> bool:
     return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
-def _described(
-    tensors: "Sequence[TensorRef]",
-    node: Node,
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> "tuple[TensorRef, ...]":
+def _described(tensors: "Sequence[TensorRef]", node: Node, known: Known, written: Written) -> "tuple[TensorRef, ...]":
     """The tensors of an operator of a GE graph with all that its descriptors tell."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
@@ -286,12 +276,7 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     return ""
 
 
-def _read(
-    tensor: TensorRef,
-    read: "tuple[str, int]",
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> TensorRef:
+def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Written) -> TensorRef:
     """An input with the output that it reads, and the tensor of the unfused network that this is."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
