@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from npucmp.dump.formats import open_runs
+from npucmp.dump.formats import open_runs, sniffs
+from npucmp.dump.readers import values as reader
 from npucmp.errors import DumpError
 from npucmp.measure.kernel.merge import merge
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
@@ -454,11 +455,11 @@ class FormatContract:
     @pytest.mark.parametrize("make", ODD_PATHS.values(), ids=ODD_PATHS)
     def test_sniff_never_raises(self, tmp_path, make):
         make(tmp_path / "odd")
-        assert self.module.sniff(tmp_path / "odd") is False
+        assert sniffs(self.module, tmp_path / "odd") is False
 
     @pytest.mark.parametrize("name", ["a\0b", "x" * 5000], ids=["NUL", "too long"])
     def test_sniff_never_raises_for_impossible_names(self, tmp_path, name):
-        assert self.module.sniff(tmp_path / name) is False
+        assert sniffs(self.module, tmp_path / name) is False
 
     def test_the_door_recognises_it(self, tmp_path):
         where = self.write(tmp_path)
@@ -485,8 +486,11 @@ class FormatContract:
     def test_opening_reads_no_payload(self, tmp_path, monkeypatch):
         where = self.write(tmp_path)
 
-        def refuse(*_):
-            raise AssertionError("a payload was read")
+        def refuse(payload, *_, **__):
+            assert len(payload.shape) < 2, "a payload was read"  # numbers and lists that HDF5 keeps are arguments
+            yield from real(payload)
+
+        real = reader.blocks
 
         monkeypatch.setattr("npucmp.dump.readers.values.blocks", refuse)
         assert self.module.open_runs(where)

@@ -41,21 +41,22 @@ def align(target: Run, golden: Run, names: Optional[Mapping[str, str]] = None) -
     """
     matches = mapping.match(target.operators, golden.operators, names or {})
     for matcher in MATCHERS:
-        left = _rest(target.operators, {match.target.order for match in matches})
-        inside = {order for match in matches for order in match.inside}  # of a fused operator: no partner of its own
-        right = _rest(golden.operators, {match.golden.order for match in matches} | inside)
+        left, right = _unmatched(target, golden, matches)
         if left and right:
             matches += matcher(left, right, matches)
     matches.sort(key=lambda match: match.target.order)
-    only_target = _rest(target.operators, {match.target.order for match in matches})
-    inside = {order for match in matches for order in match.inside}
-    only_golden = _rest(golden.operators, {match.golden.order for match in matches} | inside)
+    only_target, only_golden = _unmatched(target, golden, matches)
     _require_one_network(target, golden, matches)
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden))
 
 
-def _rest(operators: Sequence[Operator], taken: "set[int]") -> list[Operator]:
-    return [operator for operator in operators if operator.order not in taken]
+def _unmatched(target: Run, golden: Run, matches: Sequence[Match]) -> tuple[list[Operator], list[Operator]]:
+    """The operators of both sides without a partner; what is inside a fused one gets none of its own."""
+    taken = {match.target.order for match in matches}
+    used = {order for match in matches for order in (match.golden.order, *match.inside)}
+    return [op for op in target.operators if op.order not in taken], [
+        op for op in golden.operators if op.order not in used
+    ]
 
 
 def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> None:

@@ -16,6 +16,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.annotate import fed
 from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.executions import from_newest
 from npucmp.model import Match, Operator, TensorRef
 
 
@@ -35,7 +36,7 @@ def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "S
     own = {escaped(operator.name): operator for operator in golden}
     keys = _by_key(golden)
     matches = []
-    for back, operator in _from_newest(target):
+    for operator, back in from_newest(target, _name):
         if not any(tensor.origin for tensor in operator.tensors) or _is_itself(operator, own):
             continue
         found = _partner(operator, written, back) or _within(operator, written, keys, back)
@@ -89,18 +90,9 @@ def _key(tensor: str) -> str:
     return f"{escaped(name)}:{index}"
 
 
-def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[int, Operator]]":
-    """(how many executions of the operator come after it, the operator), in the given order.
-
-    Inserted operators of two models share their names, and are told apart by what they hand on.
-    """
-    later: dict[tuple[str, ...], int] = defaultdict(int)
-    found = []
-    for operator in reversed(operators):
-        key = operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
-        found.append((later[key], operator))
-        later[key] += 1
-    return found[::-1]
+def _name(operator: Operator) -> "tuple[str, ...]":
+    """Inserted operators of two models share their names, and are told apart by what they hand on."""
+    return operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
 
 
 def _partner(operator: Operator, written: Written, back: int) -> Optional[Operator]:
@@ -140,7 +132,7 @@ def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_f
     keys = _by_key(golden)
     lengths = sorted({len(key) for key in keys if key}, reverse=True)
     matches = []
-    for back, operator in _from_newest(target):
+    for operator, back in from_newest(target, _name):
         parts = _parts(escaped(operator.name), keys, lengths) if operator.unique else []
         if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
             continue

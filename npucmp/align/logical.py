@@ -60,11 +60,12 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ch
     if one is None or one.payload is None or one.layout not in LAYOUTS or one.payload.strides:
         return None
     device = one.payload.device
-    there = other.payload.device if other is not None and other.payload is not None else None
+    there = other.device if other is not None else None
     if device is None and (other is None or there or other.layout == one.layout or len(one.shape) != len(one.layout)):
         return None
     stored = device or Device(one.layout, one.shape)
-    wanted = other.shape if other is not None and _is_logical(other) else one.shape
+    is_logical = other is not None and (other.device is None or other.device.shape != other.shape)
+    wanted = other.shape if other is not None and is_logical else one.shape
     for shape in dict.fromkeys((wanted, one.shape)):
         orders = tuple(
             order for order in origins(stored.layout) if fits(stored.shape, stored.layout, order, shape, stored.groups)
@@ -75,12 +76,6 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ch
         if orders:
             return Choice(stored.layout, shape, orders)
     return None
-
-
-def _is_logical(tensor: TensorRef) -> bool:
-    """Whether a shape is that of the network, not that of a device's memory."""
-    device = tensor.payload.device if tensor.payload is not None else None
-    return device is None or device.shape != tensor.shape
 
 
 def _in_order(
@@ -99,20 +94,15 @@ def _in_order(
 
 def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[TensorRef]:
     """A tensor whose logical shape nothing tells, as it lies in memory; a problem if it would be compared so."""
-    device = one.payload.device if one is not None and one.payload is not None else None
+    device = one.device if one is not None else None
     if one is None or one.payload is None or device is None or device.shape != one.shape or one.problem:
         return one
     if fits(device.shape, device.layout, device.origin, one.shape, device.groups):
         return one
-    if other is None or (other.layout == one.layout and _stored(other) == device.shape):
+    if other is None or (other.layout == one.layout and other.stored_shape == device.shape):
         return one._replace(payload=one.payload._replace(device=None))
     words = f"layout {device.layout} of stored shape {list(device.shape)} cannot hold shape {list(other.shape)}"
     return one._replace(problem=f"{words}, and nothing tells its own")
-
-
-def _stored(tensor: TensorRef) -> "tuple[int, ...]":
-    device = tensor.payload.device if tensor.payload is not None else None
-    return device.shape if device is not None else tensor.shape
 
 
 def _family(layout: str) -> str:

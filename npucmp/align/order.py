@@ -8,7 +8,8 @@ follow the forward of their call first, because autograd gives them its index.
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple, Sequence
+from collections import defaultdict
+from typing import Any, Sequence
 
 from npucmp.align.name import longest_increasing
 from npucmp.align.shape import outputs, signature
@@ -20,7 +21,8 @@ _CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut in two 
 KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
 TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
 UNLIKE_SHAPES = -3.0
-BEST = KIND + SHAPES + SCOPE + STACK + LINE + ARGUMENTS + NAME
+WEIGHTS = {"scope": SCOPE, "stack": STACK, "line": LINE, "arguments": ARGUMENTS, "name": NAME}
+BEST = KIND + SHAPES + sum(WEIGHTS.values())
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
@@ -101,20 +103,6 @@ def _stretch(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Mat
     ]
 
 
-class Features(NamedTuple):
-    """What is compared, each turned into a small integer so that numpy can compare all with all."""
-
-    kind: Any
-    op_type: Any
-    shapes: Any
-    outputs: Any
-    scope: Any
-    stack: Any
-    line: Any
-    arguments: Any
-    name: Any
-
-
 def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
     """Matrix of likenesses; -inf where two operators cannot be partners."""
     import numpy as np
@@ -122,52 +110,38 @@ def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
     numbers: dict[Any, int] = {}
     a, b = _features(target, numbers), _features(golden, numbers)
 
-    def equal(one: Any, other: Any) -> Any:
-        return (one[:, None] == other[None, :]) & (one[:, None] >= 0)
+    def equal(what: str) -> Any:
+        one, other = a[what][:, None], b[what][None, :]
+        return (one == other) & (one >= 0)
 
-    kind = equal(a.kind, b.kind)
-    shapes, outs = equal(a.shapes, b.shapes), equal(a.outputs, b.outputs)
-    score = np.where(kind, KIND, np.where(equal(a.op_type, b.op_type), TYPE_ONLY, -np.inf)).astype(np.float32)
-    score += np.where(shapes, SHAPES, np.where(outs, OUTPUTS, UNLIKE_SHAPES))
-    for one, other, weight in (
-        (a.scope, b.scope, SCOPE),
-        (a.stack, b.stack, STACK),
-        (a.line, b.line, LINE),
-        (a.arguments, b.arguments, ARGUMENTS),
-        (a.name, b.name, NAME),
-    ):
-        score += weight * equal(one, other)
+    score = np.where(equal("kind"), KIND, np.where(equal("type"), TYPE_ONLY, -np.inf)).astype(np.float32)
+    score += np.where(equal("shapes"), SHAPES, np.where(equal("outputs"), OUTPUTS, UNLIKE_SHAPES))
+    for what, weight in WEIGHTS.items():
+        score += weight * equal(what)
     return score
 
 
-def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> Features:
+def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict[str, Any]":
+    """What is compared, each turned into a small integer so that numpy can compare all with all; -1 for nothing."""
     import numpy as np
 
-    def number(what: str, value: Any) -> int:
-        return numbers.setdefault((what, value), len(numbers)) if value else -1
-
-    rows = []
+    columns: dict[str, list[int]] = defaultdict(list)
     for op in operators:
-        frames = tuple(_frame(frame) for frame in op.stack)
-        arguments = tuple(sorted((slot, repr(value)) for slot, value in op.arguments.items()))
-        rows.append(
-            (
-                number("kind", op.kind),
-                number("type", (_plain(op.op_type), op.phase)),
-                number("shapes", (signature(op), "any")),
-                number("outputs", (outputs(op), "any")),
-                number("scope", op.scope),
-                number("stack", frames),
-                number("line", frames[:4]),
-                number("arguments", (arguments, "any")),
-                number("name", op.name),
-            )
-        )
-    return Features(*np.array(rows, dtype=np.int64).T)
-
-
-def _plain(op_type: str) -> str:
-    return op_type.strip("_").lower()
+        frames = tuple(map(_frame, op.stack))
+        told = {
+            "kind": op.kind,
+            "type": (op.op_type.strip("_").lower(), op.phase),
+            "shapes": (signature(op),),
+            "outputs": (outputs(op),),
+            "scope": op.scope,
+            "stack": frames,
+            "line": frames[:4],
+            "arguments": (tuple(sorted((slot, repr(value)) for slot, value in op.arguments.items())),),
+            "name": op.name,
+        }
+        for what, value in told.items():
+            columns[what].append(numbers.setdefault((what, value), len(numbers)) if value else -1)
+    return {what: np.array(column) for what, column in columns.items()}
 
 
 def _frame(text: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from typing import Optional
 
 from npucmp.errors import DumpError, UsageError
 
@@ -54,6 +55,11 @@ class Limits:
         """
         return replace(self, **dict(map(_parsed, texts)))
 
+    def require(self, path: object, name: str, size: int, what: str, at: Optional[int] = None) -> None:
+        """DumpError if a size that a file tells is more than the limit of that name; {} in `what` stands for it."""
+        if size > getattr(self, name):
+            raise DumpError(path, self.beyond(what.format(size), name), at)
+
     def beyond(self, what: str, name: str) -> str:
         """What is said of something that is more than a limit."""
         return f"{what}, more than the limit {name} of {getattr(self, name):,}; raise it with --limit {name}=…"
@@ -76,8 +82,7 @@ def _parsed(text: str) -> "tuple[str, int]":
 
 def tensor_size(path: object, shape: Sequence[object], itemsize: int, limits: Limits) -> int:
     """Bytes of a C-contiguous tensor, in Python integers: numpy would wrap around or try to allocate."""
-    if len(shape) > limits.ndim:
-        raise DumpError(path, limits.beyond(f"{len(shape)} dimensions", "ndim"))
+    limits.require(path, "ndim", len(shape), "{} dimensions")
     size = itemsize
     for dim in shape:
         if not isinstance(dim, int) or isinstance(dim, bool):

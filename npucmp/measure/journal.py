@@ -17,6 +17,7 @@ import time
 import zlib
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
@@ -172,12 +173,7 @@ def _line(value: object) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _number(value: Any) -> object:
-    """Numbers of numpy, as Python's."""
-    return value.item()
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_number)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=methodcaller("item"))  # numbers of numpy as Python's
 
 
 def _lines(fd: int) -> Iterator[bytes]:
@@ -204,11 +200,7 @@ def _found(line: bytes) -> object:
 
 
 def _plain(measurement: Measurement) -> "list[object]":
-    return [
-        measurement.moments,
-        measurement.statistics,
-        [getattr(measurement, name) for name in _OTHERS],
-    ]
+    return [measurement.moments, measurement.statistics, [getattr(measurement, name) for name in _OTHERS]]
 
 
 def _measurement(pair: Pair, plain: Any) -> Measurement:

@@ -187,11 +187,9 @@ METRICS = (
     Metric("accumulated_rel_err", accumulated_rel_err, always=False),
     Metric("standard_deviation", standard_deviation, always=False),
 )
+_BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def by_name(name: str) -> Metric:
     """The metric of that column. Raises KeyError for a name that METRICS does not hold."""
-    for metric in METRICS:
-        if metric.name == name:
-            return metric
-    raise KeyError(name)
+    return _BY_NAME[name]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter
 from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import workers
+from npucmp.measure.once import once
+from npucmp.measure.recorded import equal_by_record, least_error
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
@@ -61,6 +62,7 @@ class Unlike(Exception):
 def measure_pairs(
     pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1, context: ReadContext = ANYWHERE
 ) -> Iterator[Measurement]:
+<<<<<<< HEAD
     """One Measurement per pair, in the order of the pairs.
 
     Values that several pairs share (an output, and the same tensor as the input that a graph says it is) are read once.
@@ -82,6 +84,12 @@ def measure_pairs(
         if key in shared:
             kept[key] = measurement
         yield measurement
+=======
+    """One Measurement per pair, in the order of the pairs. Values that several pairs share are read once."""
+    read = partial(each, partial(measure, closeness=closeness, context=context), jobs=jobs)
+    for pair, measurement, again in once(list(pairs), values_of, read):
+        yield measurement._replace(pair=pair, bytes_read=0) if again else measurement
+>>>>>>> s-dump
 
 
 def each(
@@ -133,7 +141,8 @@ def _one_side(pair: Pair, context: ReadContext) -> Measurement:
     try:
         payload = _payload(side, tensor, context)
         if payload is None:
-            return Measurement(pair, statistics=_in_order(side, tensor.statistics))
+            recorded = tensor.statistics
+            return Measurement(pair, statistics=(recorded, None) if side == "target" else (None, recorded))
         measured = _side(payload, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
@@ -145,51 +154,29 @@ def _one_side(pair: Pair, context: ReadContext) -> Measurement:
 def _both_sides(
     pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness, context: ReadContext
 ) -> Measurement:
-    opened: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
+    left: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
+    right: list[RegularFile] = []
     try:
-        x, left = _open("target", target, opened, context)
-        y, right = _open("golden", golden, opened, context)
+        x = _payload("target", target, context, left)
+        y = _payload("golden", golden, context, right)
         if x is None or y is None:
             return _recorded(pair, target, golden, x, y, context)
         _require_alike(x, y)
         bars = _bars(_recorded_type(target, x), _recorded_type(golden, y), closeness)
-        moments = _moments(x, y, left, right, bars, context)
+        moments = _moments(x, y, left[0] if left else None, right[0] if right else None, bars, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
     finally:
-        for file in opened:
+        for file in (*left, *right):
             file.close()
     return Measurement(pair, moments, bytes_read=_size(x) + _size(y))
 
 
-def _open(
-    side: str, tensor: TensorRef, opened: "list[RegularFile]", context: ReadContext
-) -> "tuple[Optional[Payload], Optional[RegularFile]]":
-    """The header of a tensor, and its file if that had to be opened; a small one is read at once."""
+def _payload(
+    side: str, tensor: TensorRef, context: ReadContext, opened: "Optional[list[RegularFile]]" = None
+) -> Optional[Payload]:
     try:
-        if tensor.payload is not None or tensor.problem or not tensor.file:
-            return payload_of(tensor, context=context), None
-        file = _opened(tensor, context)
-        opened.append(file)
-        if file.size <= WHOLE:
-            file.prefetch(0, file.size)
-        return payload_of(tensor, file, context), file
-    except NpucmpError as error:
-        raise _trouble(side, error) from None
-
-
-def _opened(tensor: TensorRef, context: ReadContext) -> "RegularFile":
-    from npucmp.dump.readers.files import open_regular
-
-    try:
-        return open_regular(tensor.file, context)
-    except DumpError as error:
-        raise _of_tensor(tensor, error) from None
-
-
-def _payload(side: str, tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
-    try:
-        return payload_of(tensor, context=context)
+        return payload_of(tensor, context, opened)
     except NpucmpError as error:
         raise _trouble(side, error) from None
 
@@ -199,12 +186,12 @@ def _trouble(side: str, error: NpucmpError) -> _Trouble:
 
 
 def payload_of(
-    tensor: TensorRef, file: "Optional[RegularFile]" = None, context: ReadContext = ANYWHERE
+    tensor: TensorRef, context: ReadContext = ANYWHERE, opened: "Optional[list[RegularFile]]" = None
 ) -> Optional[Payload]:
     """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
 
-    `file` is the tensor's own, if it is open. Raises DumpError if the two do not agree or the file cannot be read,
-    UnsupportedError for a type that is not read.
+    A file that had to be opened is left open in `opened`, if that is given; a small one is read whole. Raises DumpError
+    if the two do not agree or the file cannot be read, UnsupportedError for a type that is not read.
     """
     if tensor.problem:
         raise DumpError(tensor.file, tensor.problem)
@@ -213,20 +200,24 @@ def payload_of(
     if not tensor.file:
         return None
     from npucmp.dump.readers import header, header_of
+    from npucmp.dump.readers.files import open_regular
 
     try:
-        found = header(tensor.encoding, tensor.file, context) if file is None else header_of(tensor.encoding, file)
+        if opened is None:
+            found = header(tensor.encoding, tensor.file, context)
+        else:
+            file = open_regular(tensor.file, context)
+            opened.append(file)
+            if file.size <= WHOLE:
+                file.prefetch(0, file.size)
+            found = header_of(tensor.encoding, file)
     except DumpError as error:
-        raise _of_tensor(tensor, error) from None
+        raise DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset) from None
     if found.shape != tensor.shape:
         raise DumpError(tensor.file, f"the file holds shape {list(found.shape)}, the dump says {list(tensor.shape)}")
     if found.dtype != tensor.dtype and not _widened(found.dtype, tensor.dtype):
         raise DumpError(tensor.file, f"the file holds {found.dtype}, the dump says {tensor.dtype}")
     return found
-
-
-def _of_tensor(tensor: TensorRef, error: DumpError) -> DumpError:
-    return DumpError(tensor.file, f"{error.because} ({tensor.label})", error.offset)
 
 
 def _widened(stored: str, recorded: str) -> bool:
@@ -341,66 +332,11 @@ def _recorded(
 ) -> Measurement:
     """What checksums and statistics prove when a payload is missing; values on one side are turned into statistics."""
     _require_one_shape(target.shape, golden.shape)
-    elements = math.prod(target.shape)
     statistics = (_summary(x, context) if x else target.statistics, _summary(y, context) if y else golden.statistics)
-    same: Optional[bool] = None
-    if 0 in target.shape:
-        same = True
-    elif target.checksum and golden.checksum and _same_kind(target, golden):
-        same = target.checksum == golden.checksum
-    bound = None if same is not None else lower_bound(*_unmasked(statistics, target.dtype, golden.dtype), elements)
+    same = equal_by_record(target, golden)
+    bound = None if same is not None else least_error(target, golden, statistics)
     read = sum(_size(payload) for payload in (x, y) if payload)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
-
-
-def _same_kind(target: TensorRef, golden: TensorRef) -> bool:
-    """Checksums of different algorithms, or over different types, say nothing of each other."""
-    return len(target.checksum) == len(golden.checksum) and target.dtype == golden.dtype
-
-
-_Pair = tuple[Optional[Statistics], Optional[Statistics]]
-
-
-def _unmasked(statistics: _Pair, target: str, golden: str) -> _Pair:
-    """Without what masks decide, where the minimum of both is "minus infinity": they agree, as those of values do."""
-    from npucmp.measure.kernel.numpy_kernel import is_mask
-
-    for one, dtype in zip(statistics, (lookup(target), lookup(golden))):
-        if one is None or one.min is None or dtype is None or not is_mask(one.min, dtype):
-            return statistics
-    return tuple(Statistics(max=one.max) if one else None for one in statistics)  # type: ignore[return-value]
-
-
-def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elements: int) -> Optional[float]:
-    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
-
-    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
-    minima too. Where ‖y‖ was not recorded, what it is at most stands for it. NaN or Inf on one side only gives inf.
-    """
-    if target is None or golden is None:
-        return None
-    together = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
-    extremes = [(a, b) for a, b in zip(target[:2], golden[:2]) if a is not None and b is not None]
-    if any((math.isfinite(a) != math.isfinite(b)) for a, b in extremes or together):
-        return math.inf  # a norm alone may have overflowed in its own type
-    weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
-    apart = [abs(a - b) * w for a, b, w in zip(target, golden, weights) if a is not None and b is not None and a != b]
-    if not together or not all(math.isfinite(value) for pair in together for value in pair):
-        return 0.0 if together and not apart else None
-    norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
-    if norm is None:
-        return None if largest else 0.0
-    return largest / norm if norm else (math.inf if largest else 0.0)
-
-
-def _most_norm(one: Statistics, elements: int) -> Optional[float]:
-    """What the L2 norm is at most: recorded, or √n times the largest magnitude; None where nothing tells."""
-    if one.norm is not None and math.isfinite(one.norm):
-        return one.norm
-    if one.max is None or one.min is None or not 0 < elements <= 2**62:
-        return None
-    norm = math.sqrt(elements) * max(abs(one.max), abs(one.min))
-    return norm if math.isfinite(norm) else None
 
 
 def _summary(payload: Payload, context: ReadContext) -> Statistics:
@@ -409,10 +345,6 @@ def _summary(payload: Payload, context: ReadContext) -> Statistics:
     if side.nan or side.inf or not count:
         return Statistics(math.nan, math.nan, math.nan, math.nan) if count else Statistics()
     return Statistics(side.maximum, side.minimum, side.total / count, math.sqrt(side.squares))
-
-
-def _in_order(side: str, one: Optional[Statistics]) -> tuple[Optional[Statistics], Optional[Statistics]]:
-    return (one, None) if side == "target" else (None, one)
 
 
 def _size(payload: Payload) -> int:

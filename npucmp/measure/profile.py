@@ -9,6 +9,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.executor import workers
+from npucmp.measure.once import once
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, size_of
@@ -28,20 +29,11 @@ class Scanned(NamedTuple):
 
 def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = ANYWHERE) -> "Iterator[Scanned]":
     """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
-    known: dict[object, Scanned] = {}
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
-    firsts = [(operator, tensor) for operator, tensor in pairs if _is_first(tensor, known)]
-    known.clear()
-    scanned = workers(jobs).map(partial(_scanned, context=context), firsts, _lost, _weight)
-    for operator, tensor in pairs:
-        key = _values(tensor)
-        if key in known:
-            yield known[key]._replace(operator=operator, tensor=tensor, bytes_read=0)
-            continue
-        found = Scanned(operator, tensor, *next(scanned))
-        if key is not None:
-            known[key] = found
-        yield found
+    read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_lost, weight=_weight)
+    for pair, found, again in once(pairs, _values, read):
+        scanned = Scanned(*pair, *found)
+        yield scanned._replace(bytes_read=0) if again else scanned
 
 
 def _scanned(pair: "tuple[Operator, TensorRef]", context: ReadContext) -> "tuple[Any, ...]":
@@ -56,15 +48,8 @@ def _lost(pair: "tuple[Operator, TensorRef]", because: str) -> "tuple[Any, ...]"
     return Scanned(*pair, problem=f"reading it ended the process: {because}")[2:]
 
 
-def _is_first(tensor: TensorRef, seen: "dict[object, Scanned]") -> bool:
-    key = _values(tensor)
-    if key is None or key not in seen:
-        seen[key] = None  # type: ignore[assignment]
-        return True
-    return False
-
-
-def _values(tensor: TensorRef) -> object:
+def _values(pair: "tuple[Operator, TensorRef]") -> "Optional[tuple[object, ...]]":
+    tensor = pair[1]
     return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
 
 

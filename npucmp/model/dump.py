@@ -86,6 +86,15 @@ class TensorRef(NamedTuple):
     def is_output(self) -> bool:
         return self.slot.startswith(("output", "grad")) or not self.slot
 
+    @property
+    def device(self) -> Optional[Device]:
+        """How a device laid its values out, None in plain order or where that is not known."""
+        return self.payload.device if self.payload is not None else None
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        return self.device.shape if self.device is not None else self.shape
+
 
 class Task(NamedTuple):
     """One execution on a device; -1 where a dump does not tell. context and thread are those of a slice."""

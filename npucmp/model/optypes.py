@@ -4,7 +4,7 @@ A row of TABLE has the canonical name, its traits, and the spellings of PyTorch 
 TensorFlow, ONNX and GE that are not the canonical name in other letters. Rules ask for traits and never for names, so
 that the same tensors get the same verdict under every spelling. What names tell by themselves needs no row:
     case and underscores     layer_norm, LayerNorm, layernorm
-    namespaces, overloads    aten::_softmax.int, Functional.softmax
+    namespaces, overloads    aten::_softmax.int, torch.nn.functional.softmax
     versions, GE's constant  SoftmaxV2, ReduceSumD (its attributes are constants)
     in place                 add_, __iadd__, InplaceAdd
     gradients                SoftmaxGrad, MaxPoolGradWithArgmax, native_layer_norm_backward, Conv2DBackpropFilterD
@@ -24,7 +24,6 @@ from npucmp.model.dump import Operator
 
 TRAITS = {
     "sums": "adds terms that may cancel",
-    "reduces": "makes few elements of many",
     "contracts": "sums products: matrix products, convolutions, attention",
     "exponential": "multiplies a relative error by the size of its operand",
     "bounded slope": "turns an absolute error into one of that size: sin, remainders",
@@ -50,6 +49,7 @@ TRAITS = {
     "in place": "overwrites what it reads",
     "uninitialised": "hands out memory that nobody has written",
     "constant": "no operator of the execution: a constant, a placeholder",
+    "inserted": "GE's compiler puts it in where the network has none",
     "loops back": "hands a value to the next turn of a loop",
     "gradient": "computes a gradient",
 }
@@ -94,11 +94,11 @@ TABLE = (
     Row("lerp", "sums"),
     Row("addcmul", "sums"),
     Row("addcdiv", "sums"),
-    Row("sum", "sums, reduces", "ReduceSum nansum"),
-    Row("mean", "sums, reduces", "ReduceMean nanmean ReduceMeanWithCount"),
-    Row("cumsum", "sums, reduces"),
-    Row("norm", "reduces", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
-    Row("prod", "reduces", "ReduceProd"),
+    Row("sum", "sums", "ReduceSum nansum"),
+    Row("mean", "sums", "ReduceMean nanmean ReduceMeanWithCount"),
+    Row("cumsum", "sums"),
+    Row("norm", "", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
+    Row("prod", "", "ReduceProd"),
     # products
     Row("mul", "", "imul rmul multiply Muls"),
     Row("neg", "", "negative"),
@@ -161,8 +161,8 @@ TABLE = (
     Row("fused_batch_norm_v3", "norm", "", (1, 2, 3, 4), (3, 4, 5)),
     Row("group_norm", "norm", "native_group_norm", (1, 2, 3)),
     Row("instance_norm", "norm", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4), (), (1, 2)),
-    Row("std", "norm, reduces", "ReduceStd std_mean"),
-    Row("var", "norm, spread, reduces", "var_mean ReduceVariance"),
+    Row("std", "norm", "ReduceStd std_mean"),
+    Row("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
     Row("cross_entropy", "", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits nll_loss"),
     Row("mse_loss", ""),
@@ -198,9 +198,10 @@ TABLE = (
     Row("avg_pool2d", "", "AvgPool adaptive_avg_pool2d"),
     Row("interpolate", "", "ResizeNearestNeighbor ResizeBilinear upsample_nearest2d upsample_bilinear2d"),
     Row("rotary", "", "npu_rotary_mul RotaryMul ApplyRotaryPosEmb RotaryPositionEmbedding"),
-    Row("identity", "copies, hands on", "clone contiguous copy TensorMove MemcpyAsync"),
-    Row("trans_data", "copies, hands on", "TransData_RNN npu_format_cast"),
-    Row("cast", "hands on", "to type float half bfloat16 type_as convert_element_type to_copy"),
+    Row("identity", "copies, hands on", "clone contiguous copy"),
+    Row("tensor_move", "copies, hands on, inserted", "MemcpyAsync"),
+    Row("trans_data", "copies, hands on, inserted", "TransData_RNN npu_format_cast"),
+    Row("cast", "hands on, inserted", "to type float half bfloat16 type_as convert_element_type to_copy"),
     Row("read_variable", "hands on", "ReadVariableOp"),
     Row("print", "hands on"),
     Row("enter", "hands on", "RefEnter"),
@@ -216,6 +217,7 @@ TABLE = (
     Row("pad", "masks", "PadV2 PadV3 MirrorPad constant_pad_nd"),
     Row("scatter", "masks", "scatter_add ScatterNd ScatterNdUpdate ScatterUpdate index_fill"),
     Row("empty", "uninitialised", "empty_like new_empty empty_strided EmptyWithFormat"),
+    Row("mem_set", "inserted", "AtomicAddrClean DynamicAtomicAddrClean"),
     Row("setitem", "in place", "TensorCopySlices"),
     Row("const", "constant", "Constant Placeholder NoOp"),
     Row("next_iteration", "loops back", "RefNextIteration"),
@@ -260,8 +262,13 @@ _WORDS = {
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of masked_fill or MaskedFill
 _CHOOSES = ("non-smooth", "random", "masks", "collective", "uninitialised", "constant", "loops back", "in place")
 _IN_PLACE = re.compile(r"[A-Za-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)([A-Z]|$)")
-_GRADIENT = re.compile(r"_?(backprop(input|filter)?|backward|grad(with\w+)?|dx|dw)(?=(d|v\d+)*$)", re.IGNORECASE)
-_NAMESPACE = re.compile(r"^(aten|prims|torch_npu|npu|atb|mindspore|mint|ops)(::|\.)", re.IGNORECASE)
+_GRADIENT = re.compile(
+    r"_?(backprop(input|filter)?|backward(_data)?|grad(with\w+)?|dx|dw)(?=(d|v\d+)*$)", re.IGNORECASE
+)
+_NAMESPACE = re.compile(
+    r"^((aten|prims|torch|torch_npu|npu|atb|mindspore|mint|ops|tf|raw_ops|distributed|nn|functional|tensor)(::|\.))+",
+    re.IGNORECASE,
+)
 _SUFFIX = re.compile(r"(d|v\d|ext)$")
 _COMMUNICATION = re.compile(r"^(Mint)?Distributed\.|^MindSpeed\.")  # records of msprobe
 

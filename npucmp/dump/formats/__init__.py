@@ -3,7 +3,7 @@
 A format is a module of this package with
     NAME                    the word of `--format`, which is the module's name
     ABOUT                   one line: what it is and how it is recognised
-    sniff(path, context) -> bool            cheap, never raises
+    sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
     GRAPHS                  a GraphSource: which graphs know its operators; None if none does
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
@@ -58,7 +58,7 @@ def open_runs(
     exist, is no dump, or holds nothing; UsageError for an unknown format.
     """
     where = Path(path)
-    if not _exists(where):
+    if not os.path.exists(where):
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
     forget_links()
     context = context.within(where)
@@ -71,13 +71,6 @@ def open_runs(
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name that no file can have
-        return False
 
 
 def _require_one_dump(path: Path, runs: "list[Run]") -> None:
@@ -107,7 +100,15 @@ def _recognise(path: Path, context: ReadContext) -> ModuleType:
 
 
 def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
-    return next((module for module in map(module_of, FORMATS) if module.sniff(path, context)), None)
+    return next((module for module in map(module_of, FORMATS) if sniffs(module, path, context)), None)
+
+
+def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """Whether a format recognises a path; never raises."""
+    try:
+        return bool(module.sniff(path, context))
+    except (OSError, ValueError):  # it cannot be looked into, or no file can have such a name
+        return False
 
 
 def _below(path: Path, context: ReadContext) -> "list[str]":

@@ -22,7 +22,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
@@ -38,6 +38,7 @@ from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
+from npucmp.model.optypes import op_type
 
 NAME = "cann"
 ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
@@ -53,7 +54,6 @@ _SNIFFED = 1000  # folders that are looked through for a mapping.csv
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
-INSERTED = {"TransData", "Cast", "AtomicAddrClean", "DynamicAtomicAddrClean", "MemSet", "MemcpyAsync", "TensorMove"}
 
 
 class CannName(NamedTuple):
@@ -92,17 +92,11 @@ class CannPlace(NamedTuple):
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with such a name or a nano dump, or a folder that holds one at most sixteen levels down; also one whose
     files are all numbered, and whose mapping.csv tells such names."""
-    try:
-        if path.is_file():
-            return parse_cann_name(path.name) is not None or _is_dump(path, context)
-        if not path.is_dir():
-            return False
-        named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
-        return any(map(parse_cann_name, some_names(path))) or any(
-            parse_cann_name(n) for f in named for n in long_names(f, [], context).values()
-        )
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+    if path.is_file():
+        return parse_cann_name(path.name) is not None or _is_dump(path, context)
+    named = (Path(folder, MAPPING) for folder, names in islice(folders(path), _SNIFFED) if MAPPING in names)
+    real = (name for file in named for name in long_names(file, [], context).values())
+    return any(map(parse_cann_name, chain(some_names(path), real)))
 
 
 def _is_dump(path: Path, context: ReadContext) -> bool:
@@ -268,7 +262,7 @@ def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context
         tensors=tensors,
         call=first.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
-        inserted=first.op_type in INSERTED,
+        inserted=op_type(first.op_type).has("inserted"),
         tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),
     )
 
@@ -330,7 +324,8 @@ def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRe
     if raw.problem:
         return made._replace(shape=raw.original or raw.shape)
     if raw.layout not in DEVICE_LAYOUTS:
-        plain = raw.original if raw.original is not None and _as_many(raw.original, raw.shape) else raw.shape
+        as_many = raw.original is not None and math.prod(raw.original) == math.prod(raw.shape)
+        plain = raw.original if raw.original is not None and as_many else raw.shape
         return made._replace(shape=plain, payload=payload._replace(shape=plain))
     device = Device(raw.layout, raw.shape, "", raw.groups)
     if raw.original is None or (not raw.original and math.prod(raw.shape) > 1):
@@ -342,7 +337,3 @@ def _tensor(slot: str, raw: RawTensor, payload: Payload, label: str) -> TensorRe
         return made._replace(shape=logical, problem=words)
     device = device._replace(origin=fitting[0] if len(fitting) == 1 else "")
     return made._replace(shape=logical, payload=payload._replace(shape=logical, device=device))
-
-
-def _as_many(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:
-    return math.prod(one) == math.prod(other)

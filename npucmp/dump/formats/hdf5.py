@@ -31,11 +31,12 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterator, Mapping, Optional
+from typing import Iterator, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.names import op_type
+from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 
@@ -69,12 +70,7 @@ _SLOT = re.compile(r"(input|output)s?(?:[_.]?([0-9]{1,9}))?")
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A file with the signature of HDF5, or a folder that directly holds one called .h5 or .hdf5."""
-    try:
-        if not path.is_dir():
-            return reader.is_hdf5(str(path), context)
-        return any(reader.is_hdf5(str(file), context) for file in _files(path))
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+    return any(reader.is_hdf5(str(file), context) for file in (_files(path) if path.is_dir() else [path]))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -183,14 +179,11 @@ class _Dump:
 
     def add(self, entry: reader.Entry) -> None:
         parts = entry.parts
-        if len(parts) >= 3 and _SEQUENCE.fullmatch(parts[1]) and parts[2] in _ROLES and not self._is_plain(entry):
+        is_call = len(parts) >= 3 and _SEQUENCE.fullmatch(parts[1]) and parts[2] in _ROLES
+        if is_call and not (len(parts) == 3 and entry.is_dataset):  # PyTorch's "input" is a group
             self._add_to_call(entry)
         elif entry.is_dataset or entry.problem:
             self.others.append((parts, self._tensor(entry, "")))
-
-    def _is_plain(self, entry: reader.Entry) -> bool:
-        """A dataset called "input" itself; in PyTorch's dumps that is a group."""
-        return len(entry.parts) == 3 and entry.is_dataset
 
     def _add_to_call(self, entry: reader.Entry) -> None:
         name, sequence, role, *rest = entry.parts
@@ -199,8 +192,7 @@ class _Dump:
             return
         call.reads = call.reads or role == "input"
         slot = f"{role}:{'.'.join(rest)}" if rest else ""
-        kind = _attribute(entry, "Type", 0)
-        if not entry.is_dataset or kind in _TENSORS:
+        if not entry.is_dataset or _attribute(entry, "Type", 0) in _TENSORS:
             call.tensors.append(self._tensor(entry, slot))
         else:
             call.arguments[slot] = self._value(entry)
@@ -234,7 +226,7 @@ class _Dump:
             payload = reader.payload_at(entry)
             if math.prod(payload.shape) > _VALUES:
                 return f"{math.prod(payload.shape)} values"
-            value = reader.whole(entry, payload, self._context).tolist()
+            value = whole(payload, self._context).tolist()
         except DumpError as error:
             return f"unreadable: {error.because}"
         return bool(value) if _attribute(entry, "Type", 0) == 4 and value in (0, 1) else value
@@ -287,11 +279,8 @@ def _rename(call: _Operator) -> None:
     }
     dropped = {f"input:{name}" for name in _DEVICE_SETTINGS.get(call.kind, ())}
     call.tensors = [tensor._replace(slot=names.get(tensor.slot, tensor.slot)) for tensor in call.tensors]
-    call.arguments = _without({names.get(slot, slot): value for slot, value in call.arguments.items()}, dropped)
-
-
-def _without(values: Mapping[str, Scalar], names: "set[str]") -> dict[str, Scalar]:
-    return {slot: value for slot, value in values.items() if slot not in names}
+    arguments = {names.get(slot, slot): value for slot, value in call.arguments.items()}
+    call.arguments = {slot: value for slot, value in arguments.items() if slot not in dropped}
 
 
 def _plain_operators(dump: _Dump) -> list[_Operator]:

@@ -86,12 +86,9 @@ class PlaceContents:
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file or an overflow record with such a name, a statistic.csv, or a folder with one, eight levels deep."""
-    try:
-        if path.is_file():
-            return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
-        return path.is_dir() and any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+    if path.is_file():
+        return _is_named(path.name) or (path.name == STATISTIC and is_table(path, context))
+    return any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
 
 
 def _looked_at(path: Path) -> "Iterator[tuple[str, list[str]]]":

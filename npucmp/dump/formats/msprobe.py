@@ -60,12 +60,9 @@ _NOTHING = (None,) * 4
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A dump.json or debug.json, or a folder with one at most six levels down."""
-    try:
-        if path.is_file():
-            return path.suffix == ".json" and _starts_like_a_dump(path)
-        return next(_dump_files(path), None) is not None
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+    if path.is_file():
+        return path.suffix == ".json" and _starts_like_a_dump(path)
+    return next(_dump_files(path), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -85,11 +82,8 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
 
 
 def _starts_like_a_dump(path: Path) -> bool:
-    try:
-        with open(path, "rb") as stream:
-            head = stream.read(4096)
-    except OSError:
-        return False
+    with open(path, "rb") as stream:
+        head = stream.read(4096)
     return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
 
 

@@ -45,13 +45,10 @@ class NpyFile(NamedTuple):
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file, or a folder that directly holds one."""
-    try:
-        if not path.is_dir():
-            return path.is_file() and path.suffix == ".npy"
-        with os.scandir(path) as entries:
-            return any(entry.name.endswith(".npy") for entry in entries)
-    except (OSError, ValueError):  # a name that no file can have
-        return False
+    if not path.is_dir():
+        return path.is_file() and path.suffix == ".npy"
+    with os.scandir(path) as entries:
+        return any(entry.name.endswith(".npy") for entry in entries)
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:

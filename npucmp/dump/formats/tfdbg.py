@@ -27,9 +27,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -96,37 +95,30 @@ class TfdbgFile(NamedTuple):
     label: str = ""
 
 
-@dataclass
-class RunContents:
-    """What was found below one run's folder, and how much of it was passed over."""
+_HANDLE = "outputs are left out: handles of variables or objects, not numbers"
+_STRANGER = "files are left out: not named as the debugger names a tensor"
+_DEEP = f"folders are left out: more than {_DEPTH} levels deep"
+_LINK = "folders are left out: links are not followed"
+_CLOSED = "folders cannot be opened"
 
-    files: list[TfdbgFile] = field(default_factory=list)
-    others: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # files by debug op
-    strangers: int = 0
-    deep: int = 0
-    links: int = 0
-    closed: int = 0
-    handles: int = 0
+
+class RunContents(NamedTuple):
+    """What was found below one run's folder; how much was passed over, by debug op and by the reasons above."""
+
+    files: list[TfdbgFile]
+    others: Counter[str]
+    left: Counter[str]
 
     def notes(self) -> Iterator[str]:
         if self.others:
             ops = ", ".join(sorted(self.others)[:5])
             yield f"{sum(self.others.values())} files of other debug ops than {_TENSOR_OP} are left out: {ops}"
-        if self.handles:
-            yield f"{self.handles} outputs are left out: handles of variables or objects, not numbers"
-        if self.strangers:
-            yield f"{self.strangers} files are left out: not named as the debugger names a tensor"
-        if self.deep:
-            yield f"{self.deep} folders are left out: more than {_DEPTH} levels deep"
-        if self.links:
-            yield f"{self.links} folders are left out: links are not followed"
-        if self.closed:
-            yield f"{self.closed} folders cannot be opened"
+        yield from (f"{self.left[why]} {why}" for why in (_HANDLE, _STRANGER, _DEEP, _LINK, _CLOSED) if self.left[why])
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A folder with _tfdbg_* entries, or one with run_* folders that have them."""
-    return next(_run_folders(path), None) is not None
+    return any(_run_folders(path))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -137,15 +129,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     folders = sorted(_run_folders(path), key=lambda folder: natural(os.path.basename(folder)))
     if not folders:
         raise DumpError(path, "no dump of the TensorFlow debugger: neither it nor a run_* folder in it holds _tfdbg_*")
-    runs = [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
-    return [_with_graph(run, context) for run in runs]
-
-
-def _with_graph(run: Run, context: ReadContext) -> Run:
-    """The run with the inputs and types that its own graph tells."""
-    notes: list[str] = []
-    known = kept_graphs(Path(run.path), notes, context)
-    return annotate(replace(run, notes=(*run.notes, *notes)), known)
+    return [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
 
 
 def kept_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
@@ -177,9 +161,8 @@ def parse_tfdbg_name(name: str, scope: str = "") -> Optional[TfdbgFile]:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    return TfdbgFile(
-        scope + found["base"], int(found["slot"]), found["op"], int(found["time"]), int(found["again"] or 0)
-    )
+    slot, time, again = int(found["slot"]), int(found["time"]), int(found["again"] or 0)
+    return TfdbgFile(scope + found["base"], slot, found["op"], time, again)
 
 
 def _run_folders(path: Path) -> Iterator[str]:
@@ -216,27 +199,25 @@ def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
 
 
 def _run(folder: str, step: Optional[int], context: ReadContext) -> Run:
+    """The run with the inputs and types that its own graph tells."""
+    notes: list[str] = []
+    known = kept_graphs(Path(folder), notes, context)
     contents = _contents(folder)
     tensors = [(file, tensor) for file in contents.files for tensor in _tensor(file, context)]
-    contents.handles = len(contents.files) - len(tensors)
-    return Run(
-        path=folder,
-        format=NAME,
-        operators=tuple(_operator(order, group) for order, group in enumerate(_executions(tensors))),
-        step=step,
-        detail="outputs only",
-        notes=tuple(contents.notes()),
-    )
+    contents.left[_HANDLE] = len(contents.files) - len(tensors)
+    operators = tuple(_operator(order, group) for order, group in enumerate(_executions(tensors)))
+    run = Run(folder, NAME, operators, step, detail="outputs only", notes=(*contents.notes(), *notes))
+    return annotate(run, known)
 
 
 def _contents(run: str) -> RunContents:
     """All tensor files of a run, over its devices. Links to folders are not followed: they could lead in circles."""
-    found = RunContents()
+    found = RunContents([], Counter(), Counter())
     waiting = [(run, "", "", 0)]
     while waiting:
         folder, device, scope, depth = waiting.pop()
         entries = _entries(folder)
-        found.closed += entries is None
+        found.left[_CLOSED] += entries is None
         for entry in entries or []:
             if not _is_folder(entry):
                 _take(found, entry, device, scope)
@@ -245,18 +226,18 @@ def _contents(run: str) -> RunContents:
             elif depth < _DEPTH:
                 waiting.append((entry.path, device, f"{scope}{entry.name}/", depth + 1))
             else:
-                found.deep += 1
+                found.left[_DEEP] += 1
     return found
 
 
 def _take(found: RunContents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
     file = parse_tfdbg_name(entry.name, scope)
     if entry.is_symlink() and os.path.isdir(entry.path):
-        found.links += 1
+        found.left[_LINK] += 1
     elif not scope and entry.name.startswith(_META):
         return  # the graph and other facts about the run
     elif file is None:
-        found.strangers += 1
+        found.left[_STRANGER] += 1
     elif file.op.startswith(_TENSOR_OP):
         found.files.append(file._replace(device=device, path=entry.path, label=scope + entry.name))
     else:
@@ -337,16 +318,12 @@ def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
 def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
     limits = cursor.file.limits
-    if message.end - message.start > limits.header_bytes:
-        raise DumpError(
-            cursor.file.path, limits.beyond(f"a shape of {message.end - message.start:,} bytes", "header_bytes")
-        )
+    limits.require(cursor.file.path, "header_bytes", message.end - message.start, "a shape of {:,} bytes")
     fields = _fields(cursor, message)
     if any(one.value for one in fields.get(3, ())):
         raise DumpError(cursor.file.path, "a shape of unknown rank")
     dims = fields.get(2, [])
-    if len(dims) > limits.ndim:
-        raise DumpError(cursor.file.path, limits.beyond(f"{len(dims)} dimensions", "ndim"))
+    limits.require(cursor.file.path, "ndim", len(dims), "{} dimensions")
     shape = tuple(_size(cursor, dim) for dim in dims)
     tensor_size(cursor.file.path, shape, 1, limits)
     return shape
@@ -363,21 +340,17 @@ def _described(file: TfdbgFile, number: int, shape: tuple[int, ...], fields: Fie
     dtype = _DTYPES.get(number, "")
     word = dtype or ("string" if number == _TEXT else _UNREAD.get(number, f"DT_{number}"))
     bare = TensorRef(f"output:{file.slot}", word, shape, file=file.path, label=file.label)
+    if number == _TEXT:
+        return bare._replace(problem="text, no numbers")
+    if number in _UNREAD:
+        return bare._replace(problem=f"elements of type {word}: not read")
     if not dtype:
-        return bare._replace(problem=_strange(number))
+        return bare._replace(problem=f"elements of an unknown type, number {number} of TensorFlow")
     try:
         offset = _offset(file.path, dtype, shape, fields, limits)
     except DumpError as error:
         return bare._replace(problem=error.because)
     return bare._replace(payload=Payload(file.path, dtype, shape, offset))
-
-
-def _strange(number: int) -> str:
-    if number == _TEXT:
-        return "text, no numbers"
-    if number in _UNREAD:
-        return f"elements of type {_UNREAD[number]}: not read"
-    return f"elements of an unknown type, number {number} of TensorFlow"
 
 
 def _offset(path: str, dtype: str, shape: tuple[int, ...], fields: Fields, limits: Limits) -> int:

@@ -70,7 +70,7 @@ def beside(path: Path) -> list[Path]:
         folder = Path(os.path.abspath(path))
     except OSError:  # the working directory is gone
         return []
-    if not _is_folder(folder):
+    if not os.path.isdir(folder):
         folder = folder.parent
     found: dict[Path, None] = {}
     for place in _places(folder):
@@ -100,13 +100,6 @@ def _names(folder: Path, folders: bool) -> list[str]:
             return sorted(one.name for one in some if (one.is_dir if folders else one.is_file)(follow_symlinks=False))
     except (OSError, ValueError):
         return []
-
-
-def _is_folder(path: Path) -> bool:
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
 
 
 def _is_final(name: str) -> bool:

@@ -17,14 +17,16 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
+from npucmp.dump.readers.executions import from_newest
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 
 _HOPS = 64  # producers that are passed through on the way back to one that was dumped
 _LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
-
-
 _FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
+
+
+Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) → its tensors, oldest execution first
 
 
 class Known(NamedTuple):
@@ -129,7 +131,8 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         return run
     known = together(chosen)
     written = _written(run, known)
-    operators = [_annotated(operator, back, known, written) for operator, back in _from_newest(run.operators)]
+    counted = from_newest(run.operators, lambda operator: operator.name)
+    operators = [_annotated(operator, back, known, written) for operator, back in counted]
     files = dict.fromkeys(graph.path for graph in chosen)
     return replace(
         run,
@@ -137,15 +140,6 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
         ordered=True,
         notes=(*run.notes, *(f"graph {path}" for path in files)),
     )
-
-
-def _from_newest(operators: "Sequence[Operator]") -> "list[tuple[Operator, int]]":
-    """Each operator with how many of its executions come after this one."""
-    later, found = Counter[str](), []
-    for operator in reversed(operators):
-        found.append((operator, later[operator.name]))
-        later[operator.name] += 1
-    return found[::-1]
 
 
 def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
@@ -168,9 +162,7 @@ def _index(tensor: TensorRef) -> Optional[int]:
     return int(index) if index.isdecimal() and len(index) < 10 else None
 
 
-def _annotated(
-    operator: Operator, back: int, known: Known, written: "Mapping[tuple[str, int], Sequence[TensorRef]]"
-) -> Operator:
+def _annotated(operator: Operator, back: int, known: Known, written: Written) -> Operator:
     """An operator with what its node tells; `back` executions of it are newer."""
     node = known.node(operator.name)
     if node is None:
@@ -206,13 +198,7 @@ def _is_constant(name: str, known: Known) -> bool:
     return node is not None and op_type(node.op_type).has("constant")
 
 
-def _borrowed(
-    i: int,
-    read: "tuple[str, int]",
-    back: int,
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> Optional[TensorRef]:
+def _borrowed(i: int, read: "tuple[str, int]", back: int, known: Known, written: Written) -> Optional[TensorRef]:
     """An input that was not dumped: the output that it is, of the same execution."""
     for one in _back(read, known):
         if one in written:
@@ -235,18 +221,22 @@ def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
+<<<<<<< HEAD
         if node is None or not _passes(node) or not node.inputs or node.inputs[0] in found:
+=======
+        if node is None or not _hands_on(node) or node.inputs[0] in found:
+>>>>>>> s-dump
             break
         found.append(node.inputs[0])
     return found
 
 
-def _described(
-    tensors: "Sequence[TensorRef]",
-    node: Node,
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> "tuple[TensorRef, ...]":
+def _hands_on(node: Node) -> bool:
+    """Whether its output is what its first input is."""
+    return bool(node.inputs) and op_type(node.op_type).has("hands on")
+
+
+def _described(tensors: "Sequence[TensorRef]", node: Node, known: Known, written: Written) -> "tuple[TensorRef, ...]":
     """The tensors of an operator of a GE graph with all that its descriptors tell."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
@@ -271,16 +261,11 @@ def _places(tensors: "Sequence[TensorRef]", role: str, ports: "Sequence[Port]") 
         return dict(zip(mine, range(len(ports))))
     found = {}
     for at in mine:
-        fitting = [i for i, port in enumerate(ports) if _stored(tensors[at]) == tuple(port.shape)]
+        fitting = [i for i, port in enumerate(ports) if tensors[at].stored_shape == tuple(port.shape)]
         if len(fitting) == 1:
             found[at] = fitting[0]
     taken = Counter(found.values())
     return {at: i for at, i in found.items() if taken[i] == 1}
-
-
-def _stored(tensor: TensorRef) -> "tuple[int, ...]":
-    device = tensor.payload.device if tensor.payload is not None else None
-    return device.shape if device is not None else tensor.shape
 
 
 def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
@@ -288,24 +273,27 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     port = node.ports_out[index] if index < len(node.ports_out) else None
     if port is not None and port.origin_name:
         return f"{port.origin_name}:{port.origin_index}"
+<<<<<<< HEAD
     if node.originals is None and not _passes(node):
+=======
+    if node.originals is None and not op_type(node.op_type).has("hands on"):
+>>>>>>> s-dump
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
         inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
         return "" if inner else f"{node.originals[0]}:{index}"
+<<<<<<< HEAD
     if _passes(node) and node.inputs and hops:  # inserted, and hands on what it gets
+=======
+    if _hands_on(node) and hops:  # inserted
+>>>>>>> s-dump
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)
         return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
     return ""
 
 
-def _read(
-    tensor: TensorRef,
-    read: "tuple[str, int]",
-    known: Known,
-    written: "Mapping[tuple[str, int], Sequence[TensorRef]]",
-) -> TensorRef:
+def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Written) -> TensorRef:
     """An input with the output that it reads, and the tensor of the unfused network that this is."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])

@@ -22,11 +22,11 @@ Source: ge_ir.proto of the public graph_metadef; descriptions of absent inputs f
 
 from __future__ import annotations
 
-import json
 from typing import Any, NoReturn, Optional
 
 from npucmp.dump.graphs.graph import Graph, Node, Port
 from npucmp.dump.limits import Limits
+from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.textproto import Message, integers, messages, texts
 from npucmp.errors import DumpError
 
@@ -62,17 +62,7 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
             raise DumpError(path, limits.beyond("values", "graph_values"))
         return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
 
-    try:
-        tree = json.loads(text, object_hook=message, parse_int=_integer, parse_constant=_constant)
-    except RecursionError:
-        raise DumpError(path, "not a graph: JSON that is nested too deep") from None
-    except json.JSONDecodeError as error:
-        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
-        raise DumpError(path, f"not JSON: {error}") from None
-    if not isinstance(tree, dict):
-        raise DumpError(path, "not a graph: JSON, but not an object")
-    return tree
+    return json_object(text, path, "a graph", digits=40, object_hook=message, parse_constant=_constant)
 
 
 def _listed(value: Any) -> list[Any]:
@@ -85,12 +75,6 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str) and not value.isascii():
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     return value
-
-
-def _integer(digits: str) -> int:
-    if len(digits) > 40:  # no 64-bit number; converting takes quadratic time
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _constant(word: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,32 +70,16 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """One graph of a file, its nodes in order of execution. A name that several nodes bear finds none of them."""
+    """One graph of a file, its nodes in order of execution; several may bear one name."""
 
     path: str
     name: str
     nodes: tuple[Node, ...]
 
-    def by_name(self, name: str) -> Optional[Node]:
-        """The node of this name, None if there is not exactly one."""
-        return self._names.get(name)
-
-    def by_key(self, key: str) -> Optional[Node]:
-        """The node of this escaped name, None if there is not exactly one."""
-        return self._keys.get(key)
-
     @cached_property
     def of_device(self) -> bool:
         """Whether the compiler of a device wrote it: such a graph tells what is fused, and describes each tensor."""
         return any(node.ports_out or node.originals is not None for node in self.nodes)
-
-    @cached_property
-    def _names(self) -> dict[str, Optional[Node]]:
-        return _only((node.name, node) for node in self.nodes)
-
-    @cached_property
-    def _keys(self) -> dict[str, Optional[Node]]:
-        return _only((escaped(node.name), node) for node in self.nodes)
 
 
 class GraphSource(NamedTuple):
@@ -159,10 +143,3 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
         ports_in=tuple(node.ports_in[i] for node, i in outside) if described else (),
         ports_out=tuple(written),
     )
-
-
-def _only(named: Iterable[tuple[str, Node]]) -> dict[str, Optional[Node]]:
-    found: dict[str, Optional[Node]] = {}
-    for name, node in named:
-        found[name] = None if name in found else node
-    return found

@@ -24,8 +24,11 @@ from npucmp.model.optypes import op_type
 
 _NODE = 1
 _NAME, _OP, _INPUT = 1, 2, 3
+<<<<<<< HEAD
 
 
+=======
+>>>>>>> s-dump
 _HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
 
 
@@ -47,11 +50,8 @@ def graphdef_graphs(tree: Message, path: object) -> list[Graph]:
 
 def from_wire(cursor: Cursor, start: int, end: int, path: object) -> Graph:
     """The graph of the GraphDef between two positions of a file. Raises DumpError for anything else."""
-    raw = []
-    for field in cursor.fields(start, end):
-        if field.number == _NODE and field.wire == 2:
-            raw.append(_raw_of_wire(cursor, field.start, field.end))
-    return _graph(raw, str(path))
+    nodes = (field for field in cursor.fields(start, end) if field.number == _NODE and field.wire == 2)
+    return _graph([_raw_of_wire(cursor, node.start, node.end) for node in nodes], str(path))
 
 
 def _raw(node: Message) -> _Raw:
@@ -68,19 +68,15 @@ def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
 
 
 def _graph(raw: Sequence[_Raw], path: str) -> Graph:
-    copies = {node.name: _data(node.inputs)[:1] for node in raw if _is_copy(node)}
-    debug = {node.name for node in raw if _is_debug(node)}
+    copies = {
+        node.name: _data(node.inputs)[:1]
+        for node in raw
+        if node.op in ("Copy", "CopyHost") and node.name.startswith("__copy_")
+    }
+    debug = {node.name for node in raw if node.op.startswith("Debug") and node.name.startswith("__dbg_")}
     kept = [node for node in raw if node.name not in copies and node.name not in debug]
     nodes = [_node(node, copies, debug) for node in kept]
     return Graph(path, "", tuple(nodes[i]._replace(order=order) for order, i in enumerate(_order(nodes))))
-
-
-def _is_copy(node: _Raw) -> bool:
-    return node.op in ("Copy", "CopyHost") and node.name.startswith("__copy_")
-
-
-def _is_debug(node: _Raw) -> bool:
-    return node.op.startswith("Debug") and node.name.startswith("__dbg_")
 
 
 def _node(node: _Raw, copies: "Mapping[str, Sequence[tuple[str, int]]]", debug: "set[str]") -> Node:

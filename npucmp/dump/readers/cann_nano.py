@@ -48,8 +48,7 @@ def read_nano(file: RegularFile) -> RawDump:
     length = int.from_bytes(file.read(0, 8), "little")
     if length > file.size - 8 or length < 8:
         raise DumpError(file.path, f"ended early: a header of {length} bytes in {file.size}", 0)
-    if length > file.limits.header_bytes:
-        raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "header_bytes"), 0)
+    file.limits.require(file.path, "header_bytes", length, "a header of {} bytes", 0)
     header = file.read(0, 8 + length)
     tensors: dict[str, list[Described]] = {"input": [], "output": []}
     for block in _blocks(file.path, header, 16, len(header)):

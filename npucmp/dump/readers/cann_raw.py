@@ -40,6 +40,7 @@ class _Roles(NamedTuple):
 
 _OUTPUT, _INPUT, _BUFFER = _Roles(4, 5, 6, 7, 8), _Roles(0, 4, 5, 6, 7), _Roles(0, 2, 3, 0, 0)
 _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 8: ("space", _BUFFER)}
+_NOTHING = Field(0, 0, 0, 0, 0)  # of a field that is not there
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
 
 
@@ -50,8 +51,7 @@ def read_raw(file: RegularFile) -> RawDump:
     cursor = Cursor(file)
     length = int.from_bytes(cursor.bytes(0, 8), "little")
     if length <= file.size - 8:
-        if length > file.limits.cann_header_bytes:
-            raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "cann_header_bytes"), 0)
+        file.limits.require(file.path, "cann_header_bytes", length, "a header of {} bytes", 0)
         message = _message(cursor, 8, 8 + length)
         if not message.op_name and not any(message.tensors.values()):  # zeros are such a header
             raise DumpError(file.path, "neither tensors nor the name of an operator in its header: no dump", 0)
@@ -92,43 +92,22 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
 
 
 def _tensor(cursor: Cursor, message: Field, numbers: _Roles) -> Described:
-    data_type = layout = groups = 0
-    size: Optional[int] = None
-    shape: Optional[tuple[int, ...]] = None
-    original: Optional[tuple[int, ...]] = None
-    data: Optional[Field] = None
-    origin = ""
-    for field in cursor.fields(message.start, message.end):
-        if field.number == numbers.data and field.wire == 2:
-            data = field
-        elif field.number == numbers.size:
-            size = field.value
-        elif numbers is _BUFFER:
-            continue
-        elif field.number == 1:
-            data_type = field.value
-        elif field.number == 2:
-            layout = field.value
-        elif field.number == 3:
-            shape = _shape(cursor, field)
-        elif field.number == numbers.original:
-            original = _shape(cursor, field)
-        elif field.number == numbers.sub_format:
-            groups = field.value
-        elif field.number == numbers.origin:
-            origin = _origin(cursor, field)
-    if data is not None and size is None:
-        size = data.end - data.start
+    """Of fields that come twice the last counts."""
+    fields = {field.number: field for field in cursor.fields(message.start, message.end)}
+    data = fields.get(numbers.data, _NOTHING)
+    inline = (data.start, data.end - data.start) if data.wire == 2 and data.end > data.start else None
+    size = fields[numbers.size].value if numbers.size in fields else inline[1] if inline else 0
+    data_type, layout, groups = (fields.get(number, _NOTHING).value for number in (1, 2, numbers.sub_format))
     return Described(
         dtype=OUTPUT_DATA_TYPE.get(data_type, f"data type {data_type}"),
         known=data_type in OUTPUT_DATA_TYPE,
         layout=OUTPUT_FORMAT.get(layout, f"format {layout}"),
-        shape=shape,
-        original=original,
-        groups=max(1, groups if groups < 1 << 31 else 1),
-        size=size or 0,
-        inline=None if data is None or data.start == data.end else (data.start, data.end - data.start),
-        origin=origin,
+        shape=_shape(cursor, fields[3]) if 3 in fields and numbers is not _BUFFER else None,
+        original=_shape(cursor, fields[numbers.original]) if numbers.original in fields else None,
+        groups=groups if 0 < groups < 1 << 31 else 1,
+        size=size,
+        inline=inline,
+        origin=_origin(cursor, fields[numbers.origin]) if numbers.origin in fields else "",
     )
 
 
@@ -146,12 +125,10 @@ def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     if message.wire != 2:
         raise DumpError(cursor.file.path, "a shape is no message", message.start)
     dims: list[int] = []
+    limits = cursor.file.limits
     for field in cursor.fields(message.start, message.end):
         dims += cursor.numbers(field) if field.number == 1 else ()
-        if len(dims) > cursor.file.limits.protobuf_fields:
-            raise DumpError(
-                cursor.file.path, cursor.file.limits.beyond("dimensions of a shape", "protobuf_fields"), field.start
-            )
+        limits.require(cursor.file.path, "protobuf_fields", len(dims), "dimensions of a shape", field.start)
     return tuple(dims)
 
 

@@ -1,4 +1,4 @@
-"""Element types that numpy has no type for, decoded into a wider one without loss (dtypes.py names it).
+"""Bytes of a file → elements in memory, those that numpy has no type for in a wider one (dtypes.py names it).
 
     complex32            two float16, real part first                                  → complex64
     hifloat8             sign, a prefix code for the width D of the exponent, exponent, mantissa:
@@ -17,6 +17,7 @@ e2m1, numpy.unpackbits as msaccucmp uses it for uint1. The order of the halves o
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,22 @@ from numpy.typing import NDArray
 from npucmp.model.dtypes import DTYPES, numpy_dtype
 
 Array = NDArray[Any]
+
+
+NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+def native(data: Any, name: str, byteorder: str) -> Array:
+    """The elements of a flat buffer in native byte order; of a type that numpy or ml_dtypes has."""
+    if name == "bool":
+        truth: Array = np.frombuffer(data, np.uint8) != 0  # a byte of 2 would be a bool that equals neither
+        return truth
+    dtype = numpy_dtype(name, NATIVE)
+    if byteorder == NATIVE or dtype.itemsize == 1:
+        return np.frombuffer(data, dtype)
+    unit = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    swapped: Array = np.frombuffer(data, f"u{unit}").byteswap()  # the types of ml_dtypes have no byte order
+    return swapped.view(dtype)
 
 
 def decode(name: str, data: bytes, skip: int, count: int) -> Array:

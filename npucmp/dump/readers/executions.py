@@ -1,9 +1,12 @@
-"""Which files of a dump belong to one execution: an operator that ran several times wrote each of its slots again."""
+"""Which executions of an operator are meant: one that ran several times wrote each of its slots again.
+
+Executions are counted from the newest, as two runs are paired: what is missing are the first ones.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -15,11 +18,7 @@ def executions(
     slot: Callable[[Item], Hashable],
     age: Callable[[Item], Any],
 ) -> list[list[Item]]:
-    """The items of one execution of one operator together.
-
-    `age` sorts the items of one slot, oldest first. They are counted from the newest, as two runs are paired: of slots
-    that were written less often than others, the first executions are missing.
-    """
+    """The items of one execution of one operator together. `age` sorts the items of one slot, oldest first."""
     slots: dict[tuple[Hashable, Hashable], list[Item]] = defaultdict(list)
     for item in items:
         slots[operator(item), slot(item)].append(item)
@@ -29,3 +28,13 @@ def executions(
         for back, item in enumerate(newest_first):
             groups[name, back].append(item)
     return list(groups.values())
+
+
+def from_newest(items: Sequence[Item], key: Callable[[Item], Hashable]) -> list[tuple[Item, int]]:
+    """Each item, and how many of its key come after it."""
+    later: Counter[Hashable] = Counter()
+    found = []
+    for item in reversed(items):
+        found.append((item, later[key(item)]))
+        later[key(item)] += 1
+    return found[::-1]

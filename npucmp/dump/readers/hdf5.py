@@ -46,12 +46,13 @@ from numpy.typing import NDArray
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers import hdf5_child
+from npucmp.dump.readers.decode import native
 from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.hdf5_dataset import Fact
 from npucmp.dump.readers.strides import compact, reach
 from npucmp.errors import DumpError, MissingExtra
 from npucmp.model import Payload
-from npucmp.model.dtypes import DTYPES, numpy_dtype
+from npucmp.model.dtypes import DTYPES
 
 Array = NDArray[Any]
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -63,7 +64,6 @@ _PLACES = (0, 512, 1024, 2048)
 _LEAST, _MOST = 1 << 20, 64 << 20  # bytes of one slab, unless one row of chunks is larger
 _ROW = 1 << 30  # a row of chunks above this is unpacked more than once
 _PATIENCE = 10  # seconds by the clock for each second of the processor
-_NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 class Stored(NamedTuple):
@@ -249,41 +249,19 @@ def pieces(payload: Payload, elements: int, context: ReadContext = ANYWHERE) -> 
 
 def _pieces(file: RegularFile, stored: Stored, payload: Payload, elements: int) -> Iterator[Array]:
     if not stored.chunk:
-        yield _values(payload, np.frombuffer(stored.data, _bits(payload.dtype)))
+        yield native(stored.data, payload.dtype, payload.byteorder)
         return
     chunks = _Chunks(file, stored, payload)
     itemsize = DTYPES[payload.dtype].itemsize
     most = max(_LEAST, min(elements * itemsize, _MOST))
     for start, count in _slabs(payload.shape, stored.chunk, most // itemsize, _ROW // itemsize):
-        yield _values(payload, chunks.box(start, count))
-
-
-def whole(entry: Entry, payload: Payload, context: ReadContext = ANYWHERE) -> Array:
-    """All values of a small dataset, wherever they lie."""
-    with open_regular(payload.path, context) as file:
-        if entry.stored:
-            parts = list(_pieces(file, entry.stored, payload, math.prod(payload.shape)))
-            return np.concatenate(parts).reshape(payload.shape)
-        data = file.read(payload.offset, math.prod(payload.shape) * DTYPES[payload.dtype].itemsize)
-        return _values(payload, np.frombuffer(data, _bits(payload.dtype))).reshape(payload.shape)
+        yield native(chunks.box(start, count).reshape(-1), payload.dtype, payload.byteorder)
 
 
 def _bits(dtype: str) -> Any:
     """A type of the same width that numpy copies without looking at the values."""
     itemsize = DTYPES[dtype].itemsize
     return np.dtype(f"u{itemsize}" if itemsize <= 8 else np.complex128)
-
-
-def _values(payload: Payload, bits: Array) -> Array:
-    """Elements as they lie in the file → one-dimensional, in the type and byte order that values are held in."""
-    flat: Array = bits.reshape(-1)
-    if payload.dtype == "bool":
-        flat = flat != 0  # a byte of 2 would be a bool that equals neither
-        return flat
-    if payload.byteorder != _NATIVE and flat.itemsize > 1:
-        unit = flat.itemsize // 2 if DTYPES[payload.dtype].kind == "c" else flat.itemsize
-        flat = flat.view(f"u{unit}").byteswap()
-    return flat.view(numpy_dtype(payload.dtype, _NATIVE))
 
 
 class _Chunks:

@@ -6,7 +6,6 @@ process of its own: hdf5_child.py runs it there, hdf5.py starts that and reads t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.names import natural
 from npucmp.errors import DumpError, MissingExtra, NpucmpError
 
 
@@ -126,7 +126,7 @@ class Walk:
             raise DumpError(self._file.path, stopped)
         tracked = all(order is not None for order, _ in found.values())
         self.tracked = self.tracked and (tracked or len(found) < 2)
-        names = sorted(found, key=lambda name: found[name][0] or 0 if tracked else _natural(name))
+        names = sorted(found, key=lambda name: found[name][0] or 0 if tracked else natural(name.decode("latin-1")))
         return [(name, found[name][1]) for name in names]
 
     def _link(self, group: Any, name: bytes, kind: int, parts: tuple[str, ...]) -> Iterator[Met]:
@@ -154,10 +154,6 @@ class Walk:
             self._seen.add(address)
             yield Met(parts)
             yield from self._group(found, parts)
-
-
-def _natural(name: bytes) -> Any:
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(rb"([0-9]{1,18})", name))]
 
 
 def _require_plain(path: str, name: bytes, kind: int) -> None:

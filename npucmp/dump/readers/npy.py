@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npucmp.dump.limits import tensor_size
 from npucmp.dump.readers.files import RegularFile
@@ -41,7 +41,7 @@ class _Header(NamedTuple):
     dtype: str
     byteorder: str
     fortran: bool
-    shape: tuple[object, ...]
+    shape: tuple[Any, ...]  # as it stands there, not checked
 
 
 class _Bad(Exception):
@@ -61,9 +61,8 @@ def header(file: RegularFile) -> Payload:
     held = file.size - offset
     if held != promised:
         raise DumpError(file.path, f"holds {held} bytes of data, its header promises {promised}", offset)
-    shape = tuple(int(dim) for dim in found.shape)  # type: ignore[call-overload]
-    strides = compact(shape, fortran_strides(shape)) if found.fortran else ()
-    return Payload(file.path, found.dtype, shape, offset, strides, found.byteorder)
+    strides = compact(found.shape, fortran_strides(found.shape)) if found.fortran else ()
+    return Payload(file.path, found.dtype, found.shape, offset, strides, found.byteorder)
 
 
 def _header_text(file: RegularFile) -> tuple[bytes, int]:
@@ -75,8 +74,7 @@ def _header_text(file: RegularFile) -> tuple[bytes, int]:
     if width is None:
         raise DumpError(file.path, f"unsupported: NPY version {start[6]}.{start[7]}", 6)
     length = int.from_bytes(file.read(8, width), "little")
-    if length > file.limits.npy_header_bytes:
-        raise DumpError(file.path, file.limits.beyond(f"a header of {length} bytes", "npy_header_bytes"), 8)
+    file.limits.require(file.path, "npy_header_bytes", length, "a header of {} bytes", 8)
     return start[6:7] + file.read(8 + width, length), 8 + width + length
 
 

@@ -30,7 +30,6 @@ Source: public msaccucmp and the CANN overflow page (meaning of the AI Core bits
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
@@ -40,6 +39,7 @@ from typing import Any, NamedTuple, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import cann_raw
 from npucmp.dump.readers.files import RegularFile, open_regular
+from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 
@@ -166,10 +166,10 @@ def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceReco
     that is damaged, cut short, larger than 1 MiB or something else.
     """
     if path.lower().endswith(".json"):
-        return tuple(_from_json(path, _parsed(path, context)))
+        text = read_text(path, "record_bytes", context)
+        return tuple(_from_json(path, json_object(text, path, "an overflow record", digits=20)))
     with open_regular(path, context) as file:
-        if file.size > file.limits.record_bytes:
-            raise DumpError(path, file.limits.beyond(f"has {file.size:,} bytes", "record_bytes"))
+        file.limits.require(path, "record_bytes", file.size, "has {:,} bytes")
         return tuple(record for start, size in _payloads(file) for record in _Bytes(file, start, size).records())
 
 
@@ -271,27 +271,6 @@ def _record(path: str, unit: str, values: Mapping[str, int], status: tuple[int, 
         path=path,
         detail=tuple((name, values[name]) for name in _DETAILS if name in values),
     )
-
-
-def _parsed(path: str, context: ReadContext) -> "dict[str, Any]":
-    text = read_text(path, "record_bytes", context)
-    try:
-        tree = json.loads(text, parse_int=_short)
-    except RecursionError:
-        raise DumpError(path, "not an overflow record: JSON that is nested too deep") from None
-    except json.JSONDecodeError as error:
-        raise DumpError(path, f"not JSON: line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
-        raise DumpError(path, f"not JSON: {error}") from None
-    if not isinstance(tree, dict):
-        raise DumpError(path, "not an overflow record: JSON, but not an object")
-    return tree
-
-
-def _short(digits: str) -> int:
-    if len(digits) > 20:  # of 2^64; the time of int() grows with the square
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _from_json(path: str, tree: "dict[str, Any]") -> Iterator[DeviceRecord]:

@@ -76,8 +76,7 @@ class Cursor:
                 raise DumpError(self.file.path, f"not a protobuf field: tag {tag}", start)
             count += 1
             if count > most:
-                because = self.file.limits.beyond("fields of a message", "protobuf_fields")
-                raise DumpError(self.file.path, because, start)
+                self.file.limits.require(self.file.path, "protobuf_fields", count, "fields of a message", start)
             if wire == 0:
                 value, start = self.varint(at, end)
                 yield Field(number, wire, value, at, start)
@@ -95,10 +94,9 @@ class Cursor:
 
     def text(self, field: Field) -> str:
         """A string field; bytes that are no UTF-8 are shown as \\xNN."""
-        if field.end - field.start > self.file.limits.text_bytes:
-            because = self.file.limits.beyond(f"a text of {field.end - field.start} bytes", "text_bytes")
-            raise DumpError(self.file.path, because, field.start)
-        return self.bytes(field.start, field.end - field.start).decode("utf-8", "backslashreplace")
+        size = field.end - field.start
+        self.file.limits.require(self.file.path, "text_bytes", size, "a text of {} bytes", field.start)
+        return self.bytes(field.start, size).decode("utf-8", "backslashreplace")
 
     def numbers(self, field: Field) -> list[int]:
         """A repeated integer field: one value, or several packed."""
@@ -109,8 +107,7 @@ class Cursor:
         while at < field.end:
             value, at = self.varint(at, field.end)
             found.append(value)
-            if len(found) > self.file.limits.protobuf_fields:
-                raise DumpError(self.file.path, self.file.limits.beyond("numbers in one field", "protobuf_fields"), at)
+            self.file.limits.require(self.file.path, "protobuf_fields", len(found), "numbers in one field", at)
         return found
 
 

@@ -14,8 +14,7 @@ def read_text(path: "str | os.PathLike[str]", most: Union[int, str], context: Re
     """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
     with open_regular(os.fspath(path), context) as file:
         if isinstance(most, str):
-            if file.size > getattr(file.limits, most):
-                raise DumpError(path, file.limits.beyond(f"has {file.size:,} bytes", most))
+            file.limits.require(path, most, file.size, "has {:,} bytes")
         elif file.size > most:
             raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
         data = file.read(0, file.size)

@@ -31,7 +31,7 @@ from npucmp.dump.readers.strides import compact, reach
 from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor
 from npucmp.errors import DumpError
 from npucmp.model import Payload
-from npucmp.model.dtypes import lookup
+from npucmp.model.dtypes import DTYPES, lookup
 
 _SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
 _TAIL = 4096  # of a larger file: holds the directory of one tensor's file
@@ -106,8 +106,8 @@ def _legacy(file: RegularFile, start: bytes) -> Payload:
             if file.size <= limits.pickle_bytes:
                 raise
             raise Refused(limits.beyond("a pickle that is damaged or very long", "pickle_bytes")) from None
-    storage, itemsize = found.storage, _itemsize(found.storage.dtype)
-    if int.from_bytes(file.read(end, 8), "little") * itemsize != storage.whole:
+    storage = found.storage
+    if int.from_bytes(file.read(end, 8), "little") * DTYPES[storage.dtype].itemsize != storage.whole:
         raise DumpError(file.path, "the number of elements before the data differs from the header's", end)
     held = file.size - end - 8
     if held != storage.whole:
@@ -170,10 +170,9 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
     if size > max(found.storage.size, limits.expanded_bytes):
         what = f"a view that makes {size:,} bytes of {found.storage.size:,}"
         raise Refused(limits.beyond(what, "expanded_bytes"))
-    numbers = (found.offset, *found.shape, *found.strides)
-    if len(found.shape) != len(found.strides) or not all(type(n) is int and n >= 0 for n in numbers):
+    _, _, offset, shape, strides = found
+    if len(shape) != len(strides) or not all(type(n) is int and n >= 0 for n in (offset, *shape, *strides)):
         raise Refused("a damaged header: offset, size and stride must be counts")
-    offset, shape, strides = _ints(numbers[:1])[0], _ints(found.shape), _ints(found.strides)
     span = reach(shape, strides)
     if span and (offset + span) * dtype.itemsize > found.storage.size:
         raise Refused("the tensor reaches out of its storage")
@@ -184,13 +183,3 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
 def _payload(path: str, view: _View, base: int, byteorder: str) -> Payload:
     """The view of a storage that begins at byte `base`."""
     return Payload(path, view.dtype, view.shape, base + view.start, view.strides, byteorder)
-
-
-def _ints(numbers: tuple[object, ...]) -> tuple[int, ...]:
-    return tuple(number for number in numbers if isinstance(number, int))
-
-
-def _itemsize(name: str) -> int:
-    row = lookup(name)
-    assert row is not None  # storage classes name only dtypes of the table
-    return row.itemsize

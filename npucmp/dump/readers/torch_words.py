@@ -51,9 +51,9 @@ class Tensor(NamedTuple):
 
     storage: Storage
     dtype: str
-    offset: object
-    shape: tuple[object, ...]
-    strides: tuple[object, ...]
+    offset: Any
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
 
 
 _STORAGES = {

@@ -14,7 +14,6 @@ The file is never mapped: mapped pages count as memory, and a file that shrinks 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import cache
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import to_logical
-from npucmp.dump.readers.decode import decode
+from npucmp.dump.readers.decode import NATIVE, decode, native
 from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.strides import c_strides, joined, reach
 from npucmp.errors import DumpError, UnsupportedError
@@ -41,7 +40,6 @@ _TILE = 64 << 20
 _WINDOW = 8 << 20  # of one read while a tile is gathered
 _GAP = 16 << 10  # bytes that are cheaper to read than to skip with one more pread
 _PIECE = 1 << 18  # what is copied out of a view at once: both sides of a transposition fit the cache
-_NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
 class Room:
@@ -108,24 +106,24 @@ def held(payload: Payload, file: RegularFile) -> Optional[Array]:
 def _as_stored(name: str, byteorder: str) -> Optional[np.dtype[Any]]:
     """The numpy type of values that lie in a file as they do in memory; None for others."""
     row = DTYPES[name]
-    if row.memory or name == "bool" or (byteorder != _NATIVE and row.itemsize > 1):
+    if row.memory or name == "bool" or (byteorder != NATIVE and row.itemsize > 1):
         return None
-    return numpy_dtype(name, _NATIVE)
+    return numpy_dtype(name, NATIVE)
 
 
 def _logical(payload: Payload, context: ReadContext) -> Array:
     """A whole tensor in its logical order: slices joined, a device's layout undone."""
     device = payload.device
     if payload.parts:
-        stored = np.concatenate([_stored(part, context) for part in payload.parts], axis=payload.axis)
+        stored = np.concatenate([whole(part, context) for part in payload.parts], axis=payload.axis)
     else:
-        stored = _stored(payload, context)
+        stored = whole(payload, context)
     if device is None:
         return stored.reshape(payload.shape)
     return to_logical(stored, device.layout, device.origin, payload.shape, device.groups)
 
 
-def _stored(payload: Payload, context: ReadContext) -> Array:
+def whole(payload: Payload, context: ReadContext = ANYWHERE) -> Array:
     """All values as they lie in the file, in the stored shape."""
     shape = payload.device.shape if payload.device else payload.shape
     plain = payload._replace(shape=shape, device=None)
@@ -138,12 +136,11 @@ class _Source:
 
     def __init__(self, payload: Payload) -> None:
         self.payload = payload
-        self.dtype = numpy_dtype(payload.dtype, _NATIVE)
+        self.dtype = numpy_dtype(payload.dtype, NATIVE)
         self.row = DTYPES[payload.dtype]
         self.itemsize = self.row.itemsize  # in the file
         if self.row.bits and payload.strides:
             raise UnsupportedError(f"a strided view of {payload.dtype}")
-        self.swap = payload.byteorder != _NATIVE and self.itemsize > 1
         self.is_plain = _as_stored(payload.dtype, payload.byteorder) is not None
 
     def require(self, file: RegularFile) -> None:
@@ -156,25 +153,17 @@ class _Source:
 
     def array(self, file: RegularFile, offset: int, count: int, first: int = 0) -> Array:
         """`count` elements, the `first` one counted from byte `offset`."""
-        values: Array
         if self.row.memory:
             return self.decoded(file, offset, count, first)
         data = file.read(offset + first * self.itemsize, count * self.itemsize)
-        if self.payload.dtype == "bool":
-            values = np.frombuffer(data, np.uint8) != 0  # a byte of 2 would be a bool that equals neither
-        elif self.swap:  # as unsigned integers, because the types of ml_dtypes have no byte order
-            unit = self.itemsize // 2 if self.dtype.kind == "c" else self.itemsize
-            values = np.frombuffer(data, f"u{unit}").byteswap().view(self.dtype)
-        else:
-            values = np.frombuffer(data, self.dtype)
-        return values
+        return native(data, self.payload.dtype, self.payload.byteorder)
 
     def decoded(self, file: RegularFile, offset: int, count: int, first: int) -> Array:
         """The same for a type that numpy does not have."""
         skip = first % (8 // self.row.bits) if self.row.bits else 0
         start = self.row.stored(first - skip)
         data = file.read(offset + start, self.row.stored(skip + count))
-        if self.swap:
+        if self.payload.byteorder != NATIVE and self.itemsize > 1:
             data = np.frombuffer(data, "u2").byteswap().tobytes()
         return decode(self.payload.dtype, data, skip, count)
 

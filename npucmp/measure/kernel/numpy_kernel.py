@@ -234,13 +234,13 @@ def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
 
 def _less(x: Array, y: Array) -> npt.NDArray[np.bool_]:
     """x < y without rounding, also for uint64 against a signed type."""
+    less: npt.NDArray[np.bool_]
     if x.dtype.kind == "i" and y.dtype.type is np.uint64:
-        below: npt.NDArray[np.bool_] = (x < 0) | (x.astype(np.uint64) < y)
-        return below
-    if y.dtype.kind == "i" and x.dtype.type is np.uint64:
-        above: npt.NDArray[np.bool_] = (y >= 0) & (x < y.astype(np.uint64))
-        return above
-    less: npt.NDArray[np.bool_] = x < y
+        less = (x < 0) | (x.astype(np.uint64) < y)
+    elif y.dtype.kind == "i" and x.dtype.type is np.uint64:
+        less = (y >= 0) & (x < y.astype(np.uint64))
+    else:
+        less = x < y
     return less
 
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import npy, tfdbg
+from npucmp.dump.graphs.annotate import together
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError
 from npucmp.model.dtypes import numpy_dtype
@@ -569,4 +570,4 @@ def test_a_real_dump(deeper):
 @real
 def test_the_graph_of_a_real_dump():
     (graph,) = tfdbg.kept_graphs(REAL / "tfdbg_raw", [])
-    assert graph.by_name("resnet/conv1/weights").op_type == "VarHandleOp"
+    assert together([graph]).by_name.get("resnet/conv1/weights").op_type == "VarHandleOp"

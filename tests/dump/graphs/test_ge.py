@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import ge
+from npucmp.dump.graphs.annotate import together
 from npucmp.dump.graphs.graph import Port
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import parse
@@ -61,7 +62,7 @@ def test_real_inputs_are_described_and_come_from_nodes(file):
         assert len(node.ports_in) == len(node.inputs)
         assert all(port.dtype and port.layout != "FORMAT_RESERVED" for port in node.ports_in)
         for producer, index in node.inputs:
-            before = graph.by_name(producer)
+            before = together([graph]).by_name.get(producer)
             assert index < len(before.ports_out)
             assert before.order < node.order or before.op_type == "PlaceHolder"  # which is not executed
 
@@ -69,7 +70,7 @@ def test_real_inputs_are_described_and_come_from_nodes(file):
 @shared
 def test_real_device_layouts():
     (graph,) = graphs.load_graphs(SHARED / MATCHED)
-    conv = graph.by_name("conv1")
+    conv = together([graph]).by_name.get("conv1")
     assert conv.originals == ("scale_conv1", "conv1", "bn_conv1")
     assert conv.inputs == (("PlaceHolder2", 0), ("PlaceHolder3", 0), ("PlaceHolder4", 0))
     assert conv.ports_in[1] == Port("DT_FLOAT16", "FRACTAL_Z_C04", (13, 4, 16, 16), "NCHW", (64, 3, 7, 7), "", 1)
@@ -82,13 +83,13 @@ def test_real_device_layouts():
 def test_real_json():
     (graph,) = graphs.load_graphs(SHARED / OFFLINE)
     assert graph.nodes[0].op_type == "Data" and graph.nodes[0].inputs == ()
-    suppression = graph.by_name("BatchMultiClassNMS_1203")
+    suppression = together([graph]).by_name.get("BatchMultiClassNMS_1203")
     assert [name for name, _ in suppression.inputs] == [
         f"BatchMultiClassNMS_1203_Input{i}_TransposeBefore" for i in (0, 1)
     ]
     assert [port.shape for port in suppression.ports_in] == [(1, 80, 4, 1000), (1, 80, 1000)]
-    assert graph.by_name("Slice_1218").passes == ("ConstToAttrStridedSliceV2Fusion",)
-    (scalar,) = graph.by_name("PartitionedCall_Gather_1221_const_data_2").ports_out
+    assert together([graph]).by_name.get("Slice_1218").passes == ("ConstToAttrStridedSliceV2Fusion",)
+    (scalar,) = together([graph]).by_name.get("PartitionedCall_Gather_1221_const_data_2").ports_out
     assert (scalar.shape, scalar.origin_shape) == ((), ())
 
 

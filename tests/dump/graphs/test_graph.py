@@ -2,6 +2,7 @@
 
 import pytest
 
+from npucmp.dump.graphs.annotate import together
 from npucmp.dump.graphs.graph import Graph, Node, escaped
 
 
@@ -12,12 +13,10 @@ def test_escaped(name, key):
 
 def test_lookup():
     nodes = (Node("a/b", "Relu"), Node("c", "Add"))
-    graph = Graph("p", "g", nodes)
-    assert (graph.by_name("a/b"), graph.by_key("a_b"), graph.by_key("c")) == (nodes[0], nodes[0], nodes[1])
-    assert graph.by_name("a_b") is graph.by_key("a/b") is graph.by_name("none") is None
+    known = together([Graph("p", "g", nodes)])
+    assert [known.node(name) for name in ("a/b", "a_b", "c", "none")] == [nodes[0], nodes[0], nodes[1], None]
 
 
-def test_names_that_clash_find_nothing():
-    graph = Graph("p", "g", (Node("a/b", "Relu"), Node("a.b", "Add"), Node("a b", "Mul"), Node("c", ""), Node("c", "")))
-    assert graph.by_key("a_b") is graph.by_name("c") is graph.by_key("c") is None
-    assert graph.by_name("a.b") == Node("a.b", "Add")
+def test_escaped_names_that_clash_find_nothing():
+    known = together([Graph("p", "g", (Node("a/b", "Relu"), Node("a.b", "Add"), Node("a b", "Mul")))])
+    assert known.node("a_b") is None and known.node("a.b") == Node("a.b", "Add")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump import graphs
 from npucmp.dump.graphs import graphdef
+from npucmp.dump.graphs.annotate import together
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.textproto import parse
@@ -103,7 +104,7 @@ def test_copies_of_each_other_end():
 def test_real_text():
     (graph,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     assert len(graph.nodes) == 453
-    conv = graph.by_key("resnet_conv1_Conv2D")
+    conv = together([graph]).node("resnet_conv1_Conv2D")
     assert (conv.name, conv.inputs) == (
         "resnet/conv1/Conv2D",
         (("input", 0), ("resnet/conv1/Conv2D/ReadVariableOp", 0)),
@@ -125,16 +126,18 @@ def test_real_wire():
     (path,) = SHARED.glob("tfdbg_raw/run_*/_tfdbg_device_*/_tfdbg_graph_hash*")
     graph = event_graph(path)
     assert not [node.name for node in graph.nodes if node.name.startswith(("__copy_", "__dbg_"))]
-    assert graph.by_name("resnet/block_0/add").inputs == (
+    assert together([graph]).by_name.get("resnet/block_0/add").inputs == (
         ("resnet/pool1", 0),
         ("resnet/block_0/bn2/FusedBatchNormV3", 0),
     )
     assert all(
-        graph.by_name(name) for node in graph.nodes for name in [*node.controls, *(one for one, _ in node.inputs)]
+        together([graph]).by_name.get(name)
+        for node in graph.nodes
+        for name in [*node.controls, *(one for one, _ in node.inputs)]
     )
     (written,) = graphs.load_graphs(SHARED / "graph.pbtxt")
     for node in graph.nodes:
-        same = written.by_name(node.name)
+        same = together([written]).by_name.get(node.name)
         assert same is None or same.op_type == node.op_type
 
 

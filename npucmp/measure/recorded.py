@@ -1,0 +1,69 @@
+"""What checksums and statistics that a dump recorded prove of a pair of tensors whose values it did not keep."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+from npucmp.model import Statistics, TensorRef
+from npucmp.model.dtypes import lookup
+
+
+def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
+    """Whether two tensors of one shape are the same; None where nothing tells.
+
+    Checksums of different algorithms, or over different types, say nothing of each other.
+    """
+    if 0 in target.shape:
+        return True
+    if not target.checksum or len(target.checksum) != len(golden.checksum) or target.dtype != golden.dtype:
+        return None
+    return target.checksum == golden.checksum
+
+
+def least_error(
+    target: TensorRef, golden: TensorRef, statistics: "tuple[Optional[Statistics], Optional[Statistics]]"
+) -> Optional[float]:
+    """lower_bound, without what masks decide, where the minimum of both is "minus infinity": they agree, as those of
+    values do."""
+    from npucmp.measure.kernel.numpy_kernel import is_mask
+
+    known = [
+        (one, lookup(tensor.dtype)) for one, tensor in zip(statistics, (target, golden)) if one and one.min is not None
+    ]
+    x, y = statistics
+    if len(known) == 2 and all(row and one.min is not None and is_mask(one.min, row) for one, row in known):
+        x, y = (Statistics(max=one.max) for one, _ in known)
+    return lower_bound(x, y, math.prod(target.shape))
+
+
+def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elements: int) -> Optional[float]:
+    """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
+
+    |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
+    minima too. Where ‖y‖ was not recorded, what it is at most stands for it. NaN or Inf on one side only gives inf.
+    """
+    if target is None or golden is None:
+        return None
+    together = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
+    extremes = [(a, b) for a, b in zip(target[:2], golden[:2]) if a is not None and b is not None]
+    if any((math.isfinite(a) != math.isfinite(b)) for a, b in extremes or together):
+        return math.inf  # a norm alone may have overflowed in its own type
+    weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
+    apart = [abs(a - b) * w for a, b, w in zip(target, golden, weights) if a is not None and b is not None and a != b]
+    if not together or not all(math.isfinite(value) for pair in together for value in pair):
+        return 0.0 if together and not apart else None
+    norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
+    if norm is None:
+        return None if largest else 0.0
+    return largest / norm if norm else (math.inf if largest else 0.0)
+
+
+def _most_norm(one: Statistics, elements: int) -> Optional[float]:
+    """What the L2 norm is at most: recorded, or √n times the largest magnitude; None where nothing tells."""
+    if one.norm is not None and math.isfinite(one.norm):
+        return one.norm
+    if one.max is None or one.min is None or not 0 < elements <= 2**62:
+        return None
+    norm = math.sqrt(elements) * max(abs(one.max), abs(one.min))
+    return norm if math.isfinite(norm) else None
