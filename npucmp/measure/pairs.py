@@ -62,34 +62,11 @@ class Unlike(Exception):
 def measure_pairs(
     pairs: Iterable[Pair], closeness: Closeness = Closeness(), jobs: int = 1, context: ReadContext = ANYWHERE
 ) -> Iterator[Measurement]:
-<<<<<<< HEAD
-    """One Measurement per pair, in the order of the pairs.
-
-    Values that several pairs share (an output, and the same tensor as the input that a graph says it is) are read once.
-    """
-    pairs = list(pairs)
-    keys = [values_of(pair) for pair in pairs]
-    places: dict[object, int] = {}
-    for place, key in enumerate(keys):
-        places.setdefault(key or place, place)
-    firsts = [pair for place, pair in enumerate(pairs) if places[keys[place] or place] == place]
-    measured = each(measure, firsts, jobs, closeness, context)
-    shared = {key for key, times in Counter(filter(None, keys)).items() if times > 1}
-    kept: dict[object, Measurement] = {}
-    for pair, key in zip(pairs, keys):
-        if key in kept:
-            yield kept[key]._replace(pair=pair, bytes_read=0)
-            continue
-        measurement = next(measured)
-        if key in shared:
-            kept[key] = measurement
-        yield measurement
-=======
     """One Measurement per pair, in the order of the pairs. Values that several pairs share are read once."""
-    read = partial(each, partial(measure, closeness=closeness, context=context), jobs=jobs)
-    for pair, measurement, again in once(list(pairs), values_of, read):
+    for pair, measurement, again in once(
+        list(pairs), values_of, lambda firsts: each(measure, firsts, jobs, closeness, context)
+    ):
         yield measurement._replace(pair=pair, bytes_read=0) if again else measurement
->>>>>>> s-dump
 
 
 def each(

@@ -188,11 +188,6 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
     )
 
 
-def _passes(node: Node) -> bool:
-    """Whether a node only hands on what it reads."""
-    return op_type(node.op_type).has("hands on")
-
-
 def _is_constant(name: str, known: Known) -> bool:
     node = known.by_name.get(name)
     return node is not None and op_type(node.op_type).has("constant")
@@ -221,11 +216,7 @@ def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
     found = [read]
     for _ in range(_HOPS):
         node = known.by_name.get(found[-1][0])
-<<<<<<< HEAD
-        if node is None or not _passes(node) or not node.inputs or node.inputs[0] in found:
-=======
         if node is None or not _hands_on(node) or node.inputs[0] in found:
->>>>>>> s-dump
             break
         found.append(node.inputs[0])
     return found
@@ -273,20 +264,12 @@ def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
     port = node.ports_out[index] if index < len(node.ports_out) else None
     if port is not None and port.origin_name:
         return f"{port.origin_name}:{port.origin_index}"
-<<<<<<< HEAD
-    if node.originals is None and not _passes(node):
-=======
     if node.originals is None and not op_type(node.op_type).has("hands on"):
->>>>>>> s-dump
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
         inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
         return "" if inner else f"{node.originals[0]}:{index}"
-<<<<<<< HEAD
-    if _passes(node) and node.inputs and hops:  # inserted, and hands on what it gets
-=======
     if _hands_on(node) and hops:  # inserted
->>>>>>> s-dump
         producer, at = node.inputs[0]
         before = known.by_name.get(producer)
         return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"

@@ -24,11 +24,6 @@ from npucmp.model.optypes import op_type
 
 _NODE = 1
 _NAME, _OP, _INPUT = 1, 2, 3
-<<<<<<< HEAD
-
-
-=======
->>>>>>> s-dump
 _HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
 
 
