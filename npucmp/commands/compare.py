@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -58,7 +59,6 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
 @common
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
-    from npucmp.workflows.compare import Options
     from npucmp.workflows.compare import compare as run
 
-    carry_out(context, given, lambda **options: run(target, golden, Options(**options)))
+    carry_out(context, given, partial(run, target, golden))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -36,7 +37,6 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @common
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
-    from npucmp.workflows.fusion_diff import FusionOptions
     from npucmp.workflows.fusion_diff import fusion_diff as run
 
-    carry_out(context, given, lambda **options: run(on, off, FusionOptions(**options)))
+    carry_out(context, given, partial(run, on, off))

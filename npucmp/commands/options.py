@@ -11,35 +11,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def common(command: Command) -> Command:
     """All options of a command that compares two dumps."""
-    return _decorated(command, tuple(_OPTIONS))
+    return some(*_OPTIONS)(command)
 
 
 def some(*names: str) -> "Callable[[Command], Command]":
     """Those of the options that stand under these names."""
-    return lambda command: _decorated(command, names)
 
+    def decorated(command: Command) -> Command:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
 
-def _decorated(command: Command, names: "tuple[str, ...]") -> Command:
-    command = limit(command)
-    for name in reversed(names):
-        command = _OPTIONS[name](command)
-    return command
+    return decorated
 
 
 def _limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> Any:
     from npucmp.dump.limits import Limits
 
     return Limits().changed(texts)
-
-
-limit: "Callable[[Any], Any]" = click.option(
-    "--limit",
-    "limits",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=_limits,
-    help="Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
-)
 
 
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
@@ -83,7 +72,7 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     ),
     "metrics": click.option("--metrics", metavar="NAMES", help="Further columns for tensors.csv, comma-separated."),
     "jobs": click.option(
-        "--jobs", type=click.IntRange(1), help="Threads to measure with (default: the cores of this process)."
+        "--jobs", type=click.IntRange(1), help="Processes to measure with (default: the cores of this process)."
     ),
     "top": click.option(
         "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
@@ -93,4 +82,12 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."
     ),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
+    "limit": click.option(
+        "--limit",
+        "limits",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_limits,
+        help="Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
+    ),
 }

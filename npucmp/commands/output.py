@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Optional
 
 import click
 
@@ -12,45 +12,33 @@ from npucmp.errors import UsageError
 from npucmp.model import Result
 
 
-class Output(NamedTuple):
-    """The options about showing. `journal` is the folder in which finished measurements are kept, for commands that
-    can resume."""
-
-    folder: Optional[str]
-    journal: Optional[str]
-    quiet: bool
-    progress: bool
-    metrics: "list[str]"
-    screen: "dict[str, Any]"  # what the terminal is to show
-
-
 def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
     """Runs a workflow with what is left of the options, shows its result, and exits with its status."""
     from npucmp.commands.progress import bar
 
-    output = _output(given)
-    if output.journal:
-        given["journal"] = output.journal
-    with bar(output.progress) as progress:
-        result = work(**given, progress=progress)
-    _show(replace(result, argv=tuple(sys.argv)), output)
-    context.exit(result.exit_status)
-
-
-def _output(given: "dict[str, Any]") -> Output:
-    """The options about showing, taken out of all that were given."""
-    folder, quiet, progress = (given.pop(name) for name in ("output", "quiet", "progress"))
-    if given.get("resume") and not folder:
-        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
+    folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
     given["format"] = given.pop("format_")
-    return Output(
-        folder=folder,
-        journal=folder if "resume" in given else None,
-        quiet=quiet,
-        progress=not quiet and _is_terminal(sys.stderr) if progress is None else progress,
-        metrics=_columns(given.pop("metrics", None)),
-        screen={name: given.pop(name) for name in ("top", "verbose")},
-    )
+    resumable = "resume" in given
+    if resumable and given["resume"] and not folder:
+        raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
+    if resumable and folder:
+        given["journal"] = folder
+    metrics = _columns(given.pop("metrics", None))
+    with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
+        result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
+
+    from npucmp.report import answer_of, terminal, write
+
+    answer = answer_of(result, metrics)
+    files = write(answer, folder) if folder else []
+    if "journal" in given and not result.partial:
+        from npucmp.measure import journal
+
+        journal.remove(folder)  # its measurements are in the report now
+    if not quiet:
+        paint = terminal.colours(_is_terminal(sys.stdout))
+        click.echo(terminal.render(answer, top, files, paint, verbose), nl=False, color=True)
+    context.exit(result.exit_status)
 
 
 def _columns(names: Optional[str]) -> "list[str]":
@@ -67,20 +55,6 @@ def _columns(names: Optional[str]) -> "list[str]":
         if name not in known:
             raise UsageError(f"no metric {name!r}", difflib.get_close_matches(name, known) or known)
     return [metric.name for metric in METRICS if metric.name in asked and not metric.always]
-
-
-def _show(result: Result, output: Output) -> None:
-    from npucmp.report import answer_of, terminal, write
-
-    answer = answer_of(result, output.metrics)
-    files = write(answer, output.folder) if output.folder else []
-    if output.journal and not result.partial:
-        from npucmp.measure import journal
-
-        journal.remove(output.journal)  # its measurements are in the report now
-    if not output.quiet:
-        paint = terminal.colours(_is_terminal(sys.stdout))
-        click.echo(terminal.render(answer, files=files, paint=paint, **output.screen), nl=False, color=True)
 
 
 def _is_terminal(stream: Any) -> bool:

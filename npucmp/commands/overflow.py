@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -30,11 +31,10 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose",
-    "quiet",
+    "quiet", "limit",
 )  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
-    from npucmp.workflows.overflow import OverflowOptions
     from npucmp.workflows.overflow import overflow as run
 
-    carry_out(context, given, lambda **options: run(dump, OverflowOptions(**options)))
+    carry_out(context, given, partial(run, dump))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -28,11 +29,10 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
 @click.argument("dumps", metavar="RUN RUN [RUN…]", nargs=-1, required=True)
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "strict", "jobs", "top", "progress",
-    "verbose", "quiet",
+    "verbose", "quiet", "limit",
 )  # fmt: skip
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:
-    from npucmp.workflows.compare import Options
     from npucmp.workflows.rerun_diff import rerun_diff as run
 
-    carry_out(context, given, lambda **options: run(dumps, Options(**options)))
+    carry_out(context, given, partial(run, dumps))

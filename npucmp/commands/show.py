@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import limit
+from npucmp.commands.options import some
 
 
 @click.command(
@@ -27,7 +27,7 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
-@limit
+@some("limit")
 def show(
     dump: str,
     pattern: Optional[str],

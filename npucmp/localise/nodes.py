@@ -55,7 +55,10 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
         inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
         nodes.append(Node(pair, inputs, outputs))
     forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
-    backward = _by_module(node for node in nodes if node.operator.phase == "backward")
+    backward: dict[str, list[Node]] = {}  # by module
+    for node in nodes:
+        if node.operator.phase == "backward":
+            backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
     for node in nodes:
         if node.operator.phase == "backward":
             partner = forward.get(node.operator.call)
@@ -64,13 +67,6 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
                 for other in backward.get(node.operator.call, ()):
                     node.inputs += other.inputs
     return nodes
-
-
-def _by_module(nodes: Iterable[Node]) -> "Mapping[str, list[Node]]":
-    found: dict[str, list[Node]] = {}
-    for node in nodes:
-        found.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
-    return found
 
 
 def is_output(pair: Pair) -> bool:
@@ -124,7 +120,10 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
     What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
     where nothing that the operator reads was recorded.
     """
-    told = all(map(_tells_reads, (target, golden)))
+    told = all(
+        one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
+        for one in (target, golden)
+    )
     tensors = {tensor.slot for operator in (target, golden) for tensor in operator.tensors}
     for slot in {**target.arguments, **golden.arguments}:
         a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
@@ -132,8 +131,3 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
             continue
         if repr(a) != repr(b) and not slot.endswith("device"):
             yield slot, a, b
-
-
-def _tells_reads(operator: Operator) -> bool:
-    some = bool(operator.arguments) or any(not tensor.is_output for tensor in operator.tensors)
-    return operator.reads_recorded and some

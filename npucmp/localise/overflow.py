@@ -12,7 +12,7 @@ import math
 import re
 from dataclasses import replace
 from itertools import groupby
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.edges import amount, kinds_of
@@ -61,6 +61,34 @@ def events_of(
     return flow.events
 
 
+class _At(NamedTuple):
+    """An operator: what it read and wrote, which of what it read holds events, and which of those are alarms."""
+
+    operator: Operator
+    inputs: Sequence[Scanned]
+    outputs: Sequence[Scanned]
+    reads: Sequence[Read]
+    alarming: Sequence[Read]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that it reads is known."""
+        seen = all(one.extremes is not None or not _can_hold(one.tensor) for one in self.inputs)
+        return self.operator.reads_recorded and seen
+
+    @property
+    def parents(self) -> "tuple[int, ...]":
+        """The operators that its alarms came from."""
+        return tuple(dict.fromkeys(read.trace.order for read in self.alarming))
+
+    def is_raw(self, output: Scanned) -> bool:
+        """Memory that nobody wrote, a view of it, a workspace, or a receive that returns before the data is there."""
+        op = op_type_of(self.operator)
+        if is_meaningless(_alone(output)) or op.has("asynchronous"):
+            return True
+        return op.has("views") and any(read.trace.harmless == "uninitialised" for read in self.reads)
+
+
 class _Flow:
     """Walks the operators once, remembering which tensors hold events, and why."""
 
@@ -84,14 +112,15 @@ class _Flow:
         alarming = [read for read in reads if not read.trace.harmless]
         if operator.phase == "backward":
             alarming += [read for read in self._calls.get(operator.call, ()) if not read.trace.harmless]
-        made = [event for output in outputs for event in self._written(operator, inputs, output, reads, alarming)]
+        at = _At(operator, inputs, outputs, reads, alarming)
+        made = [event for output in outputs for event in self._written(at, output)]
         alarms = [event for event in made if event.alarm]
-        made += _killed(operator, outputs, alarming, alarms)
+        made += _killed(at, alarms)
         if flagged:
             made = [replace(event, device_status=flagged[0], device_bits=flagged[1]) for event in made]
-            made.append(_of_device(operator, inputs, outputs, alarming, alarms, flagged))
+            made.append(_of_device(at, alarms, flagged))
         self.events += made
-        self._remember(operator, reads, outputs, alarms)
+        self._remember(at, alarms)
 
     def _reads(self, operator: Operator, inputs: "Sequence[Scanned]", outputs: "Sequence[Scanned]") -> "Iterator[Read]":
         """Inputs that hold events; one that nothing dumped wrote is an event of its own."""
@@ -104,8 +133,9 @@ class _Flow:
                 continue  # recorded after it was overwritten
             if trace is None:
                 trace = Trace(operator.order, self._harmless(operator, one))
-                if not trace.harmless and (self._latest is None or _is_parameter(one)):
-                    self.events.append(_from_outside(one, kinds[0]))
+                if not trace.harmless and (self._latest is None or is_parameter(_alone(one))):
+                    what = amount(kinds[0], one)
+                    self.events.append(event_of(one, kinds[0], "unknown", what, FROM_OUTSIDE, outside=True))
                     self._latest = operator.order
                 elif not trace.harmless:
                     trace = Trace(self._latest or 0, "")  # by way of code that was not dumped, as far as is known
@@ -124,66 +154,42 @@ class _Flow:
         found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
         return found or self._content.get(_content(one))
 
-    def _written(
-        self,
-        operator: Operator,
-        inputs: "Sequence[Scanned]",
-        output: Scanned,
-        reads: "Sequence[Read]",
-        alarming: "Sequence[Read]",
-    ) -> "Iterator[Event]":
+    def _written(self, at: _At, output: Scanned) -> "Iterator[Event]":
         """The events of one output."""
-        kinds = kinds_of(output.tensor, output.extremes)
-        if not kinds or self._is_mask(operator, inputs, output, reads):
+        operator, kinds = at.operator, kinds_of(output.tensor, output.extremes)
+        if not kinds or _is_mask(at, output):
             return
         inner = self._contained(operator)
         for kind in kinds:
             what = amount(kind, output)
-            if _is_raw(operator, reads, output):
+            if at.is_raw(output):
                 raw = what._replace(words=f"{what.words}: memory that nobody has written yet, or a workspace")
-                yield _event(output, kind, "unknown", raw, alarm=False)
-            elif alarming:
-                parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
-                yield _event(output, kind, "propagated", what, _what_came(alarming), parents=parents)
+                yield event_of(output, kind, "unknown", raw, alarm=False)
+            elif at.alarming:
+                yield event_of(output, kind, "propagated", what, _what_came(at), parents=at.parents)
             elif inner:
                 within = Evidence("contains", "contains {op}, which has it", {"op": Fact(inner.name)})
-                yield _event(output, kind, "propagated", what, within, parents=(inner.order,))
+                yield event_of(output, kind, "propagated", what, within, parents=(inner.order,))
             elif communicates(operator) and (kind == "nan" or not op_type_of(operator).has("sums ranks")):
-                yield _event(output, kind, "unknown", what, FROM_ANOTHER_RANK, outside=True)
-            elif not _are_known(operator, inputs):
-                if self._latest is None or inputs or not self._ordered:
-                    yield _event(output, kind, "unknown", what, UNSEEN)
+                yield event_of(output, kind, "unknown", what, FROM_ANOTHER_RANK, outside=True)
+            elif not at.is_known:
+                if self._latest is None or at.inputs or not self._ordered:
+                    yield event_of(output, kind, "unknown", what, UNSEEN)
                 else:
-                    yield _event(output, kind, "propagated", what, UNSEEN_AND_BEFORE, parents=(self._latest,))
+                    yield event_of(output, kind, "propagated", what, UNSEEN_AND_BEFORE, parents=(self._latest,))
             else:
-                yield _event(output, kind, "born", what, _clean(inputs, reads))
+                yield event_of(output, kind, "born", what, _clean(at))
 
     def _contained(self, operator: Operator) -> Optional[Operator]:
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}")
 
-    def _is_mask(
-        self, operator: Operator, inputs: "Sequence[Scanned]", output: Scanned, reads: "Sequence[Read]"
-    ) -> bool:
-        """Whether all that an output holds is minus infinity or the lowest value, put in on purpose; of operators that
-        fill in what they are told, plus infinity and the largest value too."""
-        op = op_type_of(operator)
-        if _is_high(output.extremes):
-            return op.has("masks") and any(map(_is_high_argument, operator.arguments.values()))
-        if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in reads):
-            return False
-        told = any(map(_is_low_argument, operator.arguments.values()))
-        handed_on = any(read.trace.harmless == "mask" for read in reads) or any(map(_holds_mask_value, inputs))
-        return told or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
-
-    def _remember(
-        self, operator: Operator, reads: "Sequence[Read]", outputs: "Sequence[Scanned]", alarms: "Sequence[Event]"
-    ) -> None:
-        held = []
-        for output in outputs:
+    def _remember(self, at: _At, alarms: "Sequence[Event]") -> None:
+        operator, held = at.operator, []
+        for output in at.outputs:
             if not kinds_of(output.tensor, output.extremes):
                 continue
             alarmed = any(event.tensor is output.tensor for event in alarms)
-            raw = not alarmed and _is_raw(operator, reads, output)
+            raw = not alarmed and at.is_raw(output)
             if raw:
                 self._raw.add(_shape(output))
             trace = Trace(operator.order, "" if alarmed else "uninitialised" if raw else "mask")
@@ -193,111 +199,94 @@ class _Flow:
             self._named[escaped(f"{operator.name}:{output.tensor.slot.partition(':')[2]}")] = trace
             held.append(Read(output, trace))
         if operator.phase == "forward":
-            self._calls[operator.call] = [*reads, *held]
+            self._calls[operator.call] = [*at.reads, *held]
         if alarms:
             self._latest = operator.order
             for container in containers(operator, self._scopes):
                 self._inside.setdefault(container, operator)
 
 
-def _event(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: object) -> Event:
+def event_of(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: Any) -> Event:
+    """An event of a tensor; `more` are further fields."""
     return Event(
-        one.operator.order,
-        one.operator,
-        one.tensor,
-        kind,
-        origin,
-        evidence,
-        one.extremes,
-        one.counted,
-        **more,  # type: ignore[arg-type]
+        one.operator.order, one.operator, one.tensor, kind, origin, evidence, one.extremes, one.counted, **more
     )
 
 
-def _killed(
-    operator: Operator, outputs: "Sequence[Scanned]", alarming: "Sequence[Read]", alarms: "Sequence[Event]"
-) -> "list[Event]":
+def noted(
+    order: int, operator: Optional[Operator], origin: str, flagged: "tuple[str, str]", *evidence: Evidence, **more: Any
+) -> Event:
+    """An event that the device recorded, by its (status, bits in words)."""
+    status, bits = flagged
+    told = Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)}), *evidence
+    return Event(order, operator, None, "device", origin, told, device_status=status, device_bits=bits, **more)
+
+
+def _is_mask(at: _At, output: Scanned) -> bool:
+    """Whether all that an output holds is minus infinity or the lowest value, put in on purpose; of operators that
+    fill in what they are told, plus infinity and the largest value too."""
+    op, arguments = op_type_of(at.operator), at.operator.arguments.values()
+    if _is_high(output.extremes):
+        return op.has("masks") and any(map(_is_high_argument, arguments))
+    if not _is_low(output.extremes) or any(not read.trace.harmless and _has_low(read.scanned) for read in at.reads):
+        return False
+    told = any(map(_is_low_argument, arguments))
+    handed_on = any(read.trace.harmless == "mask" for read in at.reads) or any(map(_holds_mask_value, at.inputs))
+    return told or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
+
+
+def _killed(at: _At, alarms: "Sequence[Event]") -> "list[Event]":
     """The first event that was read and is written no more; whoever writes no floats only asked for it."""
-    if not any(_can_hold(output.tensor) for output in outputs) or any(output.extremes is None for output in outputs):
+    if not any(_can_hold(output.tensor) for output in at.outputs) or any(one.extremes is None for one in at.outputs):
         return []
     left = {event.kind for event in alarms}
-    for read in alarming:
+    for read in at.alarming:
         one = read.scanned
         gone = [kind for kind in kinds_of(one.tensor, one.extremes) if not left or left == {"saturated"} != {kind}]
-        if gone and one.operator.order == operator.order:
+        if gone and one.operator.order == at.operator.order:
             what = amount(gone[0], one)
             now = "at the largest value now" if left else "masked by a choice, a bound or saturation"
             what = what._replace(words=f"{what.words}, read and not written: {now}")
-            return [_event(one, gone[0], "killed", what, parents=(read.trace.order,))]
+            return [event_of(one, gone[0], "killed", what, parents=(read.trace.order,))]
     return []
 
 
-def _of_device(
-    operator: Operator,
-    inputs: "Sequence[Scanned]",
-    outputs: "Sequence[Scanned]",
-    alarming: "Sequence[Read]",
-    alarms: "Sequence[Event]",
-    flagged: "tuple[str, str]",
-) -> Event:
-    evidence, origin = [noted(flagged[1])], "born" if _are_known(operator, inputs) else "unknown"
-    if alarming:
-        evidence.append(_what_came(alarming))
-        origin = "propagated"
+def _of_device(at: _At, alarms: "Sequence[Event]", flagged: "tuple[str, str]") -> Event:
+    evidence, origin = [], "born" if at.is_known else "unknown"
+    if at.alarming:
+        evidence, origin = [_what_came(at)], "propagated"
     elif not alarms:
-        seen = outputs and all(output.extremes is not None for output in outputs)
-        evidence.append(NOT_SEEN if seen else Evidence("outputs unknown", "its outputs are not known"))
-    parents = tuple(dict.fromkeys(read.trace.order for read in alarming))
-    more = None, True, *flagged
-    return Event(operator.order, operator, None, "device", origin, tuple(evidence), *more, parents=parents)
+        seen = at.outputs and all(output.extremes is not None for output in at.outputs)
+        evidence = [NOT_SEEN if seen else Evidence("outputs unknown", "its outputs are not known")]
+    return noted(at.operator.order, at.operator, origin, flagged, *evidence, parents=at.parents)
 
 
-def noted(bits: str) -> Evidence:
-    """What the device recorded, in words."""
-    return Evidence("device", "the device noted: {bits}", {"bits": Fact(bits)})
-
-
-def _from_outside(one: Scanned, kind: str) -> Event:
-    return _event(one, kind, "unknown", amount(kind, one), FROM_OUTSIDE, outside=True)
-
-
-def _what_came(alarming: "Sequence[Read]") -> Evidence:
+def _what_came(at: _At) -> Evidence:
     words = []
-    for read in alarming[:3]:
+    for read in at.alarming[:3]:
         one = read.scanned
         words.append(f"{one.tensor.slot} of {one.operator.name} has {'/'.join(kinds_of(one.tensor, one.extremes))}")
     return Evidence("came in", "{which}", {"which": Fact(", ".join(words))})
 
 
-def _clean(inputs: "Sequence[Scanned]", reads: "Sequence[Read]") -> Evidence:
+def _clean(at: _At) -> Evidence:
     """What the operator read: finite, and how large."""
-    masks = [f"{read.scanned.tensor.slot} holds a mask" for read in reads if read.trace.harmless == "mask"]
-    raw = [read.scanned.tensor.slot for read in reads if read.trace.harmless == "uninitialised"]
+    masks = [f"{read.scanned.tensor.slot} holds a mask" for read in at.reads if read.trace.harmless == "mask"]
+    raw = [read.scanned.tensor.slot for read in at.reads if read.trace.harmless == "uninitialised"]
     if raw:
         return Evidence("raw", "{slots} is memory that nobody had written", {"slots": Fact(", ".join(raw))})
     if masks:
         return Evidence("masks", "{masks}, nothing else was amiss", {"masks": Fact(", ".join(masks))})
-    sizes = [one.extremes.largest for one in inputs if one.extremes is not None and one.extremes.largest >= 0]
+    sizes = [one.extremes.largest for one in at.inputs if one.extremes is not None and one.extremes.largest >= 0]
     if not sizes:
         return Evidence("reads nothing", "it read nothing")
     return Evidence("finite", "its inputs are finite (largest {size:.6g})", {"size": Fact(max(sizes))})
-
-
-def _are_known(operator: Operator, inputs: "Iterable[Scanned]") -> bool:
-    return operator.reads_recorded and all(one.extremes is not None or not _can_hold(one.tensor) for one in inputs)
 
 
 def _can_hold(tensor: TensorRef) -> bool:
     """Whether its type has a NaN, an Inf or a limit."""
     row = lookup(tensor.dtype)
     return row is None or row.kind in "fc"
-
-
-def _is_raw(operator: Operator, reads: "Sequence[Read]", output: Scanned) -> bool:
-    """Memory that nobody wrote, a view of it, a workspace, or a receive that returns before the data is there."""
-    if is_meaningless(_alone(output)) or op_type_of(operator).has("asynchronous"):
-        return True
-    return op_type_of(operator).has("views") and any(read.trace.harmless == "uninitialised" for read in reads)
 
 
 def communicates(operator: Operator) -> bool:
@@ -308,10 +297,6 @@ def communicates(operator: Operator) -> bool:
 def _is_written_too(operator: Operator) -> bool:
     """Whether it overwrites an input: what a dump keeps of that may be its output."""
     return op_type_of(operator).has("in place") or communicates(operator)
-
-
-def _is_parameter(one: Scanned) -> bool:
-    return is_parameter(_alone(one))
 
 
 def _alone(one: Scanned) -> Pair:

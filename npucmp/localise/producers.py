@@ -49,11 +49,8 @@ def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerpri
         if side.minimum != side.minimum:
             return None
         if side.minimum == side.maximum:  # a constant is known again by its error only
-            return (
-                Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
-                if moments.max_abs
-                else None
-            )
+            constant = Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
+            return constant if moments.max_abs else None
         key = (moments.elements, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
         return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
     recorded = tensor.statistics
@@ -71,15 +68,6 @@ class Producers(Generic[Owner]):
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, list[tuple[Fingerprint, Owner]]] = {}
-        self._named: dict[Hashable, Owner] = {}
-
-    def name(self, key: Hashable, owner: Owner) -> None:
-        """A tensor that the graph has a name for."""
-        self._named[key] = owner
-
-    def named(self, key: Hashable) -> Optional[Owner]:
-        """The latest owner of a tensor of that name."""
-        return self._named.get(key)
 
     def add(self, mark: Optional[Fingerprint], owner: Owner) -> None:
         """A tensor that `owner` wrote or was first seen with; later ones hide earlier ones of the same content."""
@@ -110,6 +98,7 @@ class Trail:
     def __init__(self) -> None:
         self._seen: Producers[Source] = Producers()
         self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+        self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
@@ -117,8 +106,7 @@ class Trail:
 
     def by_graph(self, finding: Finding) -> Optional[Source]:
         for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
-            found = self._seen.named((side, escaped(tensor.source))) if tensor and tensor.source else None
-            if found is not None:
+            if tensor and tensor.source and (found := self._named.get((side, escaped(tensor.source)))):
                 return found
         return None
 
@@ -140,7 +128,7 @@ class Trail:
         index = source.finding.pair.slot.partition(":")[2]
         for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
             if operator is not None:
-                self._seen.name((side, escaped(f"{operator.name}:{index}")), source)
+                self._named[side, escaped(f"{operator.name}:{index}")] = source
 
 
 class Link(NamedTuple):

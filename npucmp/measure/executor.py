@@ -5,8 +5,8 @@ to them and results back. Each has pipes of its own, so that one that crashes ta
 
 Processes and pipes are those of multiprocessing; who gets what is decided here, not by ProcessPoolExecutor. That one
 ends with its first dead worker and cannot tell over what it died, leaves its workers behind if this process is killed,
-and costs 0.13 ms a task and 0.03 s a run: 9 % of comparing 2 × 0.4 GB, 2 % of 2 × 2.5 GB, nothing with 10,000 small
-pairs (docs/performance.md, tests/benchmarks/executor.py).
+and costs 0.13 ms a task and 0.03 s a run: up to 9 % of comparing 2 × 0.4 GB, 2 % of 2 × 2.5 GB, nothing with 10,000
+small pairs (docs/performance.md, tests/benchmarks/executor.py).
 
 Of a program with several threads only the one that asks for results is copied: a lock that another one holds in that
 moment stays locked in the workers. One job forks nothing.

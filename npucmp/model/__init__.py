@@ -7,7 +7,7 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
-from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, sentences
+from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
@@ -29,43 +29,8 @@ from npucmp.model.result import (
 )
 
 __all__ = [
-    "DECIDED",
-    "DIFFERS",
-    "HISTOGRAM_BINS",
-    "Cause",
-    "Comparison",
-    "Device",
-    "DifferenceMap",
-    "Event",
-    "Evidence",
-    "Extremes",
-    "Fact",
-    "Finding",
-    "Fused",
-    "FusionPass",
-    "Match",
-    "Measurement",
-    "Moments",
-    "Noise",
-    "Operator",
-    "Overflow",
-    "Pair",
-    "Payload",
-    "Reasoned",
-    "Repeated",
-    "Report",
-    "Rerun",
-    "Result",
-    "Root",
-    "Run",
-    "Scalar",
-    "Scan",
-    "Side",
-    "Statistics",
-    "Task",
-    "TensorRef",
-    "Tolerance",
-    "Verdict",
-    "brief",
-    "sentences",
-]
+    "DECIDED", "DIFFERS", "HISTOGRAM_BINS", "Cause", "Comparison", "Device", "DifferenceMap", "Event", "Evidence",
+    "Extremes", "Fact", "Finding", "Fused", "FusionPass", "Match", "Measurement", "Moments", "Noise", "Operator",
+    "Overflow", "Pair", "Payload", "Reasoned", "Repeated", "Report", "Rerun", "Result", "Root", "Run", "Scalar",
+    "Scan", "Side", "Statistics", "Task", "TensorRef", "Tolerance", "Verdict", "brief", "first_of", "sentences",
+]  # fmt: skip

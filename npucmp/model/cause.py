@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Union
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model.pair import Pair
 
@@ -54,6 +54,11 @@ def sentences(evidence: "Iterable[Evidence]", show: "Callable[[str], str]" = str
 def brief(error: Optional[float]) -> str:
     """An error in a sentence."""
     return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
+
+
+def first_of(names: "Sequence[str]", most: int = 3) -> str:
+    """The first names, and whether there are more."""
+    return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
 
 class _Shown(NamedTuple):

@@ -1,7 +1,7 @@
 """Result → Answer → files and screen.
 
 report/{command}.py makes the Answer of a command: the words. REPORTS name the presenters that write files of any
-Answer; each is a module of this package with NAME and
+Answer; each is a module of this package with
     render(answer) -> {file name: bytes}
 terminal.py shows the same on a screen. A presenter knows no command, an answer no presenter.
 """
@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import gc
 import os
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
@@ -30,10 +29,19 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
 
 
 def render(answer: Answer) -> "dict[str, bytes]":
-    """All files of a report by name."""
-    with _uncollected():
-        modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
+    """All files of a report by name.
+
+    Without the garbage collector, which takes a third of the time to look at a hundred thousand cells again and again:
+    what presenters make refers to nothing in circles.
+    """
+    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
         return {name: data for module in modules for name, data in module.render(answer).items()}
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":
@@ -54,16 +62,3 @@ def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":
 def write_reports(result: Result, directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()) -> "list[Path]":
     """Writes the report of a result, as `npucmp … -o directory` does."""
     return write(answer_of(result, metrics), directory)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which takes a third of the time to look at a hundred thousand cells again and
-    again: what presenters make refers to nothing in circles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -6,10 +6,11 @@ it is to stand. What is costly and not shown everywhere is a function to be call
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import Cause, DifferenceMap, Evidence, Result, Tolerance
+from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
@@ -120,6 +121,13 @@ class Suspect(NamedTuple):
     excused: bool = False
     way: Callable[[], "Sequence[Step]"] = tuple
 
+    @classmethod
+    def of(cls, found: "Root | Rerun", operator: Operator, **more: Any) -> "Suspect":
+        """What is found of an operator, whose cause is the word unless `more` has another."""
+        cause = found.cause.value
+        known = found.place, cause, operator.name, operator.op_type, found.slot, found.evidence
+        return cls(*known, **{"word": cause, **more})
+
 
 class Suspects(NamedTuple):
     """Operators by place: those to look at, and those that only pass an error on, unless there are no others."""
@@ -174,6 +182,11 @@ class Section(NamedTuple):
     lines: Sequence[Line] = ()
     after: Sequence[Line] = ()
     listings: Sequence[Listing] = ()
+
+    @property
+    def place(self) -> int:
+        """That of its first suspect; a section without one comes last."""
+        return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Iterator, Sequence
 
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Run, Verdict, brief
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Verdict, brief
 from npucmp.report import coverage, pairs, tables
 from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
@@ -24,12 +23,12 @@ LEFT_OUT = {  # verdicts that decide nothing
     Verdict.MISSING: "without a partner",
     Verdict.DTYPE: "of types that cannot be compared",
 }
+OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
 
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv."""
-    several = len(report.comparisons) > 1
-    sections = sorted((_section(one, report, several) for one in report.comparisons), key=_first_place)
+    sections = sorted((_section(one, report) for one in report.comparisons), key=lambda one: one.place)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     counts = Counter(finding.verdict for finding in report.findings)
     word, sentence = _verdict(report, counts)
@@ -60,13 +59,10 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _first_place(section: Section) -> int:
-    return min((one.place for some in section.suspects for one in some), default=sys.maxsize)
-
-
-def _section(one: Comparison, report: Report, several: bool) -> Section:
-    where = where_words(one.target.step, one.target.rank)
-    suspects = Suspects.of([_suspect(root, " · ".join(where) if several else "") for root in one.roots])
+def _section(one: Comparison, report: Report) -> Section:
+    where = where_words(one.target)
+    among = " · ".join(where) if len(report.comparisons) > 1 else ""
+    suspects = Suspects.of([_suspect(root, among) for root in one.roots])
     agreeing = sum(finding.verdict is Verdict.MATCH for finding in one.findings)
     differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
     sides = ("target", report.target_path, one.target), ("golden", report.golden_path, one.golden)
@@ -110,19 +106,8 @@ def _title(one: Comparison) -> str:
 
 def _suspect(root: Root, where: str) -> Suspect:
     pair = root.pair
-    return Suspect(
-        place=root.place,
-        cause=root.cause.value,
-        op=pair.operator.name,
-        op_type=pair.operator.op_type,
-        slot=root.slot,
-        evidence=root.evidence,
-        word=root.cause.value,
-        golden=partner_of(pair),
-        where=where,
-        line=line_of(pair),
-        flow=flow_of(root),
-    )
+    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
+    return Suspect.of(root, pair.operator, **more)
 
 
 def passed_words(roots: Sequence[Root]) -> str:
@@ -168,7 +153,7 @@ def _runs_left_out(report: Report) -> Iterator[str]:
     for side, run in report.broken:
         yield f"unreadable {side}: {run.problem}"
     for side, run in report.unpaired:
-        yield f"only in {side}: {' '.join(where_words(run.step, run.rank))} ({run.path})"
+        yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
 
 
 def _undecided(findings: Sequence[Finding]) -> Iterator[str]:
@@ -226,8 +211,8 @@ def _rooted(report: Report) -> "list[tables.Rooted]":
 def facts(report: Report) -> Row:
     """What summary.json holds of a comparison."""
     return {
-        "target": _side(report.target_path, [one.target for one in report.comparisons]),
-        "golden": _side(report.golden_path, [one.golden for one in report.comparisons]),
+        "target": of_runs(report.target_path, [one.target for one in report.comparisons], *OF_FIRST),
+        "golden": of_runs(report.golden_path, [one.golden for one in report.comparisons], *OF_FIRST),
         "aligned": coverage.aligned(report.comparisons),
         "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
         "causes": dict(Counter(root.cause.value for root in report.roots)),
@@ -238,15 +223,4 @@ def facts(report: Report) -> Row:
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
         ],
-    }
-
-
-def _side(path: str, runs: "list[Run]") -> Row:
-    first = runs[0]
-    return {
-        **of_runs(path, *runs),
-        "format": first.format,
-        "detail": first.detail,
-        "step": first.step,
-        "rank": first.rank,
     }

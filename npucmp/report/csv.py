@@ -11,7 +11,6 @@ from typing import Any, Iterable, Mapping, Sequence
 from npucmp.report.answer import Answer
 from npucmp.report.sanitise import inert
 
-NAME = "csv"
 _NONE = type(None)
 
 

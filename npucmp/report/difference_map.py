@@ -23,14 +23,18 @@ def drawn(one: DifferenceMap) -> "dict[str, Any]":
     """The picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"
+    held = f"{sum(map(bool, one.counts)):,} of {down} × {one.across} cells of the picture"
+    cell = f"about {round(one.rows / down):,} × {round(one.columns / one.across):,} elements"
+    if (one.rows, one.columns) == (down, one.across):
+        cell = "an element"
     return {
         "across": one.across,
         "down": down,
         "height": min(HEIGHT, max(LEAST, 12 * down)),
         "paths": _paths(one, down),
-        "label": f"{sum(one.counts):,} of {size} elements differ, in {_held(one, down)}",
+        "label": f"{sum(one.counts):,} of {size} elements differ, in {held}",
         "size": size,
-        "cell": _cell(one, down),
+        "cell": f"a cell is {cell}",
         "bits": _bits(one),
     }
 
@@ -41,9 +45,8 @@ def _paths(one: DifferenceMap, down: int) -> "list[str]":
     for line in range(down):
         height = _length(one.rows, down, line)
         cells = one.counts[line * one.across : (line + 1) * one.across]
-        levels = [
-            _level(count / (height * _length(one.columns, one.across, place))) for place, count in enumerate(cells)
-        ]
+        sizes = [height * _length(one.columns, one.across, place) for place in range(one.across)]
+        levels = [sum(n / size >= least for least in LEVELS) if n else -1 for n, size in zip(cells, sizes)]
         for level, some in groupby(range(one.across), key=levels.__getitem__):
             if level >= 0:
                 places = [*some]
@@ -54,22 +57,6 @@ def _paths(one: DifferenceMap, down: int) -> "list[str]":
 def _length(whole: int, cells: int, cell: int) -> int:
     """How many of `whole` rows or columns a cell stands for, as bits.py shares them out."""
     return -(-(cell + 1) * whole // cells) - -(-cell * whole // cells)
-
-
-def _level(share: float) -> int:
-    return sum(share >= least for least in LEVELS) if share else -1
-
-
-def _held(one: DifferenceMap, down: int) -> str:
-    """How many cells hold them: one, a few, all."""
-    held = sum(map(bool, one.counts))
-    return f"{held:,} of {down} × {one.across} cells of the picture"
-
-
-def _cell(one: DifferenceMap, down: int) -> str:
-    if one.rows == down and one.columns == one.across:
-        return "a cell is an element"
-    return f"a cell is about {round(one.rows / down):,} × {round(one.columns / one.across):,} elements"
 
 
 def _bits(one: DifferenceMap) -> "Optional[dict[str, Any]]":

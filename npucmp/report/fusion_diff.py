@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.nodes import is_output
@@ -24,7 +24,9 @@ from npucmp.model import (
     Fact,
     Finding,
     Fused,
+    Moments,
     Operator,
+    Pair,
     Root,
     Side,
     TensorRef,
@@ -75,6 +77,24 @@ class FusedOperator(NamedTuple):
     worst: Finding
     root: Optional[Root]
 
+    @property
+    def pair(self) -> Pair:
+        return self.worst.pair
+
+    @property
+    def cause(self) -> str:
+        return self.root.cause.value if self.root else ""
+
+    @property
+    def compared(self) -> str:
+        """The name of the operator of the golden run."""
+        return self.pair.golden_op.name if self.pair.golden_op else ""
+
+    @property
+    def moments(self) -> Optional[Moments]:
+        """None where one side has no tensor."""
+        return self.worst.measurement.moments if self.pair.target is not None and self.pair.golden is not None else None
+
 
 def is_fused(operator: Optional[Operator]) -> bool:
     """Whether an operator stands for several of the network, or a fusion pass made it."""
@@ -99,77 +119,69 @@ def _fused(comparison: Comparison) -> Iterator[FusedOperator]:
 
 
 def _row(one: FusedOperator) -> Row:
-    pair, moments, root = one.worst.pair, one.worst.measurement.moments, one.root
+    pair, moments = one.pair, one.moments
     row = {
         "fused_op": pair.operator.name,
         "op_type": pair.operator.op_type,
         "pass_name": ",".join(pair.operator.passes),
         "original_ops": ",".join(pair.operator.originals),
         "compared_slot": pair.slot,
-        "golden_op": pair.golden_op.name if pair.golden_op else "",
+        "golden_op": one.compared,
         "verdict": one.worst.verdict.value,
-        "cause": root.cause.value if root else "",
-        "because": root.because if root else one.worst.because,
+        "cause": one.cause,
+        "because": one.root.because if one.root else one.worst.because,
         "step": one.comparison.target.step,
         "rank": one.comparison.target.rank,
         "order": pair.order,
     }
-    if moments is None or pair.target is None or pair.golden is None:
-        return row
-    return {**row, **{name: measured.by_name(name).function(moments) for name in METRICS}}
+    figures = {} if moments is None else {name: measured.by_name(name).function(moments) for name in METRICS}
+    return {**row, **figures}
 
 
 def _chains(every: "Sequence[FusedOperator]") -> Iterator[Chain]:
     """Each beside what it stands for, those that bear error first."""
     held = {id(one.comparison): one.comparison for one in every}
-    ranges = {key: _Ranges(comparison) for key, comparison in held.items()}
-    none = len(every)  # after all that have a place
-    for one in sorted(
-        every, key=lambda one: (one.root is None, one.root.place if one.root else none, one.worst.pair.order)
-    ):
+    ranges = {key: _ranges(comparison) for key, comparison in held.items()}
+    for one in sorted(every, key=lambda one: (one.root is None, one.root.place if one.root else 0, one.pair.order)):
         yield _chain(one, ranges[id(one.comparison)])
 
 
-def _chain(one: FusedOperator, ranges: "_Ranges") -> Chain:
-    pair, moments, root = one.worst.pair, one.worst.measurement.moments, one.root
-    compared = pair.golden_op.name if pair.golden_op else ""
-    names = dict.fromkeys([*pair.operator.originals, *([compared] if compared else [])])
+def _chain(one: FusedOperator, ranges: "Mapping[int | str, str]") -> Chain:
+    pair, root = one.pair, one.root
+    names = dict.fromkeys(filter(None, [*pair.operator.originals, one.compared]))
     because = Evidence("finding", "{because}", {"because": Fact(one.worst.because)})
-    known = moments is not None and pair.target is not None and pair.golden is not None
     return Chain(
         suspect=Suspect(
             place=root.place if root else 0,
-            cause=root.cause.value if root else "",
-            word=root.cause.value if root else "",
+            cause=one.cause,
+            word=one.cause,
             op=pair.operator.name,
             op_type=pair.operator.op_type,
             slot=pair.slot,
             evidence=root.evidence if root else (because,),
             flow=flow_of(root) if root else None,
         ),
-        originals=tuple(Original(name, name == compared, ranges.golden.get(name, "")) for name in names),
+        originals=tuple(Original(name, name == one.compared, ranges.get(name, "")) for name in names),
         passes=pair.operator.passes,
-        holds=ranges.target.get(pair.order, ""),
+        holds=ranges.get(pair.order, ""),
         verdict=one.worst.verdict.value,
         differs=one.worst.verdict in DIFFERS,
-        error=brief(measured.rel_l2(moments)) if known and moments is not None else "",
+        error="" if one.moments is None else brief(measured.rel_l2(one.moments)),
     )
 
 
-class _Ranges:
+def _ranges(comparison: Comparison) -> "dict[int | str, str]":
     """What the first output of each operator holds: of the target by order, of the golden run by name."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self.target: dict[int, str] = {}
-        self.golden: dict[str, str] = {}
-        for finding in comparison.findings:
-            pair, moments = finding.pair, finding.measurement.moments
-            if moments is None or not is_output(pair):
-                continue
-            if pair.target is not None:
-                self.target.setdefault(pair.order, _range(pair.target, moments.target))
-            if pair.golden is not None and pair.golden_op is not None:
-                self.golden.setdefault(pair.golden_op.name, _range(pair.golden, moments.golden))
+    found: dict[int | str, str] = {}
+    for finding in comparison.findings:
+        pair, moments = finding.pair, finding.measurement.moments
+        if moments is None or not is_output(pair):
+            continue
+        if pair.target is not None:
+            found.setdefault(pair.order, _range(pair.target, moments.target))
+        if pair.golden is not None and pair.golden_op is not None:
+            found.setdefault(pair.golden_op.name, _range(pair.golden, moments.golden))
+    return found
 
 
 def _range(tensor: TensorRef, side: Side) -> str:
@@ -210,7 +222,7 @@ def kind_of(name: str) -> str:
 
 def remarks(report: Fused, every: "Sequence[FusedOperator]", folder: str) -> "Iterator[str]":
     """The fused operators that are to blame, passes of one run only, and what to run next."""
-    causes = Counter(one.root.cause.value if one.root else "" for one in every)
+    causes = Counter(one.cause for one in every)
     kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]
     kinds += [f"{causes['']} without suspicion"] if causes[""] else []
     yield f"fused operators: {len(every)}" + (f" ({', '.join(kinds)})" if kinds else "")

@@ -15,7 +15,6 @@ import math
 import platform
 import shlex
 import zlib
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
@@ -27,7 +26,6 @@ from npucmp.report.page_data import page_data
 from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
 
-NAME = "html"
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "page.js")
 PLAIN = 300_000  # characters of JSON up to which it stands in the page as it is, where one can search it
@@ -128,22 +126,17 @@ def _bar(counts: "Mapping[str, int]") -> "list[Words]":
 
 
 def _made(answer: Answer) -> Words:
+    import numpy
+
     argv = answer.result.argv
     return {
         "argv": shlex.join(("npucmp", *argv[1:])) if argv else "",
         "npucmp": __version__,
         "python": platform.python_version(),
-        "numpy": _version("numpy"),
+        "numpy": numpy.__version__,
         "machine": f"{platform.system()} {platform.machine()}",
         "rate": rate_of(answer.result),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def policy(scripts: "Sequence[str]", style: str) -> str:

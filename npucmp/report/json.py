@@ -9,8 +9,6 @@ from typing import Any
 from npucmp import __version__
 from npucmp.report.answer import Answer
 
-NAME = "json"
-
 
 def render(answer: Answer) -> "dict[str, bytes]":
     """The one file."""

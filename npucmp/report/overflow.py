@@ -5,7 +5,6 @@ overflow.csv has one row per event.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from functools import partial
 from itertools import groupby
@@ -36,7 +35,7 @@ BEGUN = {  # how an operator came to it
 
 def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
     """What a search for overflows says; there are no metrics to choose."""
-    sections = sorted((_section(scan, report) for scan in report.scans), key=_first_place)
+    sections = sorted((_section(scan, report) for scan in report.scans), key=lambda one: one.place)
     suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
     rooted = [(scan.roots, scan.run.step, scan.run.rank) for scan in report.scans]
     word, sentence = _verdict(report)
@@ -74,14 +73,10 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _first_place(section: Section) -> int:
-    return min((one.place for one in section.suspects.first), default=sys.maxsize)
-
-
 def _section(scan: Scan, report: Overflow) -> Section:
     children = _children(scan.events)
     births = [root for root in scan.roots if root.cause is not Cause.PROPAGATED] or scan.roots[:1]
-    where = where_words(scan.run.step, scan.run.rank)
+    where = where_words(scan.run)
     sides = [Side("dump", report.path, describe(scan.run))]
     if scan.golden is not None:
         sides.append(Side("golden", report.golden_path, describe(scan.golden)))
@@ -102,18 +97,9 @@ def _section(scan: Scan, report: Overflow) -> Section:
 
 def _suspect(root: Root, where: str, children: "Children") -> Suspect:
     operator = root.pair.operator
-    return Suspect(
-        place=root.place,
-        cause=root.cause.value,
-        word="CAME IN" if root.cause is Cause.GAP else root.cause.value,
-        op=operator.name,
-        op_type=operator.op_type,
-        slot=root.slot,
-        evidence=root.evidence,
-        where=where,
-        line=source_line(operator),
-        way=partial(_way, root.pair.order, children),
-    )
+    word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
+    way = partial(_way, root.pair.order, children)
+    return Suspect.of(root, operator, word=word, where=where, line=source_line(operator), way=way)
 
 
 Children = Mapping[int, Sequence[Event]]
@@ -216,7 +202,7 @@ def _detail(report: Overflow) -> Detail:
         kind="events",
         title="All events",
         chart="Events along the network",
-        runs=[" · ".join(where_words(one.run.step, one.run.rank)) for one in report.scans],
+        runs=[" · ".join(where_words(one.run)) for one in report.scans],
         operators=tables.by_column(operators),
         rows=tables.by_column(rows),
         columns=["run", "order", "op", "op_type", "phase", *columns, "stack"],
@@ -230,15 +216,13 @@ def _detail(report: Overflow) -> Detail:
 def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
     """The events of one run, those of operators that were not dumped last; its operators go to those before."""
     roots = {root.pair.order: root for root in scan.roots}
-    numbers: dict[int, int] = {}  # order of an operator → its number among those of all runs
 
     def place(event: Event) -> "tuple[bool, int]":
         return event.operator is None, event.order
 
     groups = [[*group] for _, group in groupby(sorted(scan.events, key=place), key=place)]
-    for number, some in enumerate(groups, len(operators)):
-        if some[0].operator is not None:
-            numbers[some[0].order] = number
+    dumped = [some[0].order for some in groups if some[0].operator is not None]
+    numbers = {order: number for number, order in enumerate(dumped, len(operators))}  # among those of all runs
     for some in groups:
         operators.append({"run": run, "rows": len(some), **_operator(some, roots.get(some[0].order), numbers)})
         for event in some:
@@ -265,14 +249,8 @@ def _operator(some: "Sequence[Event]", root: "Optional[Root]", numbers: "Mapping
 def _facts(report: Overflow) -> Row:
     """What summary.json holds of a search for overflows."""
     runs = [scan.run for scan in report.scans]
-    first = runs[0] if runs else None
     return {
-        "target": {
-            **of_runs(report.path, *runs),
-            "format": first.format if first else None,
-            "step": first.step if first else None,
-            "rank": first.rank if first else None,
-        },
+        "target": of_runs(report.path, runs, "format", "step", "rank"),
         "golden": {"path": report.golden_path} if report.golden_path else None,
         "scanned": sum(scan.tensors for scan in report.scans),
         "events": dict(Counter(event.kind for event in report.events if event.kind)),

@@ -30,6 +30,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     found = compare.answer(report, metrics)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
+    title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
     share = percent(coverage.aligned(report.comparisons)["elements_compared"])
     section = _section(report, suspects)
     word, sentence = _verdict(report)
@@ -40,11 +41,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         sections=[section],
         suspects=suspects,
         places="rerun.csv",
-        title="Where the runs begin to differ"
-        if begins
-        else "What is not the same in all runs"
-        if report.reruns
-        else "",
+        title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[
             *found.tables,
@@ -52,7 +49,11 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
             tables.table("noise.csv", NOISE_COLUMNS, lambda: (one._asdict() for one in report.noise)),
         ],
         detail=lambda: _detail(report, metrics),
-        facts=lambda: _facts(report, found.facts()),
+        facts=lambda: {
+            **found.facts(),
+            "runs": list(report.paths),
+            "notes": [*report.warnings, *compare.notes_of(report)],
+        },
         nothing=[],
         marked=report.paths if report.reruns else (),
         rest="What differs after that",
@@ -83,14 +84,9 @@ def _suspect(one: Rerun, runs: int) -> Suspect:
         "rel_l2": one.rel_l2,
     }
     aside = "no two runs agree" if len(one.odd) == runs else f"run {_odd_words(one, runs)}"
-    return Suspect(
-        place=one.place,
-        cause=one.cause.value,
-        word=one.cause.value,
-        op=operator.name,
-        op_type=operator.op_type,
-        slot=one.slot,
-        evidence=one.evidence,
+    return Suspect.of(
+        one,
+        operator,
         line=source_line(operator),
         aside=aside if runs > 2 and one.odd else "",
         figures=tuple(
@@ -141,10 +137,6 @@ def _detail(report: Repeated, metrics: Sequence[str]) -> Detail:
         numbers = [f"run {number}" for number, path in enumerate(report.paths, 1) if Path(path) in folders]
         labels.append(" · ".join(filter(None, [*numbers[:1], words])))
     return found._replace(runs=labels)
-
-
-def _facts(report: Repeated, facts: Row) -> Row:
-    return {**facts, "runs": list(report.paths), "notes": [*report.warnings, *facts["notes"]]}
 
 
 def _verdict(report: Repeated) -> "tuple[str, str]":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Sequence
 
 from npucmp.model import Operator, Pair, Result, Root, Run
 from npucmp.model.dtypes import size_of
@@ -35,21 +35,21 @@ def rate_of(result: Result) -> str:
     return rate + (f", {size / seconds / 1e9:.2f} GB/s" if seconds > 0.5 and size > 1e8 else "")
 
 
-def where_words(step: Optional[int], rank: Optional[int]) -> "list[str]":
+def where_words(run: Run) -> "list[str]":
     """ "step 0", "rank 1", as far as a dump tells."""
-    return [f"{name} {value}" for name, value in (("step", step), ("rank", rank)) if value is not None]
+    return [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
 
 
-def bytes_of(*runs: Run) -> int:
+def bytes_of(runs: "Sequence[Run]") -> int:
     """Bytes of values that dumps hold, by their own records."""
     return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
 
 
 def describe(run: Run) -> str:
     """One line: format, detail, step, rank, size."""
-    size = bytes_of(run)
+    size = bytes_of([run])
     content = f"{count_of(len(run.operators), 'operator')}, {count_of(run.tensors, 'tensor')}"
-    words = run.format, run.detail, *where_words(run.step, run.rank), content + (f", {in_bytes(size)}" if size else "")
+    words = run.format, run.detail, *where_words(run), content + (f", {in_bytes(size)}" if size else "")
     return " · ".join(filter(None, words))
 
 
@@ -74,14 +74,16 @@ def some_of(names: "list[str] | tuple[str, ...]", most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def of_runs(path: str, *runs: Run) -> Row:
-    """What summary.json says of a dump and of those of its runs that were looked at."""
+def of_runs(path: str, runs: "Sequence[Run]", *names: str) -> Row:
+    """What summary.json says of a dump and of those of its runs that were looked at; `names` are those of further
+    fields of the first run."""
     return {
         "path": path,
         "operators": sum(len(run.operators) for run in runs),
         "tensors": sum(run.tensors for run in runs),
-        "bytes": bytes_of(*runs),
+        "bytes": bytes_of(runs),
         "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
+        **{name: getattr(runs[0], name) if runs else None for name in names},
     }
 
 

@@ -24,7 +24,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
             f"{sides.golden_path} has {keys(rights)}"
         )
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
-    todo = [[pair for pair in pairs(*one) if _wanted(pair, options)] for one in aligned]
+    todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
     skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
@@ -126,8 +126,7 @@ def _measured(
     if not every:
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
     closeness = Closeness(options.rtol, options.atol)
-    total = sum(map(payload_bytes, every))
-    done = 0
+    meter = Meter(options.progress, sum(map(payload_bytes, every)))
     journal = None
     measured: list[list[Measurement]] = []
     with ExitStack() as stack:
@@ -146,9 +145,7 @@ def _measured(
                     measured[-1].append(measurement)
                     if journal and is_new:
                         journal.add(measurement)
-                    done += payload_bytes(measurement.pair)
-                    if options.progress:
-                        options.progress(done, total)
+                    meter.add(payload_bytes(measurement.pair))
         except KeyboardInterrupt:
             if journal:
                 journal.flush()
@@ -170,10 +167,6 @@ def _each(
         if values_of(measurement.pair) in read:
             measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True
-
-
-def _wanted(pair: Pair, options: Options) -> bool:
-    return options.wants(*(operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None))
 
 
 def _tolerances_used(

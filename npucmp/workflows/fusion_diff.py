@@ -11,7 +11,7 @@ from npucmp.align.chains import guessed
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
-from npucmp.model import Fused, FusionPass, Run
+from npucmp.model import Fused, FusionPass, Run, first_of
 from npucmp.workflows.compare import Options, Sides, compared
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.runs import StrPath
@@ -75,8 +75,7 @@ def _without_inserted(run: Run, notes: "list[str]") -> Run:
 
 
 def _listed(names: "Sequence[str]") -> str:
-    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    return f"{len(names)} ({shown})" if names else "none"
+    return f"{len(names)} ({first_of(names)})" if names else "none"
 
 
 def _passes(on: Path, off: Path, notes: "list[str]", context: ReadContext) -> "tuple[FusionPass, ...]":

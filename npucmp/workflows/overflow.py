@@ -13,15 +13,17 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.edges import amount, headroom, kinds_of
-from npucmp.localise.overflow import communicates, events_of, noted
+from npucmp.localise.overflow import communicates, event_of, events_of, noted
 from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import Choice, StrPath, keys, pair_runs
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
+NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
+UNREADABLE = Evidence("unreadable", "unreadable: {problem}")
 BLAMES = "it blames task {task} of stream {stream}, and no operator of that is in the dump"
 CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.UNKNOWN}
 
@@ -59,13 +61,14 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
-    bar = _Bar(options, runs)
+    chosen = [operator for run in runs for operator in options.chosen(run)]
+    meter = Meter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
     for run in runs:
         rows: list[Scanned] = []
         try:
-            for row in scan(_wanted(run, options), options.jobs or default_jobs(), context):
+            for row in scan(options.chosen(run), options.jobs or default_jobs(), context):
                 rows.append(row)
-                bar.advance(row.tensor)
+                meter.add(size_of(row.tensor.dtype, row.tensor.shape))
         except KeyboardInterrupt:
             partial = True
         read += sum(row.bytes_read for row in rows)
@@ -87,22 +90,6 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     )
 
 
-class _Bar:
-    def __init__(self, options: OverflowOptions, runs: "Sequence[Run]") -> None:
-        self._show = options.progress
-        self._total = sum(size_of(t.dtype, t.shape) for run in runs for op in _wanted(run, options) for t in op.tensors)
-        self._done = 0
-
-    def advance(self, tensor: TensorRef) -> None:
-        self._done += size_of(tensor.dtype, tensor.shape)
-        if self._show:
-            self._show(self._done, self._total)
-
-
-def _wanted(run: Run, options: OverflowOptions) -> "list[Operator]":
-    return [operator for operator in run.operators if options.wants(operator.name)]
-
-
 def _scanned(
     run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions, context: ReadContext
 ) -> Scan:
@@ -112,22 +99,16 @@ def _scanned(
         events = _against(run, golden, events, options.names(), context)
     seen = {row.operator.order for row in rows}
     empty = [
-        _without_tensors(one, blame.flagged[one.order])
-        for one in _wanted(run, options)
+        noted(one.order, one, "unknown", blame.flagged[one.order], NO_TENSOR)
+        for one in options.chosen(run)
         if one.order in blame.flagged and one.order not in seen
     ]
     edge = list(_close_to_the_edge(rows, options.headroom))
-    broken = [
-        f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in rows if one.problem
-    ]
-    lost = [
-        Event(one.operator.order, one.operator, one.tensor, "", "", (_unreadable(one.problem),), alarm=False)
-        for one in rows
-        if one.problem
-    ]
+    lost = [one for one in rows if one.problem]
+    broken = [f"{one.operator.name} {one.tensor.slot or one.tensor.label}: {one.problem}" for one in lost]
     return Scan(
         run=run,
-        events=(*blame.others, *empty, *events, *edge, *lost),
+        events=(*blame.others, *empty, *events, *edge, *(_unreadable(one) for one in lost)),
         roots=(),
         tensors=sum(one.extremes is not None for one in rows),
         unreadable=(*broken, *blame.broken),
@@ -136,14 +117,9 @@ def _scanned(
     )
 
 
-def _without_tensors(operator: Operator, flagged: "tuple[str, str]") -> Event:
-    """Of an operator that the device blames and of which there is nothing else."""
-    evidence = noted(flagged[1]), Evidence("no tensor", "the dump holds no tensor of it")
-    return Event(operator.order, operator, None, "device", "unknown", evidence, None, True, *flagged)
-
-
-def _unreadable(problem: str) -> Evidence:
-    return Evidence("unreadable", "unreadable: {problem}", {"problem": Fact(problem)})
+def _unreadable(one: Scanned) -> Event:
+    because = UNREADABLE._replace(facts={"problem": Fact(one.problem)})
+    return event_of(one._replace(extremes=None), "", "", because, alarm=False)
 
 
 def _blame(run: Run, context: ReadContext) -> Blame:
@@ -155,7 +131,8 @@ def _blame(run: Run, context: ReadContext) -> Blame:
             records = opdebug.read_records(path, context)
         except DumpError as error:
             broken.append(f"{Path(path).name}: {error.because}")
-            others.append(Event(-1, None, None, "device", "unknown", (_unreadable(broken[-1]),), alarm=False))
+            evidence = UNREADABLE._replace(facts={"problem": Fact(broken[-1])})
+            others.append(Event(-1, None, None, "device", "unknown", (evidence,), alarm=False))
             continue
         for record in filter(opdebug.flagged, records):
             status = next(f"0x{word:x}" for word in record.status if word > 0)
@@ -165,8 +142,7 @@ def _blame(run: Run, context: ReadContext) -> Blame:
                 flagged.setdefault(operator.order, (status, bits))
             else:
                 where = {"task": Fact(str(record.task_id)), "stream": Fact(str(record.stream_id))}
-                evidence = noted(bits), Evidence("task", BLAMES, where)
-                others.append(Event(-1, None, None, "device", "unknown", evidence, None, True, status, bits))
+                others.append(noted(-1, None, "unknown", (status, bits), Evidence("task", BLAMES, where)))
     return Blame(flagged, tuple(others), tuple(broken))
 
 
@@ -181,14 +157,11 @@ def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
     for operator in run.operators:
         for task in operator.tasks:
             stream = None if task.stream < 0 else task.stream
-            if task.task >= 0 and opdebug.same_task(record, task.task, stream) and _same_slice(record, task):
+            slices = (record.context_id, task.context), (record.thread_id, task.thread)
+            same_slice = all(mine == theirs for mine, theirs in slices if mine >= 0 and theirs >= 0)
+            if task.task >= 0 and opdebug.same_task(record, task.task, stream) and same_slice:
                 return operator
     return None
-
-
-def _same_slice(record: opdebug.DeviceRecord, task: "tuple[int, int, int, int]") -> bool:
-    told = (record.context_id, task[2]), (record.thread_id, task[3])
-    return all(mine == theirs for mine, theirs in told if mine >= 0 and theirs >= 0)
 
 
 def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Iterable[Event]":
@@ -204,12 +177,9 @@ def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Ite
         and row.tensor.is_output
     ]
     return [
-        Event(
-            row.operator.order, row.operator, row.tensor, "", "",
-            (_near(row.tensor, left),), row.extremes, row.counted, alarm=False,
-        )
+        event_of(row, "", "", _near(row.tensor, left), alarm=False)
         for left, row in sorted(near, key=lambda one: one[0])
-    ]  # fmt: skip
+    ]
 
 
 def _near(tensor: TensorRef, left: float) -> Evidence:
@@ -227,17 +197,16 @@ def _against(
         for pair in pairs(run, golden, alignment)
         if pair.target_op is not None and pair.target is not None and pair.golden is not None
     }
-    known: dict[tuple[int, str], Scanned] = {}
+    known: dict[tuple[int, str], Scanned] = {}  # a tensor may have several events
     compared = []
     for event in events:
         place = event.order, event.slot
         pair = partners.get(place)
-        if pair is None or pair.golden is None or pair.golden_op is None or event.tensor is None:
-            compared.append(event)
-            continue
-        if place not in known:
-            known[place] = scan_tensor(pair.golden_op, pair.golden, context)
-        compared.append(_held_against(event, known[place]))
+        if pair is not None and pair.golden is not None and pair.golden_op is not None and event.tensor is not None:
+            if place not in known:
+                known[place] = scan_tensor(pair.golden_op, pair.golden, context)
+            event = _held_against(event, known[place])
+        compared.append(event)
     return compared
 
 
@@ -294,17 +263,10 @@ def _roots(events: "Sequence[Event]") -> "list[Root]":
         bits = [one.device_bits for one in some if one.device_bits][: first.kind != "device"]
         device = (Evidence("device", "the device noted {bits}", {"bits": Fact(text)}) for text in bits)
         pair = Pair(order, first.slot, first.operator, None, first.tensor, None)
-        count = _count(first)
+        count = float(first.extremes.of(first.kind)[0]) if first.extremes is not None and first.counted else None
         evidence = *first.evidence, *device
         roots.append(Root(0, pair, cause, first.slot, first.kind, count, 0.0, None, None, evidence))
     return roots
-
-
-def _count(event: Event) -> Optional[float]:
-    x = event.extremes
-    if x is None or not event.counted:
-        return None
-    return float(x.of(event.kind)[0])
 
 
 def _placed(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":

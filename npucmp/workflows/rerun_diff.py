@@ -6,7 +6,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import Iterable, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.dump.context import ReadContext
@@ -15,14 +15,14 @@ from npucmp.judge.exact import judge_bits
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import causes, settled
-from npucmp.localise.rerun.rows import place_of, reruns_of
+from npucmp.localise.rerun.rows import OfFirst, place_of, reruns_of
 from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
-from npucmp.model import Comparison, Finding, Noise, Pair, Repeated, Rerun, Run, Verdict
+from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import StrPath, pair_runs
+from npucmp.workflows.runs import Meter, StrPath, pair_runs
 
 NO_REPEATS = "these runs are not repeats"
 
@@ -64,10 +64,11 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not interrupted and not any(one.findings for one in comparisons):
         raise UsageError("nothing to compare: no operator passes --include and --exclude")
-    reruns = reruns_of(comparisons, numbers, context)
+    found_at = reruns_of(comparisons, numbers, context)
+    reruns = tuple(found_at.values())
     return Repeated(
         paths=tuple(map(str, paths)),
-        comparisons=_placed(comparisons, reruns),
+        comparisons=tuple(_placed(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
         notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
@@ -83,15 +84,13 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
 
 def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names())
-    todo = [pair for pair in pairs(target, golden, alignment) if options.wants(*_names(pair))]
-    total, done, stopped = sum(map(payload_bytes, todo)), 0, False
+    todo = [pair for pair in pairs(target, golden, alignment) if options.wants(pair.target_op, pair.golden_op)]
+    meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []
     try:
         for measurement in each(measure_bits, todo, options.jobs or default_jobs(), context):
             findings.append(judge_bits(measurement, context))
-            done += payload_bytes(measurement.pair)
-            if options.progress:
-                options.progress(done, total)
+            meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
         stopped = True
     final, roots = causes(findings, context)
@@ -100,32 +99,19 @@ def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -
     return Comparison(target, golden, *known), stopped
 
 
-def _names(pair: Pair) -> "list[str]":
-    return [operator.name for operator in (pair.target_op, pair.golden_op) if operator is not None]
-
-
-def _placed(comparisons: "Sequence[Comparison]", reruns: "Sequence[Rerun]") -> "tuple[Comparison, ...]":
-    """The comparisons, each root with the place of its operator."""
-    places = {(one.step, one.rank, one.pair.golden_op.order if one.pair.golden_op else one.pair.order): one.place
-              for one in reruns}  # fmt: skip
-    placed = []
-    for comparison in comparisons:
-        roots = []
-        for root in comparison.roots:
-            step, rank, order = place_of(comparison, root.pair)
-            key = None if step < 0 else step, None if rank < 0 else rank, order
-            roots.append(replace(root, place=places.get(key, 0)))
-        placed.append(replace(comparison, roots=tuple(roots)))
-    return tuple(placed)
+def _placed(comparison: Comparison, found: "Mapping[OfFirst, Rerun]") -> Comparison:
+    """A comparison, each root with the place of its operator."""
+    roots = (replace(root, place=found[place_of(comparison, root.pair)].place) for root in comparison.roots)
+    return replace(comparison, roots=tuple(roots))
 
 
 def _warnings(reruns: "Sequence[Rerun]") -> "Iterable[str]":
     inputs = [one for one in reruns if is_fed(one.cause, one.evidence)]
     if inputs:
-        names = ", ".join(f"{one.pair.operator.name} {one.slot}" for one in inputs[:3])
+        names = first_of([f"{one.pair.operator.name} {one.slot}" for one in inputs])
         yield (
-            f"{NO_REPEATS}: what goes in differs already ({names}{' …' if len(inputs) > 3 else ''}); fix seeds, data "
-            "order, weights and the determinism switches first (docs/workflow.md)"
+            f"{NO_REPEATS}: what goes in differs already ({names}); fix seeds, data order, weights and the determinism "
+            "switches first (docs/workflow.md)"
         )
 
 
@@ -150,8 +136,7 @@ def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":
         alone = [f.pair for f in comparison.findings if f.verdict is Verdict.MISSING and getattr(f.pair, side) is None]
         names = list(dict.fromkeys(pair.operator.name for pair in alone))
         if names:
-            more = " …" if len(names) > 3 else ""
-            yield f"not in run {missing}, but in run {there}: {', '.join(names[:3])}{more} ({len(names)} in all)"
+            yield f"not in run {missing}, but in run {there}: {first_of(names)} ({len(names)} in all)"
 
 
 def _noise(comparisons: "Sequence[Comparison]", runs: int) -> "Iterable[Noise]":

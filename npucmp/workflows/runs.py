@@ -13,7 +13,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
-from npucmp.model import Run
+from npucmp.model import Operator, Run, first_of
 
 StrPath = Union[str, "PathLike[str]"]
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -54,11 +54,28 @@ class Choice:
             return mapping.load(Path(self.mapping))
         return self.mapping or {}
 
-    def wants(self, *names: str) -> bool:
-        """Whether an operator is meant, by any of the names that it has."""
+    def chosen(self, run: Run) -> "list[Operator]":
+        """The operators of a run that are meant."""
+        return [operator for operator in run.operators if self.wants(operator)]
+
+    def wants(self, *operators: Optional[Operator]) -> bool:
+        """Whether an operator is meant, by any of the names that it has on the sides that have it."""
+        names = [operator.name for operator in operators if operator is not None]
         if self.include and not any(fnmatchcase(name, glob) for name in names for glob in self.include):
             return False
         return not any(fnmatchcase(name, glob) for name in names for glob in self.exclude)
+
+
+class Meter:
+    """Tells how many bytes are done of all that are to do."""
+
+    def __init__(self, progress: Optional[Progress], total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def add(self, size: int) -> None:
+        self._done += size
+        if self._progress:
+            self._progress(self._done, self._total)
 
 
 def keys(runs: "Sequence[Run]") -> str:
@@ -66,7 +83,7 @@ def keys(runs: "Sequence[Run]") -> str:
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
     ]
-    return ", ".join(words[:8]) + (" …" if len(words) > 8 else "")
+    return first_of(words, 8)
 
 
 def pair_runs(

@@ -120,7 +120,7 @@ def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
 def settled(comparisons: "Sequence[Comparison]") -> "list[Comparison]":
     """The comparisons of one run, collectives judged over all ranks, and parameters over the steps before."""
     found = list(settle(comparisons))
-    first = min((step for one in found if one.roots and (step := _step(one)) is not None), default=None)
+    first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
     if first is None:
         return found
     return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
@@ -128,17 +128,8 @@ def settled(comparisons: "Sequence[Comparison]") -> "list[Comparison]":
 
 def _followed(root: Root, own: Comparison, first: int) -> Root:
     """A parameter that differs after a step that differs was updated by it."""
-    step = _step(own)
-    if root.cause is not Cause.GAP or step is None or step <= first:
+    later = own.step is not None and own.step > first
+    if root.cause is not Cause.GAP or not later or not is_parameter(root.pair._replace(slot=root.slot)):
         return root
-    if not is_parameter(root.pair._replace(slot=root.slot)):
-        return root
-    return replace(
-        root,
-        cause=Cause.PROPAGATED,
-        evidence=(reason("step", "it follows from step {step}", step=first), *root.evidence),
-    )
-
-
-def _step(comparison: Comparison) -> Optional[int]:
-    return comparison.target.step if comparison.golden.step is None else comparison.golden.step
+    evidence = reason("step", "it follows from step {step}", step=first), *root.evidence
+    return replace(root, cause=Cause.PROPAGATED, evidence=evidence)

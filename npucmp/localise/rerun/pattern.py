@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Iterable, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.measure.bits import PLACES, Differing, differences
 from npucmp.measure.pairs import payload_of
-from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload
+from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,7 +83,7 @@ def _block(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
 
     blocks = np.unique(found.places // BLOCK)
     if 1 < len(blocks) <= FEW_LINES * total / BLOCK and found.number >= DENSE * BLOCK * len(blocks):
-        starts = _some(block * BLOCK for block in blocks.tolist())
+        starts = first_of([f"{block * BLOCK:,}" for block in blocks.tolist()])
         words = "{number} blocks of {block} elements{where}, from {starts} on"
         return _places(words, hint, number=len(blocks), block=BLOCK, where=where, starts=starts)
     return ()
@@ -129,7 +129,7 @@ def _lines(places: "Places", payload: Payload) -> "tuple[Evidence, ...]":
             continue
         share = "all" if whole else f"{len(places) / size:.0%}"
         words = f"in {{number}} of {{all}} {cut.what} only ({{which}}), {{share}} of their elements"
-        which = _some(names.tolist())
+        which = first_of([f"{name:,}" for name in names.tolist()])
         best = _places(words, cut.hint, number=number, all=cut.number, which=which, share=share)
         least = cost
     return best
@@ -154,11 +154,6 @@ def _cuts(places: "Places", payload: Payload) -> "Iterator[Line]":
         inner = math.prod(shape[axis + 1 :])
         if 1 < shape[axis] < total:
             yield Line(f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile)
-
-
-def _some(numbers: "Iterable[int]") -> str:
-    first = [f"{number:,}" for number in numbers]
-    return ", ".join(first[:3]) + (" …" if len(first) > 3 else "")
 
 
 def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":

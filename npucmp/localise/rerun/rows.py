@@ -20,6 +20,7 @@ from npucmp.model.optypes import op_type_of
 
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 OTHER_BITS = "{slots}: the same values in other bits"
+MAY_MATTER = Evidence("other bits", "a zero's sign or a NaN may matter here")
 
 
 class OfFirst(NamedTuple):
@@ -49,7 +50,7 @@ class _Seen(NamedTuple):
 
 def reruns_of(
     comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", context: ReadContext = ANYWHERE
-) -> "tuple[Rerun, ...]":
+) -> "dict[OfFirst, Rerun]":
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
@@ -60,10 +61,7 @@ def reruns_of(
             seen[place_of(comparison, root.pair)].append(_Seen(root, tuple(different[order]), number, slots))
     present = _present(seen, comparisons, numbers)
     ranked = sorted(seen.items(), key=lambda one: (*_rank(one[1]), one[0]))
-    return tuple(
-        _rerun(number, place, some, present[place], number <= PATTERNS, context)
-        for number, (place, some) in enumerate(ranked, 1)
-    )
+    return {where: _rerun(place, where, some, present[where], context) for place, (where, some) in enumerate(ranked, 1)}
 
 
 def _present(
@@ -73,8 +71,7 @@ def _present(
     found = {place: [1] for place in places}
     for comparison, number in zip(comparisons, numbers):
         both = {f.pair.order: f.pair for f in comparison.findings if f.pair.target_op and f.pair.golden_op}
-        for pair in both.values():
-            place = place_of(comparison, pair)
+        for place in (place_of(comparison, pair) for pair in both.values()):
             if place in found:
                 found[place].append(number)
     return found
@@ -111,11 +108,7 @@ def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:
     """The gravest cause, of the run that is farthest off."""
-
-    def weight(one: _Seen) -> "tuple[int, float]":
-        return GRAVITY[one.root.cause], -size_of(one.finding) if one.finding is not None else 0.0
-
-    return min(some, key=weight)
+    return min(some, key=lambda one: (GRAVITY[one.root.cause], -size_of(one.finding) if one.finding else 0.0))
 
 
 def excuse(root: Root) -> "tuple[Evidence, ...]":
@@ -135,25 +128,23 @@ def excuse(root: Root) -> "tuple[Evidence, ...]":
 
 
 def _rerun(
-    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", near: bool, context: ReadContext
+    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext
 ) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
-    moments = [one.finding.measurement.moments for one in some if one.finding is not None]
-    known = [m for m in moments if m is not None]
-    errors = [one.finding.error for one in some if one.finding is not None and one.finding.error is not None]
-    seen = _looked_at(root, finding, context) if near else None
+    findings = [one.finding for one in some if one.finding is not None]
+    known = [one.measurement.moments for one in findings if one.measurement.moments is not None]
+    seen = _looked_at(root, finding, context) if place <= PATTERNS else None
+    excuses = excuse(root)
     evidence = [_of_runs(one, worst.number) for one in root.evidence]
-    if worst.harmless:
-        evidence = [*map(_in_value, evidence)]
     evidence += _changed_on_the_way(finding) if root.cause is Cause.GAP else ()
     if worst.harmless:
-        evidence.append(Evidence("other bits", OTHER_BITS, {"slots": Fact(", ".join(worst.harmless))}))
-        evidence.append(Evidence("other bits", "a zero's sign or a NaN may matter here"))
+        slots = {"slots": Fact(", ".join(worst.harmless))}
+        evidence = [*map(_in_value, evidence), Evidence("other bits", OTHER_BITS, slots), MAY_MATTER]
     if seen is not None and finding is not None and root.cause is not Cause.PROPAGATED:
         evidence += pattern(finding.measurement, seen, context)
-    if excuse(root) and not any(one.kind == "random" for one in root.evidence):
-        evidence += excuse(root)
+    if not any(one.kind == "random" for one in root.evidence):
+        evidence += excuses
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -163,11 +154,11 @@ def _rerun(
         cause=root.cause,
         differing=max((m.elements - m.equal for m in known), default=None),
         max_abs=max((m.max_abs for m in known), default=None),
-        rel_l2=max((error for error in errors if not math.isnan(error)), default=None),
+        rel_l2=max((f.error for f in findings if f.error is not None and not math.isnan(f.error)), default=None),
         max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
         odd=_odd(some, present, context),
         evidence=tuple(evidence),
-        excused=bool(excuse(root)),
+        excused=bool(excuses),
         picture=seen.picture if seen is not None else None,
         pictured=worst.number,
     )
@@ -194,25 +185,25 @@ def _in_value(one: Evidence) -> Evidence:
 
 def _changed_on_the_way(finding: Optional[Finding]) -> "tuple[Evidence, ...]":
     """Of an input whose producer is known by its content."""
-    source = finding.pair.golden.source if finding is not None and finding.pair.golden is not None else ""
-    if not source:
+    golden = finding.pair.golden if finding is not None else None
+    if golden is None or not golden.source:
         return ()
     words = "{writer} wrote it, the same in both runs: it was changed on the way"
-    return (Evidence("changed on the way", words, {"writer": Fact(source.rpartition(":")[0])}),)
+    return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 
 def _odd(some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext) -> "tuple[int, ...]":
     """The runs, from 1, that do not agree with the most; all of them where no two agree."""
-    numbers = [one.number for one in some]
-    classes: list[list[int]] = [[number for number in present if number not in numbers]]
-    heads: list[_Seen] = []
+    alike: list[list[_Seen]] = []
     for one in some:
-        place = next((place for place, head in enumerate(heads) if _agree(one, head, context)), None)
-        if place is None:
-            heads.append(one)
-            classes.append([one.number])
+        group = next((group for group in alike if _agree(one, group[0], context)), None)
+        if group is None:
+            alike.append([one])
         else:
-            classes[place + 1].append(one.number)
+            group.append(one)
+    numbers = {one.number for one in some}
+    classes = [[number for number in present if number not in numbers]]  # these agree with the first run
+    classes += [[one.number for one in group] for group in alike]
     largest = max(classes, key=len)
     if len(largest) == 1:
         return tuple(present)

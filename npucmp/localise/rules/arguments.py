@@ -1,6 +1,6 @@
 """Non-tensor arguments that differ, and an output that is farther apart than what was read.
 
-Evidence: an epsilon of 1e-12 against 1e-5 in layer_norm moves outputs by two round-offs, which no limit sees.
+An argument that differs is rarely without a reason, and its effect may well be below the limit: eps of a normalisation.
 """
 
 from __future__ import annotations

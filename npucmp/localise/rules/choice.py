@@ -1,7 +1,7 @@
 """A tensor that is a choice itself, a mask or an index: an error e of what it was chosen by changes a share of √e.
 
-Evidence: top-k and routing under 16-bit types change up to 5 √e of their indices; with errors of those types, any
-choice may flip. Two elements are nothing to speak of.
+Near ties flip; with the errors of 16-bit types any choice may. Two elements are nothing to speak of. Evidence: without
+it, nine pairs of the corpus sample with top-k routing are wrong.
 """
 
 from __future__ import annotations

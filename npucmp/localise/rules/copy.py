@@ -1,6 +1,6 @@
 """An operator that only hands on what it reads wrote something else, however little.
 
-Evidence: TransData and Identity of clean CANN dumps change no bit; the room of 1 % is for sums in another order.
+A copy changes no bit; the room of 1 % is for its error, which is summed in another order.
 """
 
 from __future__ import annotations

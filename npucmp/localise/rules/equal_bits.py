@@ -1,7 +1,8 @@
 """The operator read the same bits and wrote more than roundings of them apart, in 8 or 16 bits.
 
 Such types are summed in float32, so that two right results differ by one rounding here and there; the limit of 8 u is
-for what gathered along the way, and here nothing did. Evidence: clean bfloat16 operators with equal inputs, 0 to 1.2 u.
+for what gathered along the way, and here nothing did. Evidence: 41 operators
+of 16 bits with equal inputs in silent clean pairs of the corpus, up to 0.8 u.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A few elements are off by as much as the largest value, while the rest is as good as its inputs: a lost tile.
 
-A lost row or tile among thousands hardly shows in rel_l2; rounding never moves one element that far. Evidence: the
-largest error of clean tensors is below 5 % of their largest value, in bfloat16 too, choices and sums aside.
+A lost row or tile among thousands hardly shows in rel_l2; rounding never moves one element that far. Evidence: in
+99.9 % of 7,088 outputs of silent clean pairs of the corpus the largest error is below 29 times the round-off, or error
+that came in, of the largest value; choices and sums that cancel apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A gradient of a choice: where the forward was near its kink, an error e flips a share e of the mask's elements.
 
 A flipped element is wrong as a whole, so that rel_l2 is √e. Two elements may flip in any tensor, however small.
-Evidence: clean gradients of ReLU and max-pooling under bfloat16, 1 to 3 √e.
+Evidence: 205 such gradients of silent clean pairs of the corpus, up to 2.6 √e.
 """
 
 from __future__ import annotations

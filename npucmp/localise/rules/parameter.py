@@ -1,7 +1,8 @@
 """A parameter differs by more than its own type and the other parameters tell.
 
 A parameter is stored, not computed: at the first step of a run it owes nothing to the working precision, and in later
-ones no more than the others. Evidence: parameters of clean later steps differ by 0.3 to 4 times their median.
+ones no more than the others. Evidence: at later steps of clean pairs of the corpus nine of ten parameters
+differ by less than 3.3 times their median.
 """
 
 from __future__ import annotations

