@@ -85,12 +85,12 @@ def test_a_run_is_opened_within_the_limits(linked):
 
 
 def taking_a_context():
-    """Whole names of the functions and classes that take a context which may be left out."""
+    """Whole names of the functions and classes that take a context, which may often be left out."""
     for module, tree in TREES.items():
         for node in tree.body:
             inits = [one for one in getattr(node, "body", ()) if getattr(one, "name", "") == "__init__"]
             for one in inits if isinstance(node, ast.ClassDef) else [node]:
-                if isinstance(one, ast.FunctionDef) and one.args.args[-1:] and one.args.args[-1].arg == "context":
+                if isinstance(one, ast.FunctionDef) and "context" in [arg.arg for arg in one.args.args]:
                     yield f"{module}.{node.name}"
 
 
