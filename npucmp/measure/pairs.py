@@ -116,7 +116,7 @@ def _one_side(pair: Pair, context: ReadContext) -> Measurement:
     tensor = pair.target or pair.golden
     assert tensor is not None
     try:
-        payload = _payload(side, tensor, context)
+        payload = _payload(side, tensor, None, context)
         if payload is None:
             recorded = tensor.statistics
             return Measurement(pair, statistics=(recorded, None) if side == "target" else (None, recorded))
@@ -134,8 +134,8 @@ def _both_sides(
     left: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
     right: list[RegularFile] = []
     try:
-        x = _payload("target", target, context, left)
-        y = _payload("golden", golden, context, right)
+        x = _payload("target", target, left, context)
+        y = _payload("golden", golden, right, context)
         if x is None or y is None:
             return _recorded(pair, target, golden, x, y, context)
         _require_alike(x, y)
@@ -150,10 +150,10 @@ def _both_sides(
 
 
 def _payload(
-    side: str, tensor: TensorRef, context: ReadContext, opened: "Optional[list[RegularFile]]" = None
+    side: str, tensor: TensorRef, opened: "Optional[list[RegularFile]]", context: ReadContext
 ) -> Optional[Payload]:
     try:
-        return payload_of(tensor, context, opened)
+        return payload_of(tensor, opened, context)
     except NpucmpError as error:
         raise _trouble(side, error) from None
 
@@ -163,7 +163,7 @@ def _trouble(side: str, error: NpucmpError) -> _Trouble:
 
 
 def payload_of(
-    tensor: TensorRef, context: ReadContext = ANYWHERE, opened: "Optional[list[RegularFile]]" = None
+    tensor: TensorRef, opened: "Optional[list[RegularFile]]" = None, context: ReadContext = ANYWHERE
 ) -> Optional[Payload]:
     """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
 
