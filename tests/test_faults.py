@@ -126,10 +126,16 @@ def rows(file):
 
 
 def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
-    """One row is unreadable, or the run is: one line and status 2. Nothing else changes."""
+    """One row is unreadable, or the run is: one line and status 2. Nothing else that was measured changes; what an
+    operator has to do with its error may, where one of its tensors is not known any more."""
+
+    def measured(folder):
+        judged = {"cause", "rule", "explained_by"}
+        return [{name: cell for name, cell in row.items() if name not in judged} for row in rows(folder)]
+
     with pytest.MonkeyPatch.context() as patch:
         assert called(patch, capsys, "compare", *dumps, "-o", tmp_path / "out", "-q")[0] == 1
-    good = rows(tmp_path / "out" / "tensors.csv")
+    good = measured(tmp_path / "out" / "tensors.csv")
     damaged = 0
     for nth in range(1, 400):
         with pytest.MonkeyPatch.context() as patch:
@@ -141,7 +147,7 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
             assert errors.count("\n") <= 1 and "Traceback" not in errors
             continue
         assert status == 1
-        apart = [(a, b) for a, b in zip(good, rows(tmp_path / "out" / "tensors.csv")) if a != b]
+        apart = [(a, b) for a, b in zip(good, measured(tmp_path / "out" / "tensors.csv")) if a != b]
         assert {b["verdict"] for _, b in apart} <= {"unreadable"}
         damaged += bool(apart)
         if fault.path.endswith(".npy"):
