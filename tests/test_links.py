@@ -193,10 +193,15 @@ def test_memory_of_many_tensors(tmp_path):
     for at in range(1000):
         np.save(tmp_path / f"op{at}.0.17952545{at:08}.npy", np.ones(2000, np.float32))
     open_runs(tmp_path)  # what is loaded once
+    assert len(open_runs(tmp_path)[0].operators) == 1000
+    assert min(_peak(tmp_path) for _ in range(3)) < 1000 * 3000  # others may allocate meanwhile
+
+
+def _peak(folder):
     tracemalloc.start()
     try:
-        runs = open_runs(tmp_path)
-        assert len(runs[0].operators) == 1000 and tracemalloc.get_traced_memory()[1] < 1000 * 3000
+        open_runs(folder)
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, mapping, name, order
-from npucmp.align.logical import settle
+from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_shapes
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -78,7 +78,7 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
-    yield from settle(list(_pairs(target, golden, alignment)))
+    yield from settle_axes(list(_pairs(target, golden, alignment)))
 
 
 def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:

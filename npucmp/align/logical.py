@@ -16,7 +16,7 @@ from npucmp.model import Device, Pair, TensorRef
 FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # of equally good orders, where nothing tells; as MindSpore assumes
 
 
-class Choice(NamedTuple):
+class AxesGuess(NamedTuple):
     """One tensor with a layout: the shape that is wanted of it and the orders of axes that give it."""
 
     layout: str
@@ -24,7 +24,7 @@ class Choice(NamedTuple):
     orders: tuple[str, ...]
 
 
-def settle(pairs: "Sequence[Pair]") -> "list[Pair]":
+def settle_axes(pairs: "Sequence[Pair]") -> "list[Pair]":
     """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
     votes: dict[str, Counter[str]] = {}
     for pair in pairs:
@@ -44,7 +44,7 @@ def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
     return pair._replace(target=target, golden=golden)
 
 
-def _choices(pair: Pair) -> "tuple[Optional[Choice], Optional[Choice]]":
+def _choices(pair: Pair) -> "tuple[Optional[AxesGuess], Optional[AxesGuess]]":
     """What is open about target and golden. The target meets the golden; were both to move, they would swap."""
     target, golden = pair.target, pair.golden
     of_target = _choice(target, golden)
@@ -55,7 +55,7 @@ def _choices(pair: Pair) -> "tuple[Optional[Choice], Optional[Choice]]":
     return of_target, _choice(golden, target._replace(shape=of_target.shape))
 
 
-def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Choice]:
+def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[AxesGuess]:
     """What is open about a tensor; None if nothing is, or nothing can be done."""
     if one is None or one.payload is None or one.layout not in LAYOUTS or one.payload.strides:
         return None
@@ -74,12 +74,12 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ch
         if told in orders:
             orders = (told,)
         if orders:
-            return Choice(stored.layout, shape, orders)
+            return AxesGuess(stored.layout, shape, orders)
     return None
 
 
 def _in_order(
-    tensor: Optional[TensorRef], choice: Optional[Choice], votes: "dict[str, Counter[str]]"
+    tensor: Optional[TensorRef], choice: Optional[AxesGuess], votes: "dict[str, Counter[str]]"
 ) -> Optional[TensorRef]:
     if tensor is None or tensor.payload is None or choice is None:
         return tensor

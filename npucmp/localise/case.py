@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Optional
 from npucmp.judge.precision import Precision, terms_summed
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of, terms
-from npucmp.localise.nodes import Node, is_parameter
+from npucmp.localise.nodes import OperatorFindings, is_parameter
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import lookup
@@ -38,7 +38,7 @@ class Case:
     """
 
     finding: Finding
-    node: Optional[Node] = None
+    node: Optional[OperatorFindings] = None
     before: float = 0.0
     precision: Precision = Precision()
     usual: float = 0.0
@@ -179,7 +179,7 @@ class Rule(NamedTuple):
 
 def diverged(finding: Finding) -> Finding:
     """A finding that is diverged for another reason than the limit of rel_l2."""
-    because = f"rel_l2 {size_of(finding):.2e}, more than rounding gives here"
+    because = f"rel_l2 {error_size(finding):.2e}, more than rounding gives here"
     return finding._replace(verdict=Verdict.DIVERGED, because=because)
 
 
@@ -190,7 +190,7 @@ def error_of(finding: Finding) -> Optional[float]:
     return math.inf if math.isnan(finding.error) else finding.error
 
 
-def size_of(finding: Finding) -> float:
+def error_size(finding: Finding) -> float:
     """error_of, 0 where nothing is known."""
     error = error_of(finding)
     return 0.0 if error is None else error
@@ -201,7 +201,7 @@ def proven_size(finding: Finding) -> float:
     bound = finding.measurement.bound
     if finding.error is not None and math.isnan(finding.error) and bound is not None:
         return bound
-    return size_of(finding)
+    return error_size(finding)
 
 
 def gain_of(finding: Finding) -> float:

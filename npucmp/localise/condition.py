@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
-from npucmp.localise.nodes import Node
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.model import Finding
 
 
@@ -49,7 +49,7 @@ def _is_possible(shape: "tuple[int, ...]") -> bool:
     return math.prod(shape) < 2**62
 
 
-def terms(node: Node, finding: Finding) -> float:
+def terms(node: OperatorFindings, finding: Finding) -> float:
     """Size (rms) of the terms that an output was summed from; 0 where its operator is no plain sum.
 
     The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise
@@ -67,7 +67,7 @@ def terms(node: Node, finding: Finding) -> float:
     return max(read.rms for read in reads) if node.op.has("sums") else 0.0
 
 
-def amplification(node: Node) -> float:
+def amplification(node: OperatorFindings) -> float:
     """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned."""
     x, y = _operand(node), _result(node)
     if x is None or y is None or not x.rms or not y.rms:
@@ -94,14 +94,14 @@ def amplification(node: Node) -> float:
     return max(1.0, value) if math.isfinite(value) else 1.0
 
 
-def _operand(node: Node) -> Optional[Scale]:
+def _operand(node: OperatorFindings) -> Optional[Scale]:
     """What the operator works on: its first floating input, of the forward if it is a backward."""
     source = node.context if node.is_gradient else node.inputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("input")]
     return next((scale for scale in scales if scale.elements), None)
 
 
-def _result(node: Node) -> Optional[Scale]:
+def _result(node: OperatorFindings) -> Optional[Scale]:
     source = node.context if node.is_gradient else node.outputs
     scales = [scale_of(finding) for finding in source if finding.pair.slot.startswith("output")]
     return next((scale for scale in scales if scale.elements), None)

@@ -31,14 +31,14 @@ def measured(value: Union[str, float, None], finding: Finding) -> Fact:
     return Fact(value, finding.pair.operator.name, finding.pair.slot)
 
 
-def judged(finding: Finding) -> Evidence:
+def tensor_reason(finding: Finding) -> Evidence:
     """What was found of a tensor, as its own row says it."""
     return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
 
 
 def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool, agree: bool) -> "list[Evidence]":
     """Of an operator that bears error: inputs, output, and what stands out besides."""
-    reasons = [_inputs(own, worst, reads, agree), judged(own), *argument_reasons(pair), *pattern_reasons(own)]
+    reasons = [_inputs(own, worst, reads, agree), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
         words = "a random operator: it differs unless both runs share its seed and generator; switch it off"
         reasons.append(reason("random", words))
@@ -123,14 +123,14 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
     words = "its inputs were not dumped or cannot be compared"
     if not named:
-        return [judged(own), reason("unseen", words)]
-    return [judged(own), reason("unseen", f"{words} ({{names}})", names=_first(named))]
+        return [tensor_reason(own), reason("unseen", words)]
+    return [tensor_reason(own), reason("unseen", f"{words} ({{names}})", names=_first(named))]
 
 
 def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":
     """Of an operator that passes on what it got."""
     got = "unknown" if input_error is None else f"{input_error:.1e}"
-    return [reason("inputs differ", "inputs differ ({error})", error=got), judged(worst)]
+    return [reason("inputs differ", "inputs differ ({error})", error=got), tensor_reason(worst)]
 
 
 def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> "list[Evidence]":
@@ -142,7 +142,7 @@ def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Findin
     return [
         reason("gradual", words, most=f"{most:g}", error=measured(worst.error, worst), op=op),
         reason("steepest", "the steepest growth is here: {growth} times", growth=f"{growth:.1f}"),
-        judged(steepest),
+        tensor_reason(steepest),
     ]
 
 

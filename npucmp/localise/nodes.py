@@ -11,7 +11,7 @@ from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
 
 @dataclass
-class Node:
+class OperatorFindings:
     """One matched operator: its findings, and what the search has made of it."""
 
     pair: Pair
@@ -43,7 +43,7 @@ class Node:
         return any(op.reads_recorded for op in (self.pair.target_op, self.pair.golden_op) if op is not None)
 
 
-def nodes_of(findings: Sequence[Finding]) -> list[Node]:
+def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     """Matched operators in graph order; gradients of parameters read what their module's backward reads."""
     nodes = []
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
@@ -53,9 +53,9 @@ def nodes_of(findings: Sequence[Finding]) -> list[Node]:
             continue
         outputs = [row for row in rows if is_output(row.pair)]
         inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
-        nodes.append(Node(pair, inputs, outputs))
+        nodes.append(OperatorFindings(pair, inputs, outputs))
     forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
-    backward: dict[str, list[Node]] = {}  # by module
+    backward: dict[str, list[OperatorFindings]] = {}  # by module
     for node in nodes:
         if node.operator.phase == "backward":
             backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)

@@ -6,8 +6,8 @@ import math
 from bisect import insort
 from typing import Mapping, Optional, Sequence
 
-from npucmp.localise.case import Case, error_of, size_of
-from npucmp.localise.nodes import Node, containers, is_meaningless, is_parameter
+from npucmp.localise.case import Case, error_of, error_size
+from npucmp.localise.nodes import OperatorFindings, containers, is_meaningless, is_parameter
 from npucmp.localise.producers import Source, Trail
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
@@ -31,11 +31,11 @@ class Past:
         self._errors: list[float] = []  # of what descends from no root, sorted
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
 
-    def is_half_known(self, node: Node) -> bool:
+    def is_half_known(self, node: OperatorFindings) -> bool:
         """Whether an error is about already that may have come in by what was not recorded."""
         return self.any_tainted and not node.reads_recorded
 
-    def input_error(self, node: Node) -> Optional[float]:
+    def input_error(self, node: OperatorFindings) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
         read = self.read(node)
         if not self.is_known(node, read) and not any(map(self._is_reached, node.inputs)):
@@ -43,7 +43,7 @@ class Past:
         errors = [error for _, error in read] + [self._error(finding) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
 
-    def is_known(self, node: Node, read: Sequence[Read]) -> bool:
+    def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
         """Whether all that the operator reads was compared, here or where it was written."""
         data = [error for finding, error in read if not is_parameter(finding.pair)]
         if not node.reads_recorded or (data and all(error is None for error in data)):
@@ -53,7 +53,7 @@ class Past:
             for finding, error in read
         )
 
-    def read(self, node: Node) -> "list[Read]":
+    def read(self, node: OperatorFindings) -> "list[Read]":
         """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
         found = []
         for finding in node.inputs:
@@ -71,7 +71,7 @@ class Past:
         source = self.trail.source(finding)
         return differs(finding) or (finding.error is None and source is not None and source.tainted)
 
-    def _is_unseen(self, node: Node, finding: Finding) -> bool:
+    def _is_unseen(self, node: OperatorFindings, finding: Finding) -> bool:
         """Whether one of the runs did not record what its operators read, this input among it."""
         operators = node.pair.target_op, node.pair.golden_op
         unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
@@ -93,7 +93,7 @@ class Past:
         source = self.trail.source(finding) if finding.error is None else None
         return source.finding if source else finding
 
-    def overwritten(self, node: Node, finding: Finding) -> bool:
+    def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
         return self._rules.holds("overwritten", Case(finding, node))
 
     def background(self, finding: Finding) -> float:
@@ -102,12 +102,12 @@ class Past:
             return 0.0
         return self._errors[int(QUANTILE * (len(self._errors) - 1))]
 
-    def remember(self, node: Node) -> None:
+    def remember(self, node: OperatorFindings) -> None:
         for finding in node.inputs:
             self.trail.read(Source(finding, node.tainted and differs(finding)), only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
-                self._latest[finding.pair.golden.shape] = size_of(finding)
+                self._latest[finding.pair.golden.shape] = error_size(finding)
             tainted = node.tainted and (differs(finding) or finding.error is None)
             hidden = id(finding) in self.behind
             self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair)), hidden)

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise import evidence
-from npucmp.localise.case import Case, error_of, size_of
+from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.limits import disregard, live
-from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source
 from npucmp.localise.rules import Rulebook, gradual
@@ -42,9 +42,9 @@ def find_roots(
     return [search.revised.get(id(finding), finding) for finding in findings], search.roots
 
 
-def _parameter_error(nodes: Sequence[Node]) -> float:
+def _parameter_error(nodes: Sequence[OperatorFindings]) -> float:
     """Median error of the parameters: 0 at the start of two runs, the noise of the steps before in a later one."""
-    errors = [size_of(finding) for node in nodes for finding in node.inputs if is_parameter(finding.pair)]
+    errors = [error_size(finding) for node in nodes for finding in node.inputs if is_parameter(finding.pair)]
     return median(errors) if errors else 0.0
 
 
@@ -68,10 +68,10 @@ class _Search:
         self._usual = usual  # median error of the parameters
         self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
-        self._steepest: Optional[tuple[float, Node, Finding]] = None
+        self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
 
-    def visit(self, node: Node) -> None:
+    def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
         known = self.past.input_error(node)
@@ -88,7 +88,7 @@ class _Search:
         elif own:
             self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
         elif inherits and diverged:
-            worst = max(diverged, key=size_of)
+            worst = max(diverged, key=error_size)
             for output in diverged:
                 self.revised[id(output)] = output._replace(explained_by=self._explanation(node, output, known))
             by = self.revised[id(worst)].explained_by
@@ -113,18 +113,18 @@ class _Search:
         pair = source.finding.pair
         return f"{pair.operator.name} {pair.slot}" if source.finding.error is None and is_output(pair) else ""
 
-    def _between(self, node: Node) -> list[Pair]:
+    def _between(self, node: OperatorFindings) -> list[Pair]:
         """Operators of one side only, between the last operator that agrees and this one."""
         start = self.past.last_agreeing.pair.order if self.past.last_agreeing else -1
         return [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
 
-    def _watch(self, node: Node, excused: Sequence[Finding], known: Optional[float]) -> None:
+    def _watch(self, node: OperatorFindings, excused: Sequence[Finding], known: Optional[float]) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
         for finding in excused if known else ():
             case = Case(finding, node, known or 0.0, grown=True)
             if not gradual.is_step(case):
                 continue
-            growth = size_of(finding) / case.before
+            growth = error_size(finding) / case.before
             if self._steepest is None or growth > self._steepest[0]:
                 self._steepest = growth, node, finding
             if self._hopeless is None and self.rules.holds("gradual", case):
@@ -140,14 +140,14 @@ class _Search:
         reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
         self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self.past.input_error(node))
 
-    def _culprit(self, node: Node) -> str:
+    def _culprit(self, node: OperatorFindings) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
         if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
         return self.past.inside.get(operator.name) or self.past.inside.get(f"{operator.phase} {operator.path}", "")
 
-    def _inputs(self, node: Node) -> "tuple[Optional[_Own], bool]":
+    def _inputs(self, node: OperatorFindings) -> "tuple[Optional[_Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[_Own] = None
         inherits = False
@@ -164,7 +164,7 @@ class _Search:
             elif source is not None and source.meaningless:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
-                by = self._explains(Case(finding, None, size_of(source.finding)))
+                by = self._explains(Case(finding, None, error_size(source.finding)))
                 gap = gap or (None if by else _Own(finding, finding.rule))
                 self._excuse(finding, by)
             elif source is None and is_parameter(finding.pair):
@@ -193,19 +193,19 @@ class _Search:
         self.revised[id(case.finding)] = found
         return _Own(found, rule.name)
 
-    def _own(self, node: Node, known: Optional[float]) -> "Optional[_Own]":
+    def _own(self, node: OperatorFindings, known: Optional[float]) -> "Optional[_Own]":
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
         unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, known)]
         if unexplained:
-            worst = max(unexplained, key=size_of)
+            worst = max(unexplained, key=error_size)
             return _Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
         accused = [one for one in node.outputs if self.rules.accusation(Case(one, node, known))]
-        return self._accused(Case(max(accused, key=size_of), node, known)) if accused else None
+        return self._accused(Case(max(accused, key=error_size), node, known)) if accused else None
 
-    def _explanation(self, node: Node, finding: Finding, known: Optional[float]) -> str:
+    def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> str:
         """The rule that explains an output's error, "" if none does; behind a root, inputs below the limit count as at
         the limit."""
         before = self.past.background(finding) if known is None else known
@@ -217,33 +217,33 @@ class _Search:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else ""
 
-    def _cause(self, node: Node) -> Cause:
+    def _cause(self, node: OperatorFindings) -> Cause:
         if not self.past.is_known(node, self.past.read(node)):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
         return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
 
-    def _disagreeing(self, node: Node) -> list[Finding]:
+    def _disagreeing(self, node: OperatorFindings) -> list[Finding]:
         """What the operator reads that differs, after errors that are explained were taken back."""
         seen = [self.past.seen(finding) for finding in (*node.inputs, *node.context)]
         read = [self.revised.get(id(finding), finding) for finding in seen]
         return [finding for finding in read if differs(finding) and not self.past.overwritten(node, finding)]
 
-    def _reasons(self, node: Node, own: Finding) -> "list[Evidence]":
+    def _reasons(self, node: OperatorFindings, own: Finding) -> "list[Evidence]":
         read, agree = self.past.read(node), not self._disagreeing(node)
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), bool(node.inputs), agree)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 
-    def _worst_read(self, node: Node) -> evidence.Worst:
+    def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
         """The largest error of what it reads, as it was written where it was only compared there."""
         read = [finding for finding in (*node.inputs, *node.context) if not self.past.overwritten(node, finding)]
-        worst = max(map(self.past.seen, read), key=size_of, default=None)
-        if worst is None or not size_of(worst):
+        worst = max(map(self.past.seen, read), key=error_size, default=None)
+        if worst is None or not error_size(worst):
             return evidence.Worst()
-        return evidence.Worst(size_of(worst), worst, any(worst is finding for finding in node.context))
+        return evidence.Worst(error_size(worst), worst, any(worst is finding for finding in node.context))
 
     def _excuse(self, finding: Finding, by: str) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
@@ -253,7 +253,9 @@ class _Search:
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[id(finding)] = finding._replace(verdict=verdict, because=because, explained_by=by)
 
-    def _add(self, node: Node, cause: Cause, own: _Own, reasons: "list[Evidence]", known: Optional[float]) -> None:
+    def _add(
+        self, node: OperatorFindings, cause: Cause, own: _Own, reasons: "list[Evidence]", known: Optional[float]
+    ) -> None:
         finding = own.finding
         outputs = [e for e in map(error_of, node.outputs) if e is not None]
         fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []

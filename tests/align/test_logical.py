@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from npucmp.align.logical import settle
+from npucmp.align.logical import settle_axes
 from npucmp.measure.pairs import measure
 from npucmp.model import Device, Operator, Pair, Payload, TensorRef
 
@@ -32,7 +32,7 @@ def pair(target, golden) -> Pair:
 
 def settled(*pairs) -> list:
     """(shape, order of axes) of target and golden of every pair; the order is "" where none is undone."""
-    return [tuple(_seen(one) for one in (found.target, found.golden) if one) for found in settle(pairs)]
+    return [tuple(_seen(one) for one in (found.target, found.golden) if one) for found in settle_axes(pairs)]
 
 
 def _seen(tensor):
@@ -128,17 +128,17 @@ UNTOUCHED = [
 
 @pytest.mark.parametrize("one", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
 def test_nothing_to_do(one):
-    assert settle([one])[0] is one
+    assert settle_axes([one])[0] is one
 
 
 def test_a_shape_that_nothing_tells_is_read_as_it_lies_but_not_compared_with_another():
-    alone = settle([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), None)])[0].target
+    alone = settle_axes([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), None)])[0].target
     assert (alone.shape, alone.payload.device, alone.problem) == ((2, 1, 4, 4, 16), None, "")
-    unlike = settle([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), plain((5, 5)))])[0].target
+    unlike = settle_axes([pair(stored(ACTIVATION, (2, 1, 4, 4, 16)), plain((5, 5)))])[0].target
     assert unlike.problem == (
         "layout NC1HWC0 of stored shape [2, 1, 4, 4, 16] cannot hold shape [5, 5], and nothing tells its own"
     )
-    same = settle([pair(*(stored(ACTIVATION, (2, 1, 4, 4, 16), path=path) for path in "xy"))])[0]
+    same = settle_axes([pair(*(stored(ACTIVATION, (2, 1, 4, 4, 16), path=path) for path in "xy"))])[0]
     assert (same.target.payload.device, same.golden.payload.device) == (None, None)
 
 
@@ -162,7 +162,7 @@ def test_values_compare(tmp_path, golden_order):
     other = x.transpose(golden_order)
     target = stored(ACTIVATION, five(x).shape, path=raw(tmp_path, "x", five(x)))
     golden = plain(other.shape, path=raw(tmp_path, "y", other))
-    moments = measure(settle([pair(target, golden)])[0]).moments
+    moments = measure(settle_axes([pair(target, golden)])[0]).moments
     assert (moments.elements, moments.equal, moments.target.nan) == (x.size, x.size, 0)
 
 
@@ -170,7 +170,7 @@ def test_plain_orders_compare(tmp_path):
     x = np.random.default_rng(1).standard_normal((2, 5, 6, 20)).astype(np.float32)
     target = plain((2, 20, 5, 6), "NCHW", raw(tmp_path, "x", x.transpose(0, 3, 1, 2)))
     golden = plain(x.shape, "NHWC", raw(tmp_path, "y", x))
-    assert measure(settle([pair(target, golden)])[0]).moments.equal == x.size
+    assert measure(settle_axes([pair(target, golden)])[0]).moments.equal == x.size
 
 
 def test_the_wrong_order_would_not_compare(tmp_path):
@@ -178,5 +178,5 @@ def test_the_wrong_order_would_not_compare(tmp_path):
     x = np.random.default_rng(1).standard_normal((2, 16, 16, 16)).astype(np.float32)
     target = stored(ACTIVATION, five(x).shape, path=raw(tmp_path, "x", five(x)))
     one = pair(target, plain(x.shape, path=raw(tmp_path, "y", x)))
-    assert measure(settle([one, CLEAR["NHWC"]])[0]).moments.equal == x.size
-    assert measure(settle([one, CLEAR["NCHW"]])[0]).moments.equal < x.size
+    assert measure(settle_axes([one, CLEAR["NHWC"]])[0]).moments.equal == x.size
+    assert measure(settle_axes([one, CLEAR["NCHW"]])[0]).moments.equal < x.size

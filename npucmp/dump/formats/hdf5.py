@@ -35,7 +35,7 @@ from typing import Iterator, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
-from npucmp.dump.readers.names import op_type
+from npucmp.dump.readers.names import type_of_name
 from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
@@ -288,7 +288,7 @@ def _plain_operators(dump: _Dump) -> list[_Operator]:
     operators: dict[str, _Operator] = {}
     for parts, tensor in dump.others:
         name, slot = split_name(parts)
-        operator = operators.setdefault(name, _Operator(name, op_type(name)))
+        operator = operators.setdefault(name, _Operator(name, type_of_name(name)))
         operator.tensors.append(tensor._replace(slot=slot))
         operator.reads = operator.reads or slot.startswith("input")
     for operator in operators.values():

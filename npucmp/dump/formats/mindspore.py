@@ -35,7 +35,7 @@ from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
 from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name
-from npucmp.dump.readers.mindspore_statistics import STATISTIC, Row, is_table, rows
+from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Task, TensorRef
@@ -219,10 +219,10 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
 
 
 def _joined(
-    files: "Sequence[tuple[MindsporeName, str]]", recorded: Sequence[Row]
-) -> "Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[Row]]]":
+    files: "Sequence[tuple[MindsporeName, str]]", recorded: Sequence[StatisticRow]
+) -> "Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[StatisticRow]]]":
     """Files and rows of one tensor together: by time, what is left from the newest on."""
-    left: dict[tuple[str, str, int], dict[int, Row]] = defaultdict(dict)
+    left: dict[tuple[str, str, int], dict[int, StatisticRow]] = defaultdict(dict)
     for row in recorded:
         left[row.name.key][row.name.time] = row
     waiting = defaultdict(list)
@@ -237,7 +237,7 @@ def _joined(
         yield from zip_longest(newest, [row for _, row in sorted(left.get(key, {}).items(), reverse=True)])
 
 
-def _tensor(name: MindsporeName, file: str, row: Optional[Row], context: ReadContext) -> TensorRef:
+def _tensor(name: MindsporeName, file: str, row: Optional[StatisticRow], context: ReadContext) -> TensorRef:
     label = os.path.basename(file)
     try:
         found = header("npy", file, context)

@@ -22,7 +22,7 @@ from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.readers import header
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.names import natural, op_type
+from npucmp.dump.readers.names import natural, type_of_name
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
@@ -106,7 +106,7 @@ def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operato
     name = files[0].operator
     return Operator(
         name=name,
-        op_type=op_type(name),
+        op_type=type_of_name(name),
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,

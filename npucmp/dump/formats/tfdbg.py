@@ -39,8 +39,8 @@ from npucmp.dump.graphs.graphdef import from_wire
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.names import natural, op_type
-from npucmp.dump.readers.protobuf import Cursor, Field, signed
+from npucmp.dump.readers.names import natural, type_of_name
+from npucmp.dump.readers.protobuf import Cursor, WireField, signed
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.dtypes import DTYPES
@@ -79,7 +79,7 @@ _CONTENT = 4
 _RAW = {"float32": 5, "float64": 6, "complex64": 9, "complex128": 12, "float8_e5m2": 18, "float8_e4m3fn": 18}
 _VARYING = (7, 10, 11, 13, 16, 17)
 
-Fields = dict[int, list[Field]]
+Fields = dict[int, list[WireField]]
 
 
 class TfdbgFile(NamedTuple):
@@ -267,7 +267,7 @@ def _operator(order: int, group: Tensors) -> Operator:
     name = group[0][0].node
     return Operator(
         name=name,
-        op_type=op_type(name),
+        op_type=type_of_name(name),
         kind=name,
         phase="",
         order=order,
@@ -291,7 +291,7 @@ def _tensor(file: TfdbgFile, context: ReadContext) -> Iterator[TensorRef]:
 
 def _header(cursor: Cursor) -> tuple[int, tuple[int, ...], Fields]:
     """Number of the element type, shape and the fields of the TensorProto."""
-    event = _fields(cursor, Field(0, 2, 0, 0, cursor.file.size))
+    event = _fields(cursor, WireField(0, 2, 0, 0, cursor.file.size))
     summary = _fields(cursor, _message(cursor, event, 5, "summary"))
     value = _fields(cursor, _message(cursor, summary, 1, "value"))
     tensor = _fields(cursor, _message(cursor, value, 8, "tensor"))
@@ -300,7 +300,7 @@ def _header(cursor: Cursor) -> tuple[int, tuple[int, ...], Fields]:
     return number - _REFERENCE if number > _REFERENCE else number, shape, tensor
 
 
-def _fields(cursor: Cursor, message: Field) -> Fields:
+def _fields(cursor: Cursor, message: WireField) -> Fields:
     """The fields of a message by number; all of it is walked, so that damage behind the tensor is seen."""
     found: Fields = defaultdict(list)
     for one in cursor.fields(message.start, message.end):
@@ -308,14 +308,14 @@ def _fields(cursor: Cursor, message: Field) -> Fields:
     return found
 
 
-def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> Field:
+def _message(cursor: Cursor, fields: Fields, number: int, word: str) -> WireField:
     for one in fields.get(number, ()):
         if one.wire == 2:
             return one
     raise DumpError(cursor.file.path, f"holds no tensor of the TensorFlow debugger: no {word}")
 
 
-def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
+def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
     """Logical shape. Raises DumpError for one of unknown rank or of a size that no tensor has."""
     limits = cursor.file.limits
     limits.require(cursor.file.path, "header_bytes", message.end - message.start, "a shape of {:,} bytes")
@@ -329,7 +329,7 @@ def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
     return shape
 
 
-def _size(cursor: Cursor, dim: Field) -> int:
+def _size(cursor: Cursor, dim: WireField) -> int:
     """A size of 0 is not written."""
     sizes = [one.value for one in cursor.fields(dim.start, dim.end) if one.number == 1] if dim.wire == 2 else []
     return signed(sizes[-1]) if sizes else 0

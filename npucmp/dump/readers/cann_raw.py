@@ -24,7 +24,7 @@ from typing import NamedTuple, Optional
 from npucmp.dump.readers.cann_raw_tensor import Described, place
 from npucmp.dump.readers.cann_words import OUTPUT_DATA_TYPE, OUTPUT_FORMAT, RawDump
 from npucmp.dump.readers.files import RegularFile
-from npucmp.dump.readers.protobuf import Cursor, Field
+from npucmp.dump.readers.protobuf import Cursor, WireField
 from npucmp.errors import DumpError
 
 
@@ -40,7 +40,7 @@ class _Roles(NamedTuple):
 
 _OUTPUT, _INPUT, _BUFFER = _Roles(4, 5, 6, 7, 8), _Roles(0, 4, 5, 6, 7), _Roles(0, 2, 3, 0, 0)
 _ROLES = {3: ("output", _OUTPUT), 4: ("input", _INPUT), 5: ("buffer", _BUFFER), 8: ("space", _BUFFER)}
-_NOTHING = Field(0, 0, 0, 0, 0)  # of a field that is not there
+_NOTHING = WireField(0, 0, 0, 0, 0)  # of a field that is not there
 _ORDER = ("input", "output", "buffer", "space")  # of the payloads in a version 2 file
 
 
@@ -91,7 +91,7 @@ def _message(cursor: Cursor, start: int, end: int) -> _Message:
     return _Message(op_name, tensors, tuple(attributes))
 
 
-def _tensor(cursor: Cursor, message: Field, numbers: _Roles) -> Described:
+def _tensor(cursor: Cursor, message: WireField, numbers: _Roles) -> Described:
     """Of fields that come twice the last counts."""
     fields = {field.number: field for field in cursor.fields(message.start, message.end)}
     data = fields.get(numbers.data, _NOTHING)
@@ -111,7 +111,7 @@ def _tensor(cursor: Cursor, message: Field, numbers: _Roles) -> Described:
     )
 
 
-def _origin(cursor: Cursor, message: Field) -> str:
+def _origin(cursor: Cursor, message: WireField) -> str:
     name, index = "", 0
     for field in cursor.fields(message.start, message.end) if message.wire == 2 else ():
         if field.number == 1 and field.wire == 2:
@@ -121,7 +121,7 @@ def _origin(cursor: Cursor, message: Field) -> str:
     return f"{name}:{index}" if name else ""
 
 
-def _shape(cursor: Cursor, message: Field) -> tuple[int, ...]:
+def _shape(cursor: Cursor, message: WireField) -> tuple[int, ...]:
     if message.wire != 2:
         raise DumpError(cursor.file.path, "a shape is no message", message.start)
     dims: list[int] = []

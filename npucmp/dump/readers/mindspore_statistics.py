@@ -29,7 +29,7 @@ STATISTIC = "statistic.csv"
 _SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
 
 
-class Row(NamedTuple):
+class StatisticRow(NamedTuple):
     name: MindsporeName
     tensor: TensorRef
 
@@ -44,7 +44,7 @@ def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
     return all(word in head for word in ("op name", "slot", "data type", "shape"))
 
 
-def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Row]:
+def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[StatisticRow]:
     """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
     try:
         table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
@@ -59,7 +59,7 @@ def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[
     return [row for row in found if row]
 
 
-def _row(cells: Mapping[str, str]) -> Optional[Row]:
+def _row(cells: Mapping[str, str]) -> Optional[StatisticRow]:
     role = (cells.get("io") or cells.get("input/output") or "").lower()
     index, op_type, op_name = cells.get("slot", ""), cells.get("op type", ""), cells.get("op name", "")
     if role not in ("input", "output") or not op_name or not re.fullmatch("[0-9]{1,9}", index):
@@ -67,7 +67,7 @@ def _row(cells: Mapping[str, str]) -> Optional[Row]:
     task = Task(_number(cells, "task id", -1), _number(cells, "stream id", -1))
     name = MindsporeName(op_type, op_name, role, int(index), _number(cells, "timestamp", 0), task=task)
     shape = _shape(cells.get("shape", ""))
-    return Row(
+    return StatisticRow(
         name,
         TensorRef(
             slot=name.slot,

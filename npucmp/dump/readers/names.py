@@ -11,7 +11,7 @@ def natural(text: str) -> "list[object]":
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", text))]
 
 
-def op_type(name: str) -> str:
+def type_of_name(name: str) -> str:
     """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3" and "layer1_MatMul_3"."""
     parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
     return parts[-1] if parts else name

@@ -22,7 +22,7 @@ _FIXED = {1: 8, 5: 4}
 _MASK = (1 << 64) - 1
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field: of wire type 2 its content lies from byte `start` to `end` of the file, else `value` holds it."""
 
     number: int
@@ -66,7 +66,7 @@ class Cursor:
                 return value & _MASK, at + count + 1
         raise DumpError(self.file.path, "a protobuf number does not end", at)
 
-    def fields(self, start: int, end: int) -> Iterator[Field]:
+    def fields(self, start: int, end: int) -> Iterator[WireField]:
         """The fields of the message between two positions, in the order of the file."""
         count, most = 0, self.file.limits.protobuf_fields
         while start < end:
@@ -79,7 +79,7 @@ class Cursor:
                 self.file.limits.require(self.file.path, "protobuf_fields", count, "fields of a message", start)
             if wire == 0:
                 value, start = self.varint(at, end)
-                yield Field(number, wire, value, at, start)
+                yield WireField(number, wire, value, at, start)
                 continue
             length = _FIXED.get(wire, 0)
             if wire == 2:
@@ -90,15 +90,15 @@ class Cursor:
                 )
             start = at + length
             value = 0 if wire == 2 else int.from_bytes(self.bytes(at, length), "little")
-            yield Field(number, wire, value, at, start)
+            yield WireField(number, wire, value, at, start)
 
-    def text(self, field: Field) -> str:
+    def text(self, field: WireField) -> str:
         """A string field; bytes that are no UTF-8 are shown as \\xNN."""
         size = field.end - field.start
         self.file.limits.require(self.file.path, "text_bytes", size, "a text of {} bytes", field.start)
         return self.bytes(field.start, size).decode("utf-8", "backslashreplace")
 
-    def numbers(self, field: Field) -> list[int]:
+    def numbers(self, field: WireField) -> list[int]:
         """A repeated integer field: one value, or several packed."""
         if field.wire != 2:
             return [field.value]

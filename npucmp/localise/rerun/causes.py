@@ -11,21 +11,17 @@ from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.localise.evidence import judged, reason
-from npucmp.localise.nodes import Node, is_output, is_parameter, nodes_of
+from npucmp.localise.evidence import reason, tensor_reason
+from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
+from npucmp.localise.past import differs
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.ranks import settle
 from npucmp.localise.walk import find_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
+from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
 
 HEAD = 64  # bytes that tell most tensors apart
-
-
-def differs(finding: Finding) -> bool:
-    """Whether two runs hold other values there."""
-    return finding.verdict in DIFFERS
 
 
 def causes(findings: "Sequence[Finding]", context: ReadContext = ANYWHERE) -> "tuple[list[Finding], list[Root]]":
@@ -37,15 +33,15 @@ def causes(findings: "Sequence[Finding]", context: ReadContext = ANYWHERE) -> "t
     return final, roots
 
 
-def _shows(node: Node) -> bool:
+def _shows(node: OperatorFindings) -> bool:
     """Whether it passes on something: outputs that are equal are no difference, whatever it read."""
     return any(map(differs, node.outputs or node.inputs))
 
 
-def _left_over(node: Node) -> Root:
+def _left_over(node: OperatorFindings) -> Root:
     """The root of an operator that walk.py excuses, because an error of that size may come from what it overwrites."""
     worst = next(filter(differs, (*node.outputs, *node.inputs)))
-    reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), judged(worst)
+    reasons = reason("inputs differ", "what it reads differs, or is overwritten in place"), tensor_reason(worst)
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
@@ -118,7 +114,7 @@ def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
 
 
 def settled(comparisons: "Sequence[Comparison]") -> "list[Comparison]":
-    """The comparisons of one run, collectives judged over all ranks, and parameters over the steps before."""
+    """The comparisons of one run, collectives tensor_reason over all ranks, and parameters over the steps before."""
     found = list(settle(comparisons))
     first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
     if first is None:

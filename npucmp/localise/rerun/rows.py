@@ -8,11 +8,11 @@ from typing import Callable, Collection, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.judge.exact import same
-from npucmp.localise.case import size_of
+from npucmp.localise.case import error_size
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.nodes import is_output
+from npucmp.localise.past import differs
 from npucmp.localise.ranks import GRAVITY
-from npucmp.localise.rerun.causes import differs
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import PLACES, Differing
 from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
@@ -108,7 +108,7 @@ def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
 
 def _worst(some: "Sequence[_Seen]") -> _Seen:
     """The gravest cause, of the run that is farthest off."""
-    return min(some, key=lambda one: (GRAVITY[one.root.cause], -size_of(one.finding) if one.finding else 0.0))
+    return min(some, key=lambda one: (GRAVITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
 
 
 def excuse(root: Root) -> "tuple[Evidence, ...]":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers import mindspore_statistics
-from npucmp.dump.readers.mindspore_statistics import Row
+from npucmp.dump.readers.mindspore_statistics import StatisticRow
 from npucmp.model import Statistics, Task
 
 OLD = (
@@ -27,7 +27,7 @@ MERGED = (
 ROW = 'Sub,s,0,0,5,input,0,24,float32,"(2,3)",3,-1,4.5'
 
 
-def read(folder: Path, *lines: str) -> "tuple[list[Row], list[str]]":
+def read(folder: Path, *lines: str) -> "tuple[list[StatisticRow], list[str]]":
     (folder / "statistic.csv").write_text("\n".join(lines) + "\n")
     notes: list[str] = []
     return mindspore_statistics.rows(folder / "statistic.csv", notes), notes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.dump.readers.protobuf import Cursor, Field, signed
+from npucmp.dump.readers.protobuf import Cursor, WireField, signed
 from npucmp.errors import DumpError
 
 LAST = 2**29 - 1  # the largest field number
@@ -124,7 +124,7 @@ def walked(cursor: Cursor, data: bytes, start: int, end: int) -> list:
     return sorted(found, key=lambda one: one[0])
 
 
-def content_of(cursor: Cursor, data: bytes, field: Field, kind: str) -> object:
+def content_of(cursor: Cursor, data: bytes, field: WireField, kind: str) -> object:
     if kind == "MESSAGE":
         return walked(cursor, data, field.start, field.end)
     raw = cursor.bytes(field.start, field.end - field.start)
@@ -148,7 +148,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("protobuf") / "message"
 
 
-def fields(place: Path, data: bytes, start: int = 0) -> "list[Field]":
+def fields(place: Path, data: bytes, start: int = 0) -> "list[WireField]":
     with cursor_over(place, data) as cursor:
         return list(cursor.fields(start, len(data)))
 
@@ -195,7 +195,7 @@ def test_every_prefix(place, tree, inner):
         assert part == found[: len(part)]
 
 
-def prefix(place: Path, data: bytes) -> "list[Field]":
+def prefix(place: Path, data: bytes) -> "list[WireField]":
     """The fields before the end or the damage."""
     found = []
     with cursor_over(place, data) as cursor:
@@ -280,7 +280,7 @@ def test_damage(place, data, because):
 def test_fields_before_the_damage_are_given(place):
     with cursor_over(place, b"\x08\x07\x00") as cursor:
         walk = cursor.fields(0, 3)
-        assert next(walk) == Field(1, 0, 7, 1, 2)
+        assert next(walk) == WireField(1, 0, 7, 1, 2)
         with pytest.raises(DumpError):
             next(walk)
 
@@ -302,14 +302,14 @@ def test_the_number_of_fields_is_bounded(place):
 def test_the_numbers_of_a_field_are_bounded(place):
     count = Limits().protobuf_fields + 1
     with cursor_over(place, bytes(count)) as cursor:
-        assert cursor.numbers(Field(1, 2, 0, 0, count - 1)) == [0] * (count - 1)
+        assert cursor.numbers(WireField(1, 2, 0, 0, count - 1)) == [0] * (count - 1)
         with pytest.raises(DumpError, match="more than the limit protobuf_fields"):
-            cursor.numbers(Field(1, 2, 0, 0, count))
+            cursor.numbers(WireField(1, 2, 0, 0, count))
 
 
 def test_a_text_is_bounded(place):
     with cursor_over(place, b"") as cursor, pytest.raises(DumpError, match="a text of"):
-        cursor.text(Field(1, 2, 0, 0, Limits().text_bytes + 1))
+        cursor.text(WireField(1, 2, 0, 0, Limits().text_bytes + 1))
 
 
 def test_a_text_that_is_no_utf8(place):

@@ -11,7 +11,7 @@ from npucmp.judge.precision import Precision
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge
 from npucmp.localise.case import Case
-from npucmp.localise.nodes import Node
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.rules import RULES, Rulebook
 from npucmp.measure.kernel.numpy_kernel import bars_for, measure_block
 from npucmp.model import Measurement, Operator, Pair, TensorRef
@@ -63,7 +63,7 @@ def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, sl
     read = [_finding(target, golden, slot, one, u) for slot, one in tensors]
     kept = [_finding(target, golden, slot, one, u) for slot, one in saved]
     own = _finding(target, golden, slot, wrote, u)
-    found = Node(own.pair, read, [own], kept)
+    found = OperatorFindings(own.pair, read, [own], kept)
     errors = [one.error or 0.0 for one in (*read, *kept)]
     return Case(own, found if node else None, max(errors, default=0.0) if before is None else before, precision, **more)
 
