@@ -24,7 +24,7 @@ FEW = 16  # elements below which rounding does not cancel in a common factor
 FEW_GIANTS = 4.0  # the same, of elements as large as the largest
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # nobody changes one; frozen, making one would cost three times as much
 class Case:
     """One tensor that may differ.
 

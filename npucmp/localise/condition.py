@@ -13,6 +13,8 @@ from typing import NamedTuple, Optional
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.model import Finding
 
+CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
+
 
 class Scale(NamedTuple):
     """The golden side of a tensor: root mean square, standard deviation, largest magnitude, elements."""
@@ -69,6 +71,8 @@ def terms(node: OperatorFindings, finding: Finding) -> float:
 
 def amplification(node: OperatorFindings) -> float:
     """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned."""
+    if node.op.traits.isdisjoint(CONDITIONED):
+        return 1.0
     x, y = _operand(node), _result(node)
     if x is None or y is None or not x.rms or not y.rms:
         return 1.0

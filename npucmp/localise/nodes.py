@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from typing import Iterable, Iterator, Mapping, Sequence
 
@@ -24,11 +25,11 @@ class OperatorFindings:
     def operator(self) -> Operator:
         return self.pair.operator
 
-    @property
+    @cached_property
     def op(self) -> OpType:
         return op_type_of(self.operator)
 
-    @property
+    @cached_property
     def is_gradient(self) -> bool:
         return is_gradient(self.operator)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from npucmp.localise.condition import CONDITIONED
 from npucmp.model.optypes import TABLE, TRAITS, op_type
 
 MUST_HAVE = [
@@ -47,3 +50,19 @@ def test_the_table_knows_its_own_words():
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 def test_every_spelling_is_of_its_row(row):
     assert {op_type(spelling).name for spelling in (row.name, *row.spellings.split())} == {row.name}
+
+
+def test_nobody_asks_for_a_trait_that_there_is_not():
+    asked = {
+        argument.value
+        for file in (Path(__file__).parents[2] / "npucmp").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "has"
+        for argument in node.args
+        if isinstance(argument, ast.Constant)
+    }
+    assert len(asked) > 20 and asked <= set(TRAITS)
+
+
+def test_what_has_a_condition_number_is_told_by_traits():
+    assert set(TRAITS) >= CONDITIONED

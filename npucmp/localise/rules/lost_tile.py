@@ -20,6 +20,8 @@ def _accuses(case: Case) -> bool:
         return False
     if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
         return False
+    if moments.max_abs <= LOST * case.scale.largest:
+        return False
     if 0 < case.error <= case.rounding_of_terms:
         return False
     share = max(LOST, TORN * max(case.own_round_off, case.before * case.amplification))
