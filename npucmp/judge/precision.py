@@ -11,7 +11,6 @@ from npucmp.model import Measurement, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
-MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
 REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
 SINGLE = 2.0**-24
 

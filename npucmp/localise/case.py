@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable, NamedTuple, Optional
 
-from npucmp.judge.precision import Precision, terms_summed
+from npucmp.judge.precision import Precision, round_off_of, terms_summed
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of, terms
 from npucmp.localise.nodes import OperatorFindings, is_parameter
@@ -79,15 +79,14 @@ class Case:
     @cached_property
     def rounding_of_terms(self) -> float:
         """The error, as rel_l2, that rounding of the terms gives which an output was summed from; 0 for no sum."""
-        size = 0.0 if self.node is None else terms(self.node, self.finding)
-        bound = FACTOR * max(self.before, self.round_off) * size
+        bound = FACTOR * max(self.before, self.round_off) * self.terms
         if not bound or math.isinf(self.absolute):
             return 0.0
         if math.isinf(self.error) or not self.absolute:
             return math.inf if self.absolute <= bound else 0.0
         return self.error * bound / self.absolute
 
-    @property
+    @cached_property
     def terms(self) -> float:
         """Size (rms) of the terms of a plain sum, 0 for what is none."""
         return 0.0 if self.node is None else terms(self.node, self.finding)
@@ -106,8 +105,7 @@ class Case:
     @property
     def own_round_off(self) -> float:
         """That of the tensor's own types, the coarser of both; 0 without floats."""
-        rows = [lookup(tensor.dtype) for tensor in (self.pair.target, self.pair.golden) if tensor is not None]
-        return max((row.round_off for row in rows if row), default=0.0)
+        return round_off_of(self.pair)
 
     @property
     def gain(self) -> float:

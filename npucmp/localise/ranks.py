@@ -46,7 +46,7 @@ def _received(root: Root, own: Comparison, comparisons: Iterable[Comparison], ru
     )
     if sender is None:
         return root
-    rank = _rank(sender)
+    rank = sender.rank
     words = "arrived from another rank, where its inputs differ"
     if rank is not None:
         words = "arrived from rank {rank}, where its inputs differ"
@@ -67,7 +67,3 @@ def _sends(comparison: Comparison, root: Root) -> bool:
 
 def _differs(finding: Finding) -> bool:
     return finding.verdict in DIFFERS and not is_output(finding.pair)
-
-
-def _rank(comparison: Comparison) -> Optional[int]:
-    return comparison.golden.rank if comparison.target.rank is None else comparison.target.rank

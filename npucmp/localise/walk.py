@@ -18,7 +18,6 @@ from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nod
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source
 from npucmp.localise.rules import Rulebook, gradual
-from npucmp.localise.rules.growth import GROWTH
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 
@@ -137,7 +136,7 @@ class _Search:
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
             self.revised.pop(id(kept), None)
-        reasons = evidence.gradual_reasons(finding, growth, GROWTH, self._hopeless)
+        reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
         self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self.past.input_error(node))
 
     def _culprit(self, node: OperatorFindings) -> str:

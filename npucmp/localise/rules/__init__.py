@@ -5,7 +5,8 @@
     accusation   what is wrong although the error is small or explained: one is enough
     fact         what a tensor or an operator is; what follows stands in localise/walk.py and ranks.py
 
-No rule calls another, and none depends on the order of RULES, in which they are listed. --skip-rule switches one off.
+No rule calls another. The order of RULES is that of the list, and decides which of several accusations is named;
+nothing else depends on it. --skip-rule switches one off.
 """
 
 from __future__ import annotations
