@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import groupby
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.measure import metrics
 from npucmp.model import Measurement, Operator, Pair, TensorRef
@@ -12,6 +12,8 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
 REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
+REDUCED_ADDS = 2.0**-13  # what such a product adds at least to the error of what it read
+FEWEST, NEARLY_ALL = 3, 0.8  # products behind a single witness, and the share of them that must add error
 SINGLE = 2.0**-24
 
 
@@ -26,24 +28,6 @@ class Precision(NamedTuple):
     round_off: float = 0.0
     reduced: bool = False
     quantised: bool = False
-
-
-def working_precisions(measurements: Sequence[Measurement]) -> list[Precision]:
-    """For each measurement, in graph order, the coarsest precision that either run used up to its operator.
-
-    In a bfloat16 autocast run many operators are float32 on paper and carry bfloat16 error. Where the float32
-    matrix products of these runs have the error of HF32 or TF32 units, that is their precision from there on; so is
-    that of 8 bits where one of them is quantised.
-    """
-    reduced = reduced_products(measurements)
-    result: list[Precision] = []
-    round_off, steps = 0.0, False
-    for order, group in groupby(measurements, key=lambda one: one.pair.order):
-        rows = list(group)
-        round_off = max(round_off, *(round_off_of(one.pair) for one in rows))
-        steps = steps or any(map(quantised, rows))
-        result += [Precision(round_off, reduced is not None and order >= reduced, steps)] * len(rows)
-    return result
 
 
 def round_off_of(pair: Pair) -> float:
@@ -61,25 +45,46 @@ def quantised(measurement: Measurement) -> bool:
     return counts and any(row.kind == "f" for row in rows) and moments is not None and moments.max_abs > 1
 
 
-def reduced_products(measurements: Sequence[Measurement]) -> Optional[int]:
-    """The place of the first float32 matrix product computed with HF32 or TF32, None if they are not.
+def reduced_products(measurements: Sequence[Measurement]) -> bool:
+    """Whether the float32 matrix products of these runs were computed with HF32 or TF32.
 
-    All products whose inputs agree must show it: a single one that does is an operator's fault.
+    All products whose inputs agree must show it: a single one that does not is computed in float32. One alone that does
+    may be at fault itself; it is believed if nearly all products behind it add as much error to what they read.
     """
-    places = []
-    for order, group in groupby(measurements, key=lambda one: one.pair.order):
+    products = list(_products(measurements))
+    witnesses = [one for one in products if max(one.read) <= 8 * SINGLE]
+    if not witnesses or not all(one.is_reduced for one in witnesses):
+        return False
+    later = [one for one in products if one not in witnesses]
+    adding = [one for one in later if one.added > REDUCED_ADDS]
+    return len(witnesses) > 1 or (len(later) >= FEWEST and len(adding) >= NEARLY_ALL * len(later))
+
+
+class _Product(NamedTuple):
+    """A float32 matrix product of a forward pass: the errors of what it read and wrote."""
+
+    read: "list[float]"
+    wrote: float
+    is_reduced: bool
+
+    @property
+    def added(self) -> float:
+        """The error that it adds to what it read, as far as errors add up like independent ones."""
+        return math.sqrt(max(0.0, self.wrote**2 - sum(error**2 for error in self.read)))
+
+
+def _products(measurements: Sequence[Measurement]) -> "Iterator[_Product]":
+    for _, group in groupby(measurements, key=lambda one: one.pair.order):
         rows = list(group)
         operator = rows[0].pair.operator
-        if is_gradient(operator) or not op_type_of(operator).has("contracts"):
-            continue
-        errors = [_error(one) for one in rows if not one.pair.slot.startswith("output")]
-        if any(error is None or error > 8 * SINGLE for error in errors) or not _single(rows):
+        if is_gradient(operator) or not op_type_of(operator).has("contracts") or not _single(rows):
             continue
         outputs = [one for one in rows if one.pair.slot.startswith("output")]
-        if not all(map(_reduced, outputs)):
-            return None
-        places += [order] if outputs else []
-    return places[0] if places else None
+        read = [_error(one) for one in rows if not one.pair.slot.startswith("output")]
+        wrote = [_error(one) for one in outputs]
+        if read and wrote and None not in read and None not in wrote:
+            known = [error for error in read if error is not None]
+            yield _Product(known, max(error for error in wrote if error is not None), all(map(_reduced, outputs)))
 
 
 def _error(one: Measurement) -> Optional[float]:

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable, NamedTuple, Optional
 
-from npucmp.judge.precision import Precision, round_off_of, terms_summed
+from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.condition import Scale, amplification, scale_of, terms
+from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter
+from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import lookup
-from npucmp.model.optypes import is_gradient
 
 FEW = 16  # elements below which rounding does not cancel in a common factor
+CANCELLATION = 2.0  # terms this much larger than their sum
+WALKS = 4.0  # times the rounding of one side's sum: both round, and one element may lie far out
 FEW_GIANTS = 4.0  # the same, of elements as large as the largest
 
 
@@ -33,17 +35,21 @@ class Case:
     before      largest error of what that operator read; for a tensor by itself, of where it comes from
     nowhere     nothing that was dumped wrote it, and no error is about yet that it could descend from
     grown       the error is what operators before made of theirs, each within what explains it
+    flipped     the largest share of a choice before that fell otherwise, as near ties do
     precision   in which the runs worked up to here
-    usual       median error of the parameters of these runs
+    habit       share of the operators that write in a coarser type than the golden's though they read in none
+    inherited   how large the steps before may have made the error of a parameter; 0 in the first
     """
 
     finding: Finding
     node: Optional[OperatorFindings] = None
     before: float = 0.0
     precision: Precision = Precision()
-    usual: float = 0.0
+    inherited: float = 0.0
+    habit: float = 0.0
     nowhere: bool = False
     grown: bool = False
+    flipped: float = 0.0
 
     @property
     def pair(self) -> Pair:
@@ -78,18 +84,26 @@ class Case:
 
     @cached_property
     def rounding_of_terms(self) -> float:
-        """The error, as rel_l2, that rounding of the terms gives which an output was summed from; 0 for no sum."""
-        bound = FACTOR * max(self.before, self.round_off) * self.terms
-        if not bound or math.isinf(self.absolute):
+        """The error, as rel_l2, that a sum may have by what came in with its terms and by their rounding; 0 for what is
+        none, and where terms of any signs would sum up to less."""
+        if self.terms.spread <= self.scale.rms or math.isinf(self.absolute):
             return 0.0
+        accumulated = min(self.own_round_off, SINGLE) or SINGLE  # nothing is summed in less than float32
+        bound = FACTOR * max(self.before, self.round_off) * self.terms.spread
+        bound += WALKS * self.terms.walk(self.scale.rms, accumulated)
         if math.isinf(self.error) or not self.absolute:
             return math.inf if self.absolute <= bound else 0.0
         return self.error * bound / self.absolute
 
+    @property
+    def cancels(self) -> bool:
+        """Whether it is a sum much smaller than terms of any signs would make it, and its error one of theirs."""
+        return self.terms.spread > CANCELLATION * self.scale.rms and 0 < self.error <= self.rounding_of_terms
+
     @cached_property
-    def terms(self) -> float:
-        """Size (rms) of the terms of a plain sum, 0 for what is none."""
-        return 0.0 if self.node is None else terms(self.node, self.finding)
+    def terms(self) -> Terms:
+        """Of what terms it is a sum."""
+        return Terms() if self.node is None else terms(self.node, self.finding)
 
     @property
     def terms_summed(self) -> float:
@@ -138,18 +152,26 @@ class Case:
         return golden is not None and golden.kind in "biu"
 
     @property
+    def share_changed(self) -> float:
+        """Share of the elements that are not the same bits; 1 where values are not known."""
+        moments = self.moments
+        if moments is None or not moments.elements:
+            return 1.0
+        return (moments.elements - moments.equal) / moments.elements
+
+    @property
     def is_parameter(self) -> bool:
         """A weight, a bias, a running statistic."""
         return is_parameter(self.pair)
 
     @property
     def is_non_smooth(self) -> bool:
-        """A gradient of a choice, whose mask flips where the forward was near its kink; or one that nobody knows.
+        """A gradient of a choice, whose mask flips where the forward was near its kink.
 
         What a module with a path does inside is not known, unless its class is that of a smooth layer.
         """
         if self.node is None:
-            return self.nowhere and is_gradient(self.pair.operator)
+            return False
         op = self.node.op
         inside = bool(self.node.operator.path) and not op.has("smooth")
         return self.node.is_gradient and (inside or op.has("non-smooth"))

@@ -51,24 +51,6 @@ def _is_possible(shape: "tuple[int, ...]") -> bool:
     return math.prod(shape) < 2**62
 
 
-def terms(node: OperatorFindings, finding: Finding) -> float:
-    """Size (rms) of the terms that an output was summed from; 0 where its operator is no plain sum.
-
-    The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise
-    there, and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
-    """
-    reads = [scale for scale in map(scale_of, node.inputs) if scale.elements]
-    count = scale_of(finding).elements
-    if not reads or not count:
-        return 0.0
-    if node.is_gradient:  # of a broadcast operand: summed over what it was broadcast over
-        if node.reads_operands and len(finding.pair.golden.shape if finding.pair.golden else ()) > 1:
-            return 0.0  # sums of products, whose terms are none of what it reads
-        summed = (read.rms * math.sqrt(read.elements / count) for read in reads if read.elements > count)
-        return min(summed, default=0.0)
-    return max(read.rms for read in reads) if node.op.has("sums") else 0.0
-
-
 def amplification(node: OperatorFindings) -> float:
     """By how much the operator may multiply a relative error of its input; 1 for what is well-conditioned."""
     if node.op.traits.isdisjoint(CONDITIONED):

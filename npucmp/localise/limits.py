@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from npucmp.judge.precision import working_precisions
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import judge
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.working import working_precisions
 from npucmp.model import Finding, Measurement, Verdict
 
 
 def judged(measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook) -> list[Finding]:
     """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself."""
     found = []
-    for measurement, precision in zip(measurements, working_precisions(measurements)):
-        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=precision)
-        found.append(judge(measurement, tolerances, rules.limit(case)))
+    for measurement, (held, through) in zip(measurements, working_precisions(measurements)):
+        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held)
+        found.append(judge(measurement, tolerances, rules.limit(case))._replace(working=through.round_off))
     return found
 
 

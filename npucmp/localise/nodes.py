@@ -19,6 +19,7 @@ class OperatorFindings:
     inputs: list[Finding]
     outputs: list[Finding]
     context: list[Finding] = field(default_factory=list)  # forward tensors that a backward operator also reads
+    presumed: list[Finding] = field(default_factory=list)  # where no inputs were recorded: what came just before
     tainted: bool = False
 
     @property
@@ -67,6 +68,10 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
             if ".parameters_grad" in node.operator.name:
                 for other in backward.get(node.operator.call, ()):
                     node.inputs += other.inputs
+    before: dict[bool, list[Finding]] = {False: [], True: []}
+    for node in nodes:
+        node.presumed = before[node.is_gradient] if not node.inputs else []
+        before[node.is_gradient] = node.outputs or before[node.is_gradient]
     return nodes
 
 

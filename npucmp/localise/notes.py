@@ -20,7 +20,7 @@ REDUCED_PRODUCTS = (
 
 def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[str, ...]":
     """The sentences, for findings in graph order."""
-    reduced = reduced_products([finding.measurement for finding in findings]) is not None
+    reduced = reduced_products([finding.measurement for finding in findings])
     return (*_dtypes(findings, roots), *([REDUCED_PRODUCTS] if reduced else []), *_arguments(findings, roots))
 
 

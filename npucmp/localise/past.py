@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from typing import Mapping, Optional, Sequence
 
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.nodes import OperatorFindings, containers, is_meaningless, is_parameter
-from npucmp.localise.producers import Source, Trail
+from npucmp.localise.producers import TINY, Source, Trail
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 
+MEANINGLESS = 0.25  # an error as large is that of a sum that cancels, and stands for no other tensor
 Read = tuple[Finding, Optional[float]]
 
 
@@ -22,6 +23,7 @@ class Past:
     def __init__(self, rules: Rulebook, by_round_off: bool, scopes: Mapping[str, str]) -> None:
         self.trail = Trail()
         self.any_tainted = False
+        self.flipped = 0.0  # largest share of a choice that fell otherwise, as near ties do
         self.last_agreeing: Optional[Finding] = None
         self.inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self.behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
@@ -97,10 +99,15 @@ class Past:
         return self._rules.holds("overwritten", Case(finding, node))
 
     def background(self, finding: Finding) -> float:
-        """What stands for an error that is not known: a quantile of those seen so far."""
+        """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
+        be what is left of a sum that cancels, the largest."""
         if not self._errors or not self._rules.holds("background", Case(finding)):
             return 0.0
-        return self._errors[int(QUANTILE * (len(self._errors) - 1))]
+        few = finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
+        if few:
+            return self._errors[-1]
+        count = bisect_left(self._errors, MEANINGLESS)
+        return self._errors[int(QUANTILE * (count - 1))] if count else 0.0
 
     def remember(self, node: OperatorFindings) -> None:
         for finding in node.inputs:

@@ -2,8 +2,8 @@
 
 A dump with a graph says so itself. Others carry no edges: there, two tensors of one run with the same content are the
 same tensor, so the nearest earlier output equal to an input is its producer. The golden run is asked, whose numbers no
-fault disturbs; the target only where the golden run did not record what its operators read. Constant, tiny and
-all-zero tensors are equal to each other by chance and link nothing.
+fault disturbs; the target only where the golden run did not record what its operators read. Constant and all-zero
+tensors are equal to each other by chance and link nothing, nor do numbers that people write: 0, 1, a half.
 """
 
 from __future__ import annotations
@@ -42,25 +42,35 @@ def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerpri
     if tensor is None:
         return None
     moments, count = finding.measurement.moments, math.prod(tensor.shape)
-    if count < TINY:
+    if not count:
         return None
     if moments is not None:
         side = moments.target if of_target else moments.golden
         if side.minimum != side.minimum:
             return None
+        if count < TINY:
+            few = (side.minimum, side.maximum, side.total)
+            return Fingerprint((moments.elements, *few)) if any(map(_is_computed, few)) else None
         if side.minimum == side.maximum:  # a constant is known again by its error only
             constant = Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
             return constant if moments.max_abs else None
         key = (moments.elements, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
         return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
     recorded = tensor.statistics
-    if recorded is not None and recorded.max == recorded.min:
+    if count < TINY and not (recorded is not None and any(map(_is_computed, recorded))):
+        return None
+    if count >= TINY and recorded is not None and recorded.max == recorded.min:
         return None
     if tensor.checksum:
         return Fingerprint((count, tensor.checksum))
     if recorded is not None and None not in recorded:
         return Fingerprint((count, *recorded))
     return None
+
+
+def _is_computed(value: Optional[float]) -> bool:
+    """Whether a number is none that people write or count: more than 4 significant bits."""
+    return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0
 
 
 class Producers(Generic[Owner]):
@@ -111,9 +121,10 @@ class Trail:
         return None
 
     def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
-        if of_target or finding.pair.golden is None:
+        mark = None if of_target else fingerprint(finding)
+        if of_target or finding.pair.golden is None or (mark is None and math.prod(finding.pair.golden.shape) < TINY):
             return self._of_target.find(fingerprint(finding, of_target=True))
-        return self._seen.find(fingerprint(finding))
+        return self._seen.find(mark)
 
     def read(self, source: Source, only_new: bool = False) -> None:
         """A tensor that was read; `only_new` if what is known of its content is to stay."""

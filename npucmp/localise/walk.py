@@ -8,43 +8,47 @@ localise/rules/; here is only the search: order, producers, and what descends fr
 from __future__ import annotations
 
 import math
-from statistics import median
 from typing import Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.judge.verdicts import FACTOR
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.limits import disregard, live
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source
-from npucmp.localise.rules import Rulebook, gradual
+from npucmp.localise.rules import Rulebook, coarser, gradual
+from npucmp.localise.updates import Updates
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 
 
 def find_roots(
-    findings: Sequence[Finding], by_round_off: bool = True, rules: Optional[Rulebook] = None
+    findings: Sequence[Finding],
+    by_round_off: bool = True,
+    rules: Optional[Rulebook] = None,
+    updates: Optional[Updates] = None,
 ) -> tuple[list[Finding], list[Root]]:
     """(findings with `diverged` taken back where inputs explain the error, roots in graph order; ranks.py places them).
 
-    by_round_off is False when the user's own rules decide; then nothing is taken back.
+    by_round_off is False when the user's own rules decide; then nothing is taken back. updates: what the step before
+    tells of the parameters.
     """
     rules = rules or Rulebook()
     findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
     nodes = nodes_of(findings)
     alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
-    search = _Search(rules, by_round_off, alone, scopes, _parameter_error(nodes))
+    search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(nodes))
     for node in nodes:
         search.visit(node)
     search.finish()
     return [search.revised.get(id(finding), finding) for finding in findings], search.roots
 
 
-def _parameter_error(nodes: Sequence[OperatorFindings]) -> float:
-    """Median error of the parameters: 0 at the start of two runs, the noise of the steps before in a later one."""
-    errors = [error_size(finding) for node in nodes for finding in node.inputs if is_parameter(finding.pair)]
-    return median(errors) if errors else 0.0
+def _habit(nodes: Sequence[OperatorFindings]) -> float:
+    """Share of the operators that write in a coarser type than the golden's though they read in none."""
+    return sum(map(coarser.writes_coarser, nodes)) / len(nodes) if nodes else 0.0
 
 
 class _Own(NamedTuple):
@@ -58,13 +62,20 @@ class _Search:
     """Walks the operators once, in order, remembering which tensors descend from a root."""
 
     def __init__(
-        self, rules: Rulebook, by_round_off: bool, alone: Mapping[int, Pair], scopes: Mapping[str, str], usual: float
+        self,
+        rules: Rulebook,
+        by_round_off: bool,
+        alone: Mapping[int, Pair],
+        scopes: Mapping[str, str],
+        updates: Updates,
+        habit: float,
     ) -> None:
         self.rules = rules
         self.by_round_off = by_round_off
         self.roots: list[Root] = []
         self.revised: dict[int, Finding] = {}
-        self._usual = usual  # median error of the parameters
+        self._updates = updates
+        self._habit = habit
         self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
@@ -163,11 +174,13 @@ class _Search:
             elif source is not None and source.meaningless:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
-                by = self._explains(Case(finding, None, error_size(source.finding)))
+                by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
                 gap = gap or (None if by else _Own(finding, finding.rule))
                 self._excuse(finding, by)
             elif source is None and is_parameter(finding.pair):
-                gap = gap or _Own(finding, finding.rule)
+                by = self._explains(Case(finding, None, inherited=self._updates.bound(finding)))
+                gap = gap or (None if by else _Own(finding, finding.rule))
+                self._excuse(finding, by)
             elif source is None and self.past.any_tainted:
                 inherits = True
             elif source is None:
@@ -181,7 +194,10 @@ class _Search:
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""
         before = 0.0 if self.past.any_tainted else self.past.background(finding)
-        return Case(finding, None, before, usual=self._usual, nowhere=not self.past.any_tainted)
+        inherited = self._updates.bound(finding) if is_parameter(finding.pair) else 0.0
+        nowhere = not self.past.any_tainted
+        flipped = self.past.flipped
+        return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped)
 
     def _accused(self, case: Case) -> "Optional[_Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
@@ -201,16 +217,17 @@ class _Search:
             return _Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
-        accused = [one for one in node.outputs if self.rules.accusation(Case(one, node, known))]
-        return self._accused(Case(max(accused, key=error_size), node, known)) if accused else None
+        cases = [Case(one, node, known, habit=self._habit) for one in node.outputs]
+        accused = [case for case in cases if self.rules.accusation(case)]
+        return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> str:
         """The rule that explains an output's error, "" if none does; behind a root, inputs below the limit count as at
         the limit."""
         before = self.past.background(finding) if known is None else known
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
-            before = max(known, finding.limit)
-        return self._explains(Case(finding, node, before))
+            before = max(known, finding.limit, FACTOR * finding.working)
+        return self._explains(Case(finding, node, before, flipped=self.past.flipped))
 
     def _explains(self, case: Case) -> str:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
@@ -246,7 +263,12 @@ class _Search:
 
     def _excuse(self, finding: Finding, by: str) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
-        if by and self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
+        if by == "choice":
+            self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
+        if by and self.by_round_off and finding.verdict is Verdict.SHAPE:
+            because = f"{finding.because}; a choice before it fell otherwise"
+            self.revised[id(finding)] = finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by=by)
+        elif by and self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             because = f"{finding.because}; explained by the errors of its inputs"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN

@@ -10,7 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
-from npucmp.align import align, pairs
+from npucmp.align import Alignment, align, pairs
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
@@ -19,10 +19,11 @@ from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import settle
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.updates import Updates
 from npucmp.localise.walk import find_roots
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
-from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
+from npucmp.model import Comparison, Finding, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
@@ -98,15 +99,10 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
     skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
-    comparisons = []
-    for (target, golden, alignment), measurements in zip(aligned, measured):
-        final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
-        alone = len(alignment.only_target), len(alignment.only_golden)
-        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
-        comparisons.append(Comparison(target, golden, *known))
+    comparisons = concluded(aligned, measured, tolerances, rules)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
-        comparisons=settle(comparisons, rules),
+        comparisons=comparisons,
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),
@@ -116,6 +112,26 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         partial=sum(map(len, measured)) < sum(map(len, todo)),
         strict=options.strict,
     )
+
+
+Aligned = tuple[Run, Run, Alignment]  # the operators of two runs, lined up
+
+
+def concluded(
+    aligned: Sequence[Aligned], measured: Sequence[list[Measurement]], tolerances: Tolerances, rules: Rulebook
+) -> tuple[Comparison, ...]:
+    """What the measurements of runs that belong together say: verdicts, roots and their places. Opens no dump."""
+    comparisons = []
+    earlier: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
+    for (target, golden, alignment), measurements in zip(aligned, measured):
+        rank = golden.rank if target.rank is None else target.rank
+        findings, updates = judged(measurements, tolerances, rules), Updates(earlier.get(rank, ()))
+        final, roots = find_roots(findings, tolerances.by_round_off, rules, updates)
+        earlier[rank] = final
+        alone = len(alignment.only_target), len(alignment.only_golden)
+        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+        comparisons.append(Comparison(target, golden, *known))
+    return settle(comparisons, rules)
 
 
 def _measured(

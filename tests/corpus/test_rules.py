@@ -17,13 +17,15 @@ PAIRS = {  # rule → a pair that it decides
     "round_off": "sample/0/clean0",
     "reduced": "sample/48/clean",
     "growth": "sample/1/clean",
-    "non_smooth": "sample/20/clean",
+    "non_smooth": "open/21/clean",
     "choice": "sample/20/clean",
     "cancellation": "sample/0/clean",
-    "scaled": "sample/6/4",
-    "arguments": "sample/38/3",
+    "scaled": "open/114/7",
+    "arguments": "open/567/2",
     "equal_bits": "open/23/11",
-    "parameter": "sample/89/3",
+    "inherited": "open/99/clean",
+    "coarser": "open/318/4",
+    "routed": "open/51/clean",
     "background": "sample/1/clean",
     "meaningless": "open/29/clean",
 }
@@ -46,7 +48,7 @@ def one_operator(name, reads, wrote):
 
 
 def long_sums():
-    x, w = normal(8, 4096), normal(4096, 8)
+    x, w = np.abs(normal(8, 4096)), np.abs(normal(4096, 8))
     y = x @ w
     return one_operator("Functional.linear.0.forward", [(x, x), (w, w)], (off(y, 15 * 2.0**-24), y))
 

@@ -137,32 +137,10 @@ def measured_types(target, golden=""):
     return measured([1.5], [1.0], target, golden_dtype=golden)
 
 
-@pytest.mark.parametrize(
-    "dtypes, expected",
-    [
-        ("float64 float32 float64", "float64 float32 float32"),
-        ("float32 bfloat16 float32 float16", "float32 bfloat16 bfloat16 bfloat16"),
-        ("float32 int64 bool float16 int32", "float32 exact exact float16 exact"),
-        ("float32 complex64 complex128", "float32 float32 float32"),
-        ("float64/bfloat16 float64", "bfloat16 bfloat16"),
-        ("bfloat16/float32 float32", "bfloat16 bfloat16"),
-    ],
-)
-def test_working_precision_only_coarsens(dtypes, expected):
-    single = [measured_types(*word.split("/")) for word in dtypes.split()]
-    measurements = [one._replace(pair=one.pair._replace(order=order)) for order, one in enumerate(single)]
-    assert [found.limit for found in judge(measurements)] == [8 * U.get(word, 0.0) for word in expected.split()]
-
-
 def test_all_tensors_of_an_operator_share_its_precision():
     assert [found.limit for found in judge([measured_types("float32"), measured_types("float16")])] == [
         8 * U["float16"]
     ] * 2
-
-
-def test_missing_and_unreadable_tensors_coarsen_too():
-    first = Measurement(a_pair("bfloat16", sides="target"))
-    assert [one.limit for one in judge([first, measured_types("float32")])][1] == 8 * U["bfloat16"]
 
 
 def test_integers_alone_have_no_slack():

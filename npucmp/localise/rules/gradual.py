@@ -19,7 +19,7 @@ def is_step(case: Case) -> bool:
 
 
 def _hopeless(case: Case) -> float:
-    return HOPELESS * math.sqrt(case.round_off)
+    return HOPELESS * math.sqrt(max(case.round_off, case.finding.working))
 
 
 RULE = Rule(

@@ -22,7 +22,7 @@ def _accuses(case: Case) -> bool:
         return False
     if moments.max_abs <= LOST * case.scale.largest:
         return False
-    if 0 < case.error <= case.rounding_of_terms:
+    if case.cancels:
         return False
     share = max(LOST, TORN * max(case.own_round_off, case.before * case.amplification))
     return moments.max_abs > share * case.scale.largest

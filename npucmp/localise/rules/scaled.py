@@ -12,7 +12,6 @@ from npucmp.model import Finding, Verdict
 SCALED = 4.0  # round-offs by which rounding may scale a tensor as a whole; also growth of such a factor
 SCALED_NOISE = 2.0  # the factor must stand out of the error that comes in
 WHOLE = 0.9  # share of the error that one common factor must make up
-CANCELLATION = 4.0  # terms this much larger than their sum
 
 
 def limit(case: Case) -> float:
@@ -26,7 +25,7 @@ def _accuses(case: Case) -> bool:
         return False
     if factor < WHOLE * case.error or not case.has_many:
         return False
-    if case.terms > CANCELLATION * case.scale.rms and case.error <= case.rounding_of_terms:
+    if case.cancels:
         return False
     return factor > max(limit(case), SCALED * case.gain_before, SCALED_NOISE * case.before)
 

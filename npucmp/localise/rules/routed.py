@@ -1,0 +1,48 @@
+"""Rows that were chosen: where a near tie fell otherwise, other rows are there, and another number of them.
+
+Tokens routed to another expert, boxes that pass a threshold. Where the shape differs along one axis nothing can be held
+against anything until the rows are put back where they came from; such tensors are unknown, not wrong. Where a share s
+of the choices fell otherwise and as many rows were taken, that share of the rows is another: rel_l2 sees √(2 s).
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.rules.choice import COARSE, SHARE
+from npucmp.model import Verdict
+
+ROWS = 4.0  # times √s
+
+
+def _applies(case: Case) -> bool:
+    if case.finding.verdict is Verdict.SHAPE:
+        return _is_routed(case)
+    picks = case.node.op.has("picks") if case.node is not None else True
+    return case.flipped > 0 and picks and not case.is_parameter
+
+
+def _is_routed(case: Case) -> bool:
+    """Whether shapes differ along one axis, and a choice fell otherwise that may have made them so."""
+    target, golden = case.pair.target, case.pair.golden
+    if target is None or golden is None or len(target.shape) != len(golden.shape):
+        return False
+    axes = [(a, b) for a, b in zip(target.shape, golden.shape) if a != b]
+    if len(axes) != 1:
+        return False
+    apart = abs(axes[0][0] - axes[0][1]) / max(axes[0])
+    return case.flipped > 0 or (case.before > COARSE and apart <= SHARE * math.sqrt(case.before))
+
+
+def _bound(case: Case) -> float:
+    return math.inf if case.finding.verdict is Verdict.SHAPE else ROWS * math.sqrt(case.flipped)
+
+
+RULE = Rule(
+    "explanation",
+    "routed",
+    f"a choice fell otherwise, so that other rows were taken: up to {ROWS:g} √s for a share s of the choices",
+    applies=_applies,
+    bound=_bound,
+)

@@ -1,0 +1,95 @@
+"""The terms that an output was summed from: how large and how many, so that a sum that cancels is held against them.
+
+The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise there,
+and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Iterable, NamedTuple, Sequence
+
+from npucmp.judge.precision import terms_summed
+from npucmp.localise.condition import Scale, scale_of
+from npucmp.localise.nodes import OperatorFindings
+from npucmp.model import Finding
+
+ORDER = 0.42  # of a round-off: standard deviation of the rounding of one partial sum
+MOST = 2.0**24  # terms; a shape that says more is more likely wrong
+
+
+class Terms(NamedTuple):
+    """Size (rms) of one term of each element, and how many there are; 0 of what is no sum."""
+
+    size: float = 0.0
+    many: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """Size of the sum if the signs of its terms are random."""
+        return self.size * math.sqrt(self.many)
+
+    def walk(self, total: float, unit: float) -> float:
+        """Rounding (rms) of sums of size `total` that were added one term after the other, in units of `unit`.
+
+        0.42 u √(K/3·r² + K/2·Q) for K terms with the sum r and the sum of squares Q: the random walk of K partial
+        sums, which grow to r and wander by the terms. No other order of addition is worse.
+        """
+        squares = self.many * self.size * self.size
+        return ORDER * unit * math.sqrt(self.many * (total * total / 3.0 + squares / 2.0))
+
+
+def terms(node: OperatorFindings, finding: Finding) -> Terms:
+    """Of an output of an operator: of a plain sum, of a product, of a gradient of either."""
+    count = scale_of(finding).elements
+    if not count:
+        return Terms()
+    reads = _scales(node.inputs or node.presumed)
+    found = _of_gradient(node, finding, reads, count) if node.is_gradient else _of_forward(node, finding, reads, count)
+    return max(found, key=lambda one: one.spread, default=Terms())
+
+
+def _of_forward(node: OperatorFindings, finding: Finding, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+    if not reads:
+        return
+    if node.op.has("sums") and (node.inputs or reads[0].elements > count):
+        yield _terms(max(read.rms for read in reads), sum(read.elements for read in reads) / count)
+    large = [read for read in reads if read.elements > 1]
+    if node.op.has("contracts") and 2 <= len(large) <= 3 and finding.pair.golden is not None:
+        one, other = sorted(large, key=lambda read: read.elements)[-2:]
+        if len(large) == 2 or min(read.elements for read in large) < min(one.elements, other.elements):
+            yield _terms(one.rms * other.rms, terms_summed(node.operator, finding.pair.golden))
+
+
+def _of_gradient(node: OperatorFindings, finding: Finding, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+    """Of an operand that was broadcast, or of one operand of a product: incoming gradient times the other operand."""
+    shape = finding.pair.golden.shape if finding.pair.golden else ()
+    if node.reads_operands and len(shape) > 1:  # sums of products of what it reads itself
+        pairs = combinations([read for read in reads if read.elements > 1], 2)
+        found = [_product(one, other, count) for one, other in pairs]
+        yield min(found, key=lambda one: one.spread, default=Terms())  # the incoming gradient is among the smallest
+        return
+    yield from (_terms(read.rms, read.elements / count) for read in reads if read.elements > count)
+    if not node.op.has("contracts"):
+        return
+    operands = [one for one in node.context if not one.pair.slot.startswith("output") and one.pair.golden is not None]
+    for place, operand in enumerate(operands):
+        if operand.pair.golden is not None and operand.pair.golden.shape == shape and reads:
+            others = _scales(other for at, other in enumerate(operands) if at != place)
+            for other in others:
+                if other.elements > 1:
+                    yield _product(max(reads, key=lambda read: read.elements), other, count)
+
+
+def _product(one: Scale, other: Scale, count: int) -> Terms:
+    """(m, k) × (k, n) → (m, n) has k = √(mk · kn / mn) terms an element."""
+    return _terms(one.rms * other.rms, math.sqrt(one.elements * other.elements / count))
+
+
+def _terms(size: float, count: float) -> Terms:
+    return Terms(size, min(max(count, 1.0), MOST))
+
+
+def _scales(findings: "Iterable[Finding] | Sequence[Finding]") -> "list[Scale]":
+    return [scale for scale in map(scale_of, findings) if scale.elements]

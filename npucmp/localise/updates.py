@@ -1,0 +1,74 @@
+"""What the steps before made of the parameters: an optimizer hands the noise of gradients on to what it updates.
+
+An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
+no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
+noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Iterable, Optional, Sequence
+
+from npucmp.localise.case import error_of, error_size
+from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
+from npucmp.model import Finding
+
+UPDATE = 0.1  # of a parameter's size: no step changes one by more
+GREW = 2.0  # times the error that a parameter had in the step before
+QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient that was not recorded
+
+
+class Updates:
+    """The parameters of one rank at one step, and their gradients there."""
+
+    def __init__(self, findings: Sequence[Finding] = ()) -> None:
+        self._errors: dict[tuple[str, str], float] = {}
+        self._gradients: dict[tuple[str, str], float] = {}
+        nodes = nodes_of(findings)
+        backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
+        by_shape: dict[tuple[int, ...], float] = {}
+        for node in nodes:
+            for finding in node.outputs if node.is_gradient else ():
+                shape = _shape(finding)
+                by_shape[shape] = max(by_shape.get(shape, 0.0), error_size(finding))
+        for node in nodes:
+            for finding in node.inputs:
+                if not is_parameter(finding.pair):
+                    continue
+                key = _key(finding)
+                self._errors[key] = error_size(finding)
+                error = _gradient(finding, backward.get(node.operator.call))
+                if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
+                    error = 1.0  # a bias, which need not have any gradient but noise
+                error = by_shape.get(_shape(finding)) if error is None else error
+                if error is not None:
+                    self._gradients[key] = max(error, self._gradients.get(key, 0.0))
+        known = sorted(error for error in map(error_of, findings) if error is not None and math.isfinite(error))
+        self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
+
+    def bound(self, finding: Finding) -> float:
+        """How large the steps before may have made the error of a parameter; 0 for one that they did not have."""
+        key = _key(finding)
+        if key not in self._errors:
+            return 0.0
+        gradient = self._gradients.get(key, self._usual)
+        return math.inf if gradient > 1.0 else GREW * self._errors[key] + UPDATE * math.sqrt(gradient)
+
+
+def _gradient(parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
+    """The error of a parameter's gradient: that of its place among the outputs of its backward, else of its shape."""
+    if backward is None:
+        return None
+    fitting = [one for one in backward.outputs if _shape(one) == _shape(parameter) and one.error is not None]
+    place = parameter.pair.slot.rpartition(":")[2]
+    same: Iterable[Finding] = [one for one in fitting if one.pair.slot.rpartition(":")[2] == place] or fitting
+    return max(map(error_size, same), default=None)
+
+
+def _key(finding: Finding) -> "tuple[str, str]":
+    return finding.pair.operator.name, finding.pair.slot
+
+
+def _shape(finding: Finding) -> "tuple[int, ...]":
+    return finding.pair.golden.shape if finding.pair.golden is not None else ()

@@ -1,0 +1,121 @@
+"""The working precision of every tensor: what rounded its values on their way, along their producers.
+
+A bfloat16 cast on another branch, or before a master weight, says nothing of a float32 product. What is computed from
+operands whose errors are known is held to the types of its operator alone; the rest, to the coarsest that the values
+went through. Only where nobody knows where they come from do time and the run decide: the coarsest type seen up to
+there, and the coarsest that a good part of the run has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterable, NamedTuple, Sequence
+
+from npucmp.judge.precision import Precision, quantised, reduced_products, round_off_of
+from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
+from npucmp.localise.producers import Source, Trail
+from npucmp.model import Finding, Measurement, Verdict
+
+USUAL = 0.1  # share of the float tensors of a run that makes a type one it works in, and no side branch
+
+
+class Working(NamedTuple):
+    """held: the precision that the limit of a tensor is made of; through: the coarsest that its values went through."""
+
+    held: Precision
+    through: Precision
+
+
+def working_precisions(measurements: Sequence[Measurement]) -> "list[Working]":
+    """For each measurement, in graph order."""
+    findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
+    flow = _Flow(reduced_products(measurements), _usual(findings))
+    for node in nodes_of(findings):
+        flow.visit(node)
+    return [flow.of.get(id(finding)) or flow.alone(finding) for finding in findings]
+
+
+def _usual(findings: "Sequence[Finding]") -> Precision:
+    """The coarsest type that a good part of the tensors have: what operators that nobody dumped may have worked in."""
+    counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
+    least = USUAL * sum(counts.values())
+    return Precision(max((round_off for round_off, count in counts.items() if count >= least), default=0.0))
+
+
+class _Flow:
+    """Follows precisions through the operators, in order."""
+
+    def __init__(self, reduced: bool, usual: Precision) -> None:
+        self.of: "dict[int, Working]" = {}  # by finding
+        self._reduced = reduced
+        self._trail = Trail()
+        self._usual = usual
+        self._clock = Precision()
+
+    def alone(self, finding: Finding) -> Working:
+        """Of a tensor of an operator that only one side has."""
+        own = own_precision(finding)
+        return Working(own, own)
+
+    def visit(self, node: OperatorFindings) -> None:
+        own = self._own(node)
+        for finding in node.inputs:
+            if id(finding) not in self.of:  # gradients of parameters read what another operator read already
+                came = self._came_in(finding)
+                self.of[id(finding)] = Working(came, came)
+        self._clock = coarsest([self._clock, own])
+        read = [self.of[id(finding)].through for finding in (*node.inputs, *node.context)]
+        through = coarsest([own, *read] if node.reads_recorded else [own, *read, self._clock])
+        known = self._is_known(node)
+        for finding in node.outputs:
+            self.of[id(finding)] = Working(own if known else through, through)
+            self._trail.wrote(node.pair, Source(finding, False), hidden=False)
+        for finding in node.inputs:
+            self._trail.read(Source(finding, False), only_new=True)
+
+    def _own(self, node: OperatorFindings) -> Precision:
+        """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""
+        found = [own_precision(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
+        if node.operator.path:
+            found.append(self._clock)
+        if self._reduced and node.op.has("contracts") and coarsest(found).round_off <= 2.0**-24:
+            found.append(Precision(reduced=True))
+        return coarsest(found)
+
+    def _came_in(self, finding: Finding) -> Precision:
+        source = self._trail.source(finding)
+        if source is not None:
+            return coarsest([own_precision(finding), self.of[id(source.finding)].through])
+        moments = finding.measurement.moments
+        same = moments is not None and moments.equal == moments.elements
+        own = own_precision(finding)
+        if same or is_parameter(finding.pair) or own == Precision():  # whole numbers are not rounded
+            return own
+        return coarsest([own, self._clock, self._usual])
+
+    def _is_known(self, node: OperatorFindings) -> bool:
+        """Whether the errors of all that it reads were measured, here or where it was written."""
+        if not node.reads_recorded or not node.inputs:
+            return False
+        return all(map(self._is_measured, (*node.inputs, *node.context)))
+
+    def _is_measured(self, finding: Finding) -> bool:
+        if finding.measurement.moments is not None:
+            return True
+        source = self._trail.source(finding)
+        return source is not None and source.finding.measurement.moments is not None
+
+
+def own_precision(finding: Finding) -> Precision:
+    """Of the types of one tensor on both sides."""
+    return Precision(round_off_of(finding.pair), quantised=quantised(finding.measurement))
+
+
+def coarsest(some: "Iterable[Precision]") -> Precision:
+    """The coarsest of several, each in its own way."""
+    rows = list(some)
+    return Precision(
+        max((one.round_off for one in rows), default=0.0),
+        any(one.reduced for one in rows),
+        any(one.quantised for one in rows),
+    )

@@ -1,0 +1,76 @@
+"""Parameters of later steps."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.localise.rules.craft import RuleContract, case, drawn
+from tests.synthetic import write_run
+
+normal, noisy = drawn(__name__)
+X, W, B = normal(16, 8), normal(4, 8, size=0.3), normal(4, size=0.3)
+
+
+class TestInherited(RuleContract):
+    name = "inherited"
+    fires = {
+        "a weight": case(
+            "linear", [], (noisy(W, 1e-5), W), slot="input:1", node=False, round_off=2.0**-24, inherited=3e-5
+        ),
+        "noise alone": case(
+            "linear", [], (noisy(B, 0.3), B), slot="input:2", node=False, round_off=2.0**-24, inherited=math.inf
+        ),
+    }
+    silent = {
+        "more than that": case(
+            "linear", [], (noisy(W, 1e-3), W), slot="input:1", node=False, round_off=2.0**-24, inherited=3e-5
+        ),
+        "the first step": case("linear", [], (noisy(W, 1e-5), W), slot="input:1", node=False, round_off=2.0**-24),
+    }
+
+
+def off(x, error):
+    return noisy(x, error).astype(np.float32) if error else x.astype(np.float32)
+
+
+def two_steps(folder, weight=0.0, bias=0.0, gradients=(0.0, 0.0)):
+    """One layer, forward and backward, at two steps; errors of the parameters of the second, and of the gradients
+    that made them."""
+    dy, dw, db = normal(16, 4), normal(4, 8), normal(4)
+    for step in range(2):
+        w, b = (off(x, error * step) for x, error in ((W, weight), (B, bias)))
+        y, x = (X @ W.T + B).astype(np.float32), X.astype(np.float32)
+        write_run(
+            folder,
+            {
+                "Functional.linear.0.forward": {"in": [x, w, b], "out": [y]},
+                "Functional.linear.0.backward": {
+                    "in": [dy.astype(np.float32)],
+                    "out": [x, off(dw, gradients[0]), off(db, gradients[1])],
+                },
+            },
+            step=step,
+        )
+    return folder
+
+
+@pytest.mark.parametrize(
+    "errors, roots",
+    [
+        ({"weight": 1e-5, "gradients": (4e-7, 4e-7)}, []),
+        ({"weight": 1e-2, "gradients": (4e-7, 4e-7)}, ["GAP"]),
+        ({"bias": 3e-2, "gradients": (4e-7, 4e-7)}, ["GAP"]),
+    ],
+)
+def test_a_parameter_may_be_off_by_what_its_gradient_made_of_it(tmp_path, errors, roots):
+    state = np.random.default_rng(3).bit_generator.state
+    runs = []
+    for name, told in (("target", errors), ("golden", {})):
+        normal.__closure__[0].cell_contents.bit_generator.state = state  # the same values on both sides
+        runs.append(two_steps(tmp_path / name, **told))
+    report = npucmp.compare(*runs)
+    assert [root.cause.value for root in report.roots if root.cause.value != "PROPAGATED"] == roots

@@ -1,0 +1,98 @@
+"""The precision that a tensor is held to: that of what its values went through, and of its operator where all that it
+reads is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.synthetic import write_run
+
+random = np.random.default_rng(3)
+U = {np.float64: 2.0**-53, np.float32: 2.0**-24, np.float16: 2.0**-11}
+
+
+def drawn(dtype, *shape):
+    return random.standard_normal(shape or (16, 16)).astype(dtype)
+
+
+def limits(tmp_path, run):
+    """{operator slot: limit in round-offs of float32} of a run held against itself."""
+    report = npucmp.compare(write_run(tmp_path / "target", run), write_run(tmp_path / "golden", run))
+    return {f"{one.pair.operator.name} {one.pair.slot}": one.limit / 2.0**-24 for one in report.findings}
+
+
+def test_a_side_branch_does_not_coarsen_what_does_not_read_it(tmp_path):
+    x, small, w = drawn(np.float32), drawn(np.float16), drawn(np.float32)
+    y, z = x @ w, (x @ w) @ w
+    found = limits(
+        tmp_path,
+        {
+            "Tensor.to.0.forward": {"in": [x], "out": [small]},
+            "Torch.matmul.0.forward": {"in": [x, w], "out": [y]},
+            "Torch.matmul.1.forward": {"in": [y, w], "out": [z]},
+            "Torch.tanh.0.forward": {"in": [small], "out": [drawn(np.float32)]},
+        },
+    )
+    assert found["Torch.matmul.1.forward output:0"] == found["Torch.matmul.1.forward input:0"] == 8
+    assert found["Torch.tanh.0.forward output:0"] == 8 * 2**13
+
+
+def test_values_that_went_through_a_coarse_type_stay_coarse_where_they_are_read(tmp_path):
+    x, half, y = drawn(np.float32), drawn(np.float16), drawn(np.float32)
+    found = limits(
+        tmp_path,
+        {
+            "Functional.linear.0.forward": {"in": [x], "out": [half]},
+            "Functional.softmax.0.forward": {"in": [half], "out": [y]},
+            "Torch.tanh.0.forward": {"in": [y], "out": [drawn(np.float32)]},
+        },
+    )
+    assert found["Torch.tanh.0.forward input:0"] == 8 * 2**13
+    assert found["Torch.tanh.0.forward output:0"] == 8  # what it read is known, so only its own rounding counts
+
+
+@pytest.mark.parametrize("share, expected", [(1, 8), (4, 8 * 2**13)])
+def test_what_came_from_nowhere_went_through_what_the_run_works_in(tmp_path, share, expected):
+    run = {f"Functional.linear.{n}.forward": {"in": [drawn(np.float32)], "out": [drawn(np.float32)]} for n in range(12)}
+    for n in range(12, 12 + share):
+        run[f"Functional.linear.{n}.forward"] = {"in": [drawn(np.float16)], "out": [drawn(np.float16)]}
+    target = {name: {**one, "in": [one["in"][0] * one["in"][0].dtype.type(1.0002)]} for name, one in run.items()}
+    report = npucmp.compare(write_run(tmp_path / "target", target), write_run(tmp_path / "golden", run))
+    first = report.findings[0]
+    assert (first.pair.slot, first.limit / 2.0**-24) == ("input:0", expected)
+
+
+def one_product(n, x, w, y):
+    return {f"Functional.linear.{n}.forward": {"in": [x, w], "out": [y]}}
+
+
+def test_one_product_alone_is_no_hf32(tmp_path):
+    """A fault of that size in the first product must not raise the limit of all others; as many as are needed may."""
+    x, w = drawn(np.float32, 64, 64), drawn(np.float32, 64, 64)
+    off = lambda y: (y * (1 + 3e-4 * random.standard_normal(y.shape))).astype(np.float32)  # noqa: E731
+    y, z = x @ w, (x @ w) @ w
+    golden = {**one_product(0, x, w, y), **one_product(1, y, w, z)}
+    wrong = off(y)
+    target = {**one_product(0, x, w, wrong), **one_product(1, wrong, w, wrong @ w)}
+    report = npucmp.compare(write_run(tmp_path / "t", target), write_run(tmp_path / "g", golden))
+    assert [(root.pair.operator.name, root.cause.value) for root in report.roots][:1] == [
+        ("Functional.linear.0.forward", "BORN")
+    ]
+    v = drawn(np.float32, 64, 64)
+    golden = {**one_product(0, x, w, y), **one_product(1, x, v, x @ v)}
+    target = {**one_product(0, x, w, off(y)), **one_product(1, x, v, off(x @ v))}
+    report = npucmp.compare(write_run(tmp_path / "t2", target), write_run(tmp_path / "g2", golden))
+    assert report.roots == () and any("HF32" in note for one in report.comparisons for note in one.notes)
+
+
+def test_products_whose_outputs_were_not_dumped_say_nothing_of_hf32(tmp_path):
+    x, w, y = drawn(np.float32, 64, 64), drawn(np.float32, 64, 64), drawn(np.float32, 64, 64)
+    golden = {"Functional.linear.0.forward": {"in": [x, w]}, "Functional.linear.1.forward": {"in": [y, w]}}
+    wrong = (y * (1 + 2.5e-3 * random.standard_normal(y.shape))).astype(np.float32)
+    target = {**golden, "Functional.linear.1.forward": {"in": [wrong, w]}}
+    report = npucmp.compare(write_run(tmp_path / "t", target), write_run(tmp_path / "g", golden))
+    assert [(root.pair.operator.name, root.cause.value) for root in report.roots] == [
+        ("Functional.linear.1.forward", "GAP")
+    ]
