@@ -240,6 +240,22 @@ def _moments(
     bars: "Bars",
     context: ReadContext,
 ) -> Moments:
+    """One walk over both; a second one where what looked like masks is none, for they stand more than once, beside
+    other values."""
+    found = _walked(x, y, left, right, bars, context)
+    if found.masked == 1 or (found.masked and not found.compared):
+        return _walked(x, y, left, right, bars._replace(masking=False), context)
+    return found
+
+
+def _walked(
+    x: Payload,
+    y: Payload,
+    left: "Optional[RegularFile]",
+    right: "Optional[RegularFile]",
+    bars: "Bars",
+    context: ReadContext,
+) -> Moments:
     from npucmp.dump.readers.values import held
     from npucmp.measure.kernel.native import Total, measure_block
 
