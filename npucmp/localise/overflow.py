@@ -326,7 +326,10 @@ def _is_only_mask(one: Scanned) -> bool:
 
 
 def _is_low_argument(value: object) -> bool:
-    return isinstance(value, (int, float)) and (value <= -LEAST_MASK or _is_mask_value(float(value)))
+    """Of any size: whole numbers may lie beyond those of a float."""
+    if not isinstance(value, (int, float)):
+        return False
+    return value <= -LEAST_MASK or (value < 0 and _is_mask_value(float(value)))
 
 
 def _is_high_argument(value: object) -> bool:
