@@ -377,15 +377,15 @@ class KernelContract:
         "dtype, target, golden",
         [
             ("float32", -1e9, -1e9),
-            ("float32", -1e9 + 64, -1e9),
             ("float32", -3.4028235e38, -3.4028235e38),
-            ("float32", -3.4e38, -1e9),
-            ("float32", -1e4 + 3.25, -1e4 - 1.5),
+            ("float32", -1.7014117e38, -1.7014117e38),
+            ("float32", -3e38, -3e38),
             ("float16", -65504.0, -65504.0),
-            ("float16", -1e4, -9992.0),
+            ("float16", -33000.0, -33000.0),
+            ("float16", -1e4, -1e4),
             ("bfloat16", -3.3895e38, -3.3895e38),
             ("bfloat16", -1e9, -1e9),
-            ("bfloat16", -9984.0, -10048.0),
+            ("bfloat16", -1e4, -9984.0),
             ("float64", -1.7976931348623157e308, -1.7976931348623157e308),
             ("float64", -1e30, -1e30),
         ],
@@ -407,13 +407,31 @@ class KernelContract:
             ("float32", -5e4, -5e4),
             ("int32", -(10**9), -(10**9)),
             ("int64", -(10**4), -(10**4)),
+            ("float32", -1e9 + 64, -1e9),
+            ("float32", -3.4e38, -1e9),
+            ("float32", -3.4e38, -3.3e38),
+            ("float32", -1e4 + 3.25, -1e4 - 1.5),
+            ("float32", -1e4 + 3.25, -1e4 + 3.25),
+            ("float32", -1e4, -1e9),
+            ("float16", -1e4, -9992.0),
+            ("float16", -65504.0, -32752.0),
+            ("bfloat16", -9984.0, -10048.0),
+            ("float8_e4m3fn", -448.0, -448.0),
         ],
     )
     def test_no_masks(self, dtype, target, golden):
-        x, y = np.array([3, target, 4], dtype), np.array([3, golden, 4], dtype)
+        x, y = (np.array([3, value, 4]).astype(numpy_dtype(dtype)) for value in (target, golden))
         moments = self.measure(x, y)
         assert (moments.masked, moments.compared) == (0, 3)
         assert moments.max_abs == abs(float(x[1]) - float(y[1]))
+
+    @pytest.mark.parametrize("target, golden", [(-65504.0, -3.4028235e38), (-1e4, -1e9), (-32752.0, -1.7014117e38)])
+    def test_two_types_have_masks_of_their_own(self, target, golden):
+        """They stay out of the norms; allclose and bits count every position."""
+        x, y = np.array([3, target, -1e4], np.float16), np.array([3, golden, -1e4], np.float32)
+        moments = self.measure(x, y, rtol=1e-2)
+        assert (moments.masked, moments.compared, moments.max_abs) == (2, 1, 0.0)
+        assert (moments.equal, moments.outside) == (2, 1)
 
     def test_masks_beside_nan_keep_their_places(self):
         x = np.array([np.nan, -1e9, 1.0, np.inf, 2.0], np.float32)

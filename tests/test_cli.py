@@ -15,6 +15,7 @@ from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SOFTMAX = SAMPLES / "msprobe_softmax" / "target", SAMPLES / "msprobe_softmax" / "golden"
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 CLEAN = SAMPLES / "msprobe_clean" / "target", SAMPLES / "msprobe_clean" / "golden"
 
 
@@ -107,6 +108,24 @@ def test_a_closed_stream_changes_no_answer(tmp_path, paths, status, closed):
     got = subprocess.run(shell, capture_output=True, text=True, timeout=120)
     assert (got.returncode, got.stderr) == (status, "")
     assert json.loads((tmp_path / "summary.json").read_text())["exit_status"] == status
+
+
+@pytest.mark.parametrize("where", [">&-", pytest.param(">/dev/full", marks=FULL)])
+@pytest.mark.parametrize(
+    "words", [("compare", *CLEAN), ("compare", *SOFTMAX), ("overflow", CLEAN[0]), ("show", CLEAN[0]), ("formats",)]
+)
+def test_an_answer_that_nobody_is_told_is_status_2(words, where):
+    """1 would say that the dumps differ, 0 that they agree; nothing else was asked to keep the answer."""
+    shell = ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-m", "npucmp", *map(str, words)]
+    got = subprocess.run(shell, capture_output=True, text=True, timeout=120)
+    assert got.returncode == 2
+    assert got.stderr.count("\n") == 1 and got.stderr.startswith("npucmp: ")
+
+
+@pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
+def test_who_wants_the_status_alone_may_close_the_screen(paths, status):
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "npucmp", "compare", *map(str, paths), "-q"]
+    assert subprocess.run(shell, capture_output=True, timeout=120).returncode == status
 
 
 def test_results_do_not_depend_on_jobs(tmp_path):

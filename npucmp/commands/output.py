@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import replace
 from typing import Any, Callable, Optional
@@ -37,8 +38,15 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         journal.remove(folder)  # its measurements are in the report now
     if not quiet:
         paint = terminal.colours(_is_terminal(sys.stdout))
-        click.echo(terminal.render(answer, top, files, paint, verbose), nl=False, color=True)
+        tell(terminal.render(answer, top, files, paint, verbose), is_needed=not folder)
     context.exit(result.exit_status)
+
+
+def tell(text: str, is_needed: bool = True) -> None:
+    """Text for stdout. Where that was closed before the start nobody is told: an OSError, if nothing else tells it."""
+    if sys.stdout is None and is_needed:
+        raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
+    click.echo(text, nl=False, color=True)
 
 
 def _columns(names: Optional[str]) -> "list[str]":

@@ -7,6 +7,7 @@ from typing import Any, Optional
 import click
 
 from npucmp.commands.options import some
+from npucmp.commands.output import tell
 
 
 @click.command(
@@ -50,7 +51,7 @@ def show(
     if not any(rows for _, rows in found):
         raise UsageError(f"{dump}: no operator fits {pattern or 'the step and rank'}")
     for run, rows in found:
-        click.echo(listing(run, rows, None if pattern else top), nl=False)
+        tell(listing(run, rows, None if pattern else top))
 
 
 @click.command(help="The formats that npucmp reads, and how it recognises them.")
@@ -58,4 +59,4 @@ def formats() -> None:
     from npucmp.dump.formats import FORMATS, module_of
 
     for module in map(module_of, FORMATS):
-        click.echo(f"{module.NAME:10}  {module.ABOUT}")
+        tell(f"{module.NAME:10}  {module.ABOUT}\n")

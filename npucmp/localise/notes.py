@@ -9,7 +9,7 @@ from npucmp.judge.precision import reduced_products, round_off_of
 from npucmp.localise.nodes import differing_arguments
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
-from npucmp.model import Finding, Pair, Root
+from npucmp.model import Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import lookup
 
 REDUCED_PRODUCTS = (
@@ -21,7 +21,23 @@ REDUCED_PRODUCTS = (
 def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[str, ...]":
     """The sentences, for findings in graph order."""
     reduced = reduced_products([finding.measurement for finding in findings])
-    return (*_dtypes(findings, roots), *([REDUCED_PRODUCTS] if reduced else []), *_arguments(findings, roots))
+    return (
+        *_shapes(findings),
+        *_dtypes(findings, roots),
+        *([REDUCED_PRODUCTS] if reduced else []),
+        *_arguments(findings, roots),
+    )
+
+
+def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
+    """Tensors that were compared although one shape has axes of length one that the other lacks."""
+    compared = [one.pair for one in findings if not one.measurement.shapes_differ and not one.measurement.problem]
+    shapes = [(pair, pair.target.shape, pair.golden.shape) for pair in compared if pair.target and pair.golden]
+    found = [(pair, target, golden) for pair, target, golden in shapes if target != golden]
+    if found:
+        pair, target, golden = found[0]
+        where = f"{pair.operator.name} {pair.slot}, {[*target]} against {[*golden]}"
+        yield f"shapes that differ by axes of length 1 alone are compared: {len(found)}, the first is {where}"
 
 
 def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":

@@ -17,13 +17,14 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.edges import amount, kinds_of
 from npucmp.localise.nodes import containers, is_meaningless, is_parameter
-from npucmp.measure.kernel.numpy_kernel import MASK_ROUNDING, MASKS
+from npucmp.measure.kernel.masks import VALUES as MASKS
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
+MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16
 LEAST_MASK = 1e30  # an argument at or below minus this is a mask; round numbers that are smaller are MASKS
 
 FROM_ANOTHER_RANK = Evidence("another rank", "nothing that it read here has any: it came from another rank")
@@ -325,7 +326,10 @@ def _is_only_mask(one: Scanned) -> bool:
 
 
 def _is_low_argument(value: object) -> bool:
-    return isinstance(value, (int, float)) and (value <= -LEAST_MASK or _is_mask_value(float(value)))
+    """Of any size: whole numbers may lie beyond those of a float."""
+    if not isinstance(value, (int, float)):
+        return False
+    return value <= -LEAST_MASK or (value < 0 and _is_mask_value(float(value)))
 
 
 def _is_high_argument(value: object) -> bool:

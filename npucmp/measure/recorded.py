@@ -24,16 +24,17 @@ def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
 def least_error(
     target: TensorRef, golden: TensorRef, statistics: "tuple[Optional[Statistics], Optional[Statistics]]"
 ) -> Optional[float]:
-    """lower_bound, without what masks decide, where the minimum of both is "minus infinity": they agree, as those of
-    values do."""
-    from npucmp.measure.kernel.numpy_kernel import is_mask
+    """lower_bound, without what masks decide, where the minima are masks of two types and other values stand beside
+    them: they agree, as those of values do. Masks of equal value add nothing to any difference."""
+    from npucmp.measure.kernel.masks import masks_of
 
-    known = [
-        (one, lookup(tensor.dtype)) for one, tensor in zip(statistics, (target, golden)) if one and one.min is not None
-    ]
+    rows = [lookup(tensor.dtype) for tensor in (target, golden)]
     x, y = statistics
-    if len(known) == 2 and all(row and one.min is not None and is_mask(one.min, row) for one, row in known):
-        x, y = (Statistics(max=one.max) for one, _ in known)
+    if x and y and rows[0] and rows[1]:
+        masks = masks_of(rows[0], rows[1])
+        alone = x.min == x.max or y.min == y.max
+        if x.min in masks.target and y.min in masks.golden and x.min != y.min and not alone:
+            x, y = Statistics(max=x.max), Statistics(max=y.max)
     return lower_bound(x, y, math.prod(target.shape))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
@@ -50,6 +50,13 @@ class Statistics(NamedTuple):
     min: Optional[float] = None
     mean: Optional[float] = None
     norm: Optional[float] = None
+
+    @classmethod
+    def recorded(cls, figures: "Iterable[Optional[float]]") -> "Statistics":
+        """Of max, min, mean and norm as a dump says them: msprobe writes the value of a 0-d tensor for all four, with
+        its sign."""
+        found = cls(*figures)
+        return found._replace(norm=abs(found.norm)) if found.norm is not None and found.norm < 0 else found
 
 
 class TensorRef(NamedTuple):

@@ -24,6 +24,7 @@ class Verdict(str, Enum):
     UNKNOWN = "unknown"  # statistics or checksums cannot decide
 
 
+MEANINGLESS = ("meaningless", "overwritten")  # rules by which what a tensor holds need not be the same
 DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
 
 
@@ -86,3 +87,17 @@ class Finding(NamedTuple):
     @property
     def pair(self) -> Pair:
         return self.measurement.pair
+
+    @property
+    def has_elements(self) -> bool:
+        """Whether there is anything in the tensor; agreement of empty ones says nothing of two runs."""
+        tensor = self.pair.target or self.pair.golden
+        return tensor is not None and 0 not in tensor.shape
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether both sides have the tensor and nothing tells that it is the same, though it should be: what is known
+        to mean nothing is no question, nor is an error that the inputs explain."""
+        both = self.pair.target is not None and self.pair.golden is not None
+        open_ = self.verdict is Verdict.UNKNOWN and self.rule not in MEANINGLESS and not self.explained_by
+        return both and open_ and self.has_elements

@@ -107,9 +107,10 @@ class Moments(NamedTuple):
 
     elements    how many were looked at
     compared    positions that are finite on both sides and no mask: all sums below run over these
-    masked      positions where both sides hold "minus infinity" (kernel/numpy_kernel.py)
+    masked      positions where both sides hold the same "minus infinity" (measure/kernel/masks.py)
     mismatched  positions that are NaN or Inf on one side only, or differently so
-    equal       positions with the same bits
+    equal       positions with the same bits, masks among them
+    outside     positions outside the bar of allclose, masks among them
     max_abs_exact  largest |x-y| of integer tensors, exact, None for other dtypes
     """
 

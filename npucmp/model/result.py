@@ -114,7 +114,11 @@ class Report(Result):
 
     @property
     def is_decided(self) -> bool:
-        return not self.broken and Verdict.UNREADABLE not in self.verdicts and bool(self.verdicts & DECIDED)
+        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
+        if self.broken or Verdict.UNREADABLE in self.verdicts:
+            return False
+        decided = any(finding.verdict in DECIDED and finding.has_elements for finding in self.findings)
+        return decided and not any(finding.is_undecided for finding in self.findings)
 
     def to_pandas(self) -> Any:
         """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""

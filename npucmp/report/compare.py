@@ -63,7 +63,7 @@ def _section(one: Comparison, report: Report) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if len(report.comparisons) > 1 else ""
     suspects = Suspects.of([_suspect(root, among) for root in one.roots])
-    agreeing = sum(finding.verdict is Verdict.MATCH for finding in one.findings)
+    agreeing = sum(finding.verdict is Verdict.MATCH and finding.has_elements for finding in one.findings)
     differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
     sides = ("target", report.target_path, one.target), ("golden", report.golden_path, one.golden)
     section = Section(
@@ -120,10 +120,19 @@ def passed_words(roots: Sequence[Root]) -> str:
 def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
     largest = max((finding.error or 0.0 for finding in findings), default=0.0)
     trusted = any(one.verdict is Verdict.MATCH and one.measurement.bound is not None for one in findings)
-    how = "every tensor that was compared is bit for bit the same"
+    how = "every tensor that was compared "
+    how += "is bit for bit the same" if all(map(_is_bit_equal, findings)) else "holds the same values"
     if largest or trusted:
         how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
     return Line("No operator diverged", "good", f": {count_of(agreeing, 'tensor')} agree, {how}")
+
+
+def _is_bit_equal(finding: Finding) -> bool:
+    """Unless a tensor matches in other bits: zeros of another sign, masks or values of another type."""
+    moments, sides = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
+    if moments is None or finding.verdict is not Verdict.MATCH:
+        return True
+    return moments.equal == moments.elements and len({tensor.dtype for tensor in sides if tensor}) == 1
 
 
 def notes_of(report: Report) -> "list[str]":
@@ -178,10 +187,11 @@ def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
     if counts[Verdict.UNREADABLE]:
         unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
         return "UNDECIDED", f"{unreadable} could not be read, none of the others diverged"
-    if counts[Verdict.UNKNOWN]:
+    if undecided := sum(finding.is_undecided for finding in report.findings):
         advice = "dump with task tensor or md5, or pass --trust-statistics"
-        return "UNDECIDED", f"statistics alone prove no agreement; {advice}"
-    return "UNDECIDED", "nothing could be compared: partners are missing, or of types that have nothing in common"
+        return "UNDECIDED", f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
+    why = "partners are missing, of types that have nothing in common, or empty"
+    return "UNDECIDED", f"nothing could be compared: {why}"
 
 
 def _diverged_words(report: Report, counts: "Counter[Verdict]") -> "Iterator[str]":

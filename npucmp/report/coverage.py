@@ -28,7 +28,7 @@ def aligned(comparisons: "Sequence[Comparison]") -> "dict[str, Any]":
     for finding in (finding for one in comparisons for finding in one.findings):
         pair = finding.measurement.pair
         tensor = pair.target or pair.golden
-        elements = max(1, math.prod(tensor.shape)) if tensor is not None else 0
+        elements = math.prod(tensor.shape) if tensor is not None else 0
         if finding.verdict in DECIDED:
             decided.add(id(pair.operator))
             compared += elements

@@ -156,7 +156,9 @@ def _verdict(report: Repeated) -> "tuple[str, str]":
         return "SAME", text
     if report.broken or counts[Verdict.UNREADABLE]:
         return "UNDECIDED", "some tensors could not be read, the others are the same"
-    return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
+    if any(finding.is_undecided for finding in report.findings):
+        return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
+    return "UNDECIDED", "no tensor with elements could be compared"
 
 
 def _differs_words(report: Repeated) -> "Iterator[str]":

@@ -99,6 +99,8 @@ def test_born(op, reads, writes, kind):
 
 MASKS = {
     "filled": {"Tensor.masked_fill.0.forward": ([X, UPPER, -INF], [upper(-INF)])},
+    "filled with less than a float": {"Tensor.masked_fill.0.forward": ([X, UPPER, -(10**400)], [upper(-INF)])},
+    "filled with more than a float": {"Tensor.masked_fill.0.forward": ([X, UPPER, 10**400], [upper(INF)])},
     "filled in place, recorded afterwards": {"Tensor.masked_fill_.0.forward": ([upper(-INF), UPPER], [upper(-INF)])},
     "set in place, which writes nothing that is dumped": {
         "Tensor.__setitem__.0.forward": ([upper(-INF), UPPER, -INF], [])

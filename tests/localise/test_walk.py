@@ -448,3 +448,21 @@ def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
 def test_trusted_statistics_are_not_called_bits(tmp_path):
     same = recorded(tmp_path, 0.1)
     assert "2 tensors agree, as far as statistics tell" in screen(npucmp.compare(same, same, trust_statistics=True))
+
+
+def test_shapes_that_differ_by_axes_of_one_are_compared_with_a_note(tmp_path):
+    """[1, 8, 16] against [1, 8, 1, 16], as GE makes 1-d convolutions 4-d; a fault is found in them as in any other."""
+    x = random.standard_normal((1, 8, 16)).astype(np.float32)
+    run = lambda y, shape: {"Torch.conv.0.forward": {"in": [x.reshape(shape)], "out": [y.reshape(shape)]}}  # noqa: E731
+    golden = run(np.tanh(x), (1, 8, 16))
+    got = report(tmp_path / "same", run(np.tanh(x), (1, 8, 1, 16)), golden)
+    assert got.exit_status == 0
+    (note,) = got.comparisons[0].notes
+    assert note == (
+        "shapes that differ by axes of length 1 alone are compared: 2, "
+        "the first is Torch.conv.0.forward input:0, [1, 8, 1, 16] against [1, 8, 16]"
+    )
+    wrong = report(tmp_path / "fault", run(np.tanh(x) * 1.5, (1, 8, 1, 16)), golden)
+    assert found(wrong) == [("Torch.conv.0.forward", "BORN", "output:0")]
+    other = report(tmp_path / "other", run(np.tanh(x), (1, 16, 8)), golden)
+    assert other.exit_status == 1 and other.comparisons[0].notes == ()

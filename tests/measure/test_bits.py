@@ -99,7 +99,7 @@ def test_signs_of_zeros_and_payloads_of_nans_are_told_and_harmless(tmp_path, x, 
 DIFFERENT = [
     (np.array([2**60, 3]), np.array([2**60 + 1, 3]), "diverged"),  # equal as float64
     (np.array([-np.inf, 3.0]), np.array([-1e9, 3.0]), "nonfinite"),
-    (np.array([-1e9, 3.0]), np.array([-1e10, 3.0]), "diverged"),  # both are masks, which compare takes for equal
+    (np.array([-1e9, 3.0]), np.array([-1e10, 3.0]), "diverged"),  # two masks
     (np.array([np.nan, 3.0]), np.array([1.0, 3.0]), "nonfinite"),
     (np.array([1e-310, 3.0]), np.array([2e-310, 3.0]), "diverged"),
     (np.array([True, False]), np.array([True, True]), "diverged"),

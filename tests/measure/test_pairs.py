@@ -55,6 +55,8 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
         (np.float32(3.0), np.array([3.0], np.float32)),
         (np.array([[3.0]]), np.float64(3.0)),
         (np.zeros((0, 3)), np.zeros((0, 3))),
+        (ARRAY, ARRAY.reshape(1, 2, 1, 3)),
+        (ARRAY.reshape(2, 3, 1), ARRAY),
         (np.zeros((4, 0, 2), np.int8), np.zeros((4, 0, 2), np.int8)),
     ],
 )
@@ -71,6 +73,8 @@ def test_alike(tmp_path, x, y):
         (ARRAY, ARRAY.T, "shape [2, 3] against [3, 2]"),
         (ARRAY, ARRAY.reshape(6), "shape [2, 3] against [6]"),
         (np.zeros(0), np.zeros(1), "shape [0] against [1]"),
+        (ARRAY.reshape(2, 1, 3), ARRAY.reshape(3, 1, 2), "shape [2, 1, 3] against [3, 1, 2]"),
+        (ARRAY.reshape(1, 6), ARRAY, "shape [1, 6] against [2, 3]"),
         (np.zeros((0, 2)), np.zeros((2, 0)), "shape [0, 2] against [2, 0]"),
         (ARRAY, ARRAY.astype(np.complex64), "dtype float32 cannot be compared with complex64"),
     ],

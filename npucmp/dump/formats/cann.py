@@ -35,6 +35,7 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
@@ -51,6 +52,7 @@ _NAME = re.compile(
     re.ASCII,
 )
 _SNIFFED = 1000  # folders that are looked through for a mapping.csv
+_UNUSUAL = re.compile(r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\..+\.(?P<time>\d{9,255})", re.ASCII)
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
 _STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
@@ -176,19 +178,32 @@ def _model(folder: Path) -> str:
 def _records(folder: str, names: Sequence[str], notes: list[str], any_name: bool, context: ReadContext) -> list[Record]:
     real = long_names(Path(folder, MAPPING), notes, context)
     found = []
+    others = []
     nameless = 0
     for name in names:
         path = os.path.join(folder, name)
         numbered = _DIGITS.fullmatch(name) is not None
-        parsed = _mapped(name, real) if numbered else parse_cann_name(name)
+        parsed = _mapped(name, real) if numbered else parse_cann_name(name) or _unusual(name, path, context)
         nameless += numbered and parsed is None
         if parsed is None and (any_name or (numbered and _is_dump(Path(path), context))):
             parsed = CannName("", Path(name).stem, -1, -1, 0, -1, -1, False)
         if parsed is not None and parsed.op_type != DEBUG:
             found.append(_record(path, parsed, context))
+        elif parsed is None and not numbered:
+            others.append(name)
+    if found:
+        notes += filter(None, [left_out(folder, others)])
     if nameless:
         notes.append(f"{folder}: {nameless} numbered files that {MAPPING} does not name")
     return found
+
+
+def _unusual(name: str, path: str, context: ReadContext) -> Optional[CannName]:
+    """{type}.{anything}.{time} of nine digits or more, where the bytes are a dump: without a name, or one with dots."""
+    match = _UNUSUAL.fullmatch(name)
+    if match is None or not _is_dump(Path(path), context):
+        return None
+    return CannName(match["type"], Path(name).stem, -1, -1, int(match["time"]), -1, -1, False)
 
 
 def _mapped(name: str, real: "Mapping[str, str]") -> Optional[CannName]:

@@ -34,8 +34,9 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name
+from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name, parse_raw_name
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
+from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Task, TensorRef
@@ -50,6 +51,7 @@ _SNIFFED = 5000  # file names that sniffing looks at
 _NO_OPERATORS = {"constants", ".dump_metadata", "graphs", "execution_order"}
 _DEBUG_FILES = "debug_files"
 _NO_TASK = (65535, 65535)
+_RAW_BYTES = "raw bytes without a header: no file tells their shape"  # of types and formats that NPY does not have
 
 _RAW = re.compile(r"[\w-]+\.[\w-]+(\.[0-9]+){2,7}")  # formats/cann.py reads these
 _RECORD = re.compile(rf"{DEBUG}\.[\w-]+(\.[0-9]+){{2,7}}\.output\.[0-9]+\.json")
@@ -208,14 +210,20 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
     named = [(name, parse_mindspore_name(_real_name(name, real))) for name in names if not name.startswith(f"{DEBUG}.")]
     files = [(parsed, os.path.join(folder, name)) for name, parsed in named if parsed]
     recorded = rows(folder / STATISTIC, notes, context) if STATISTIC in names else []
-    others = [name for name, parsed in named if parsed is None and name.endswith(".npy")]
-    if others and (files or recorded):
-        notes.append(f"{folder}: {len(others)} .npy files have no operator's name and are left out, as {others[0]}")
+    others = [name for name, parsed in named if parsed is None]
+    raw = {name: parsed for name in others if (parsed := parse_raw_name(_real_name(name, real)))}
     for file, row in _joined(files, recorded):
         if file:
             yield Dumped(file[0], _tensor(*file, row, context), str(folder))
         elif row:
             yield Dumped(*row, str(folder))
+    if files or recorded:
+        notes += filter(None, [left_out(folder, (name for name in others if name not in raw))])
+        known = {(one.key, one.time) for one, *_ in (*files, *recorded)}
+        for name, parsed in raw.items():
+            if (parsed.key, parsed.time) not in known:
+                bytes_alone = TensorRef(parsed.slot, canonical(from_name(parsed.dtype)), (), os.path.join(folder, name))
+                yield Dumped(parsed, bytes_alone._replace(problem=_RAW_BYTES, label=name), str(folder))
 
 
 def _joined(

@@ -366,4 +366,4 @@ def _number_in(value: Any) -> Optional[float]:
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
     numbers = tuple(map(_number_in, map(leaf.get, _STATISTICS)))
-    return Statistics._make(numbers) if numbers != _NOTHING else None
+    return Statistics.recorded(numbers) if numbers != _NOTHING else None

@@ -22,7 +22,7 @@ from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.readers import header
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.names import natural, type_of_name
+from npucmp.dump.readers.names import left_out, natural, type_of_name
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
@@ -57,6 +57,8 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     real = {} if path.is_file() else long_names(path / MAPPING, notes, context)
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
+    others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
+    notes += filter(None, [left_out(path, others)])
     groups = _executions(files)
     operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)

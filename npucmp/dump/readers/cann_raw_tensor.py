@@ -58,6 +58,6 @@ def _problem(file: RegularFile, tensor: RawTensor, known: bool) -> str:
         if not tensor.size:
             return "its values were not written: 0 bytes"
         return f"shape {list(tensor.shape)} needs {needed} bytes, its header promises {tensor.size}"
-    if tensor.offset + needed > file.size:
-        return f"ended early: {file.size} bytes, its values end at {tensor.offset + needed}"
+    if tensor.offset + tensor.size > file.size:  # what is promised beyond the values counts: a file that was cut
+        return f"ended early: {file.size} bytes, its values end at {tensor.offset + tensor.size}"
     return ""

@@ -3,6 +3,7 @@
     {type}.{name}.{task}.{stream}.{microseconds}[.{kind}.{context}.{thread}.{device}].{input|output}.{n}{tail}.npy
     {type}.{name}.{task}.{microseconds}.{input|output}.{n}.npy     of the first releases of CANN
     {tail} is .{format}, .{format}.{dtype}, .{A}x{B}x{C} (converted raw dumps) or nothing
+    without .npy, or with .bin: the bytes alone, of types and formats that NPY does not have
 
 {name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", older: its last part.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
+from npucmp.dump.readers.names import BESIDE
 from npucmp.model import Task
 
 PARAMETER = "Parameter"
@@ -67,6 +69,12 @@ def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
         match["type"], match["op"], match["role"], int(match["number"]), time, layout, dtype,
         Task(task, stream, *sliced),
     )  # fmt: skip
+
+
+def parse_raw_name(name: str) -> Optional[MindsporeName]:
+    """The same of a tensor that was written as bytes: such a name without .npy, or with .bin."""
+    stem = name[: -len(".bin")] if name.endswith(".bin") else name
+    return None if name.endswith((".npy", *BESIDE)) else parse_mindspore_name(f"{stem}.npy")
 
 
 def kind(op_name: str) -> str:

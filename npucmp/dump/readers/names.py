@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Iterable, Optional
+
+BESIDE = (  # endings of what lies beside tensors, or is read for itself: tables, texts, graphs
+    ".csv", ".json", ".txt", ".pbtxt", ".prototxt", ".pb", ".ir", ".om", ".onnx", ".log", ".md", ".html", ".py", ".sh",
+    ".yaml", ".yml", ".toml",
+)  # fmt: skip
+
+
+def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
+    """The note on files that no operator was made of, though they may hold a tensor; None if there are none."""
+    found = [name for name in names if not name.lower().endswith(BESIDE) and not name.startswith(".")]
+    if not found:
+        return None
+    return f"{folder}: {len(found)} files have no name that is understood and are left out, as {found[0]}"
 
 
 def natural(text: str) -> "list[object]":

@@ -92,9 +92,9 @@ const char *const npucmp_record = VALUE(BINS) " decades;" SIDE(WORDS) MOMENTS(WO
 
 typedef struct {
     int32_t x_type, y_type, ulp, same_type;
-    double floor, rtol, atol, x_largest, y_largest, highest_mask, mask_rounding;
-    const double *masks;      /* values that stand for minus infinity, as positive numbers */
-    int64_t mask_count;
+    double floor, rtol, atol, highest_mask, mask_bound;
+    const double *masks, *x_masks, *y_masks; /* masks.py: those that are equal on both sides, those of either type */
+    int64_t mask_count, x_count, y_count;
     const double *edges;      /* the lower edge of each bin; of the first two the least number above zero */
     const float *x_table, *y_table; /* values of 8-bit types, 256 of them */
 } bars_t;
@@ -427,13 +427,16 @@ INLINE void add_equal(moments_t *m, double squares, int64_t n) {
     m->histogram[0] += n;
 }
 
-INLINE int is_mask(double value, double largest, const bars_t *bars) {
-    if (value <= -largest / 2) return 1;
-    for (int64_t k = 0; k < bars->mask_count; k++) {
-        double mask = bars->masks[k];
-        if (mask <= largest && fabs(value + mask) <= mask * bars->mask_rounding) return 1;
-    }
+INLINE int among(double value, const double *values, int64_t n) {
+    for (int64_t k = 0; k < n; k++)
+        if (value == values[k]) return 1;
     return 0;
+}
+
+/* Whether both sides hold the same mask. */
+INLINE int is_mask(double x, double y, const bars_t *bars) {
+    if (x == y && (x <= bars->mask_bound || among(x, bars->masks, bars->mask_count))) return 1;
+    return among(x, bars->x_masks, bars->x_count) && among(y, bars->y_masks, bars->y_count);
 }
 
 /* Room for one tile. */
@@ -593,9 +596,10 @@ INLINE int64_t gather(moments_t *m, scratch_t *room, int64_t n, int low, const b
     for (int64_t i = 0; i < n; i++) {
         double a = room->x[i], b = room->y[i];
         int finite = (fabs(a) <= 0x1.fffffffffffffp1023) & (fabs(b) <= 0x1.fffffffffffffp1023), keep = finite;
-        if (low && finite && a <= bars->highest_mask && b <= bars->highest_mask && is_mask(a, bars->x_largest, bars) &&
-            is_mask(b, bars->y_largest, bars)) {
+        if (low && finite && a <= bars->highest_mask && b <= bars->highest_mask && is_mask(a, b, bars)) {
             m->masked++;
+            m->outside += fabs(a - b) > bars->atol + bars->rtol * fabs(b);
+            if (!bars->same_type) m->equal += a == b;
             keep = 0;
         }
         if (!finite) m->mismatched += !((isnan(a) && isnan(b)) || a == b);

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from npucmp.measure.kernel import numpy_kernel
 from npucmp.measure.kernel.merge import merge, merge_sides
-from npucmp.measure.kernel.numpy_kernel import HIGHEST_MASK, MASK_ROUNDING, MASKS, Bars, lower_edges
+from npucmp.measure.kernel.numpy_kernel import Bars, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import numpy_dtype
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field
@@ -68,9 +68,9 @@ RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # wh
 class _Bars(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("x_type", "y_type", "ulp", "same_type")),
-        *((n, ctypes.c_double) for n in ("floor", "rtol", "atol", "x_largest", "y_largest", "highest", "rounding")),
-        ("masks", ctypes.c_void_p),
-        ("mask_count", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("floor", "rtol", "atol", "highest_mask", "mask_bound")),
+        *((name, ctypes.c_void_p) for name in ("masks", "x_masks", "y_masks")),
+        *((name, ctypes.c_int64) for name in ("mask_count", "x_count", "y_count")),
         *((name, ctypes.c_void_p) for name in ("edges", "x_table", "y_table")),
     ]
 
@@ -223,11 +223,14 @@ def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_P
         if one not in rounded or other not in rounded:
             return None  # two roundings in a row are not one
     tables = _table(one), _table(other)
-    held = (np.array(MASKS), lower_edges(), *tables)
+    masks = bars.masks
+    values = masks.values, masks.target, masks.golden
+    held: list[Optional[Array]] = [*(np.array(one, np.float64) for one in values), lower_edges(), *tables]
+    places = [None if one is None else _place(one) for one in held]
     made = _Bars(
         _TYPES[one], _TYPES[other], ulp, int(one == other),
-        bars.floor, bars.rtol, bars.atol, bars.target.largest, bars.golden.largest, HIGHEST_MASK, MASK_ROUNDING,
-        _place(held[0]), len(MASKS), *(None if table is None else _place(table) for table in held[1:]),
+        bars.floor, bars.rtol, bars.atol, masks.highest, masks.bound,
+        *places[:3], *map(len, values), *places[3:],
     )  # fmt: skip
     return _Prepared(ctypes.addressof(made), ulp, (made, *held))
 

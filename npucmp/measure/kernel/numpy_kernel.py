@@ -4,8 +4,8 @@ Both sides are widened before any arithmetic: floats of 16 bits and less to floa
 to float64 for sums while their differences are taken exactly as unsigned integers (float64 would call 2^53 and
 2^53 + 1 equal). Every element is touched in a block that fits the cache; nothing is as large as the tensor.
 
-Masks: attention adds "minus infinity" as the lowest finite value or as -1e4, -1e9 and the like. Where both
-sides hold such a value they agree, as two infinities do; in the norms they would swallow everything else.
+Where both sides hold the same mask (masks.py) they agree, as two infinities do, and the norms are those of the rest.
+Bits, and what is outside the bar, are counted at every position.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import numpy.typing as npt
 
+from npucmp.measure.kernel.masks import Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
-MASKS = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)
-MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16
-HIGHEST_MASK = -MASKS[0] * (1 - MASK_ROUNDING)
-
 
 class Bars(NamedTuple):
     """What elements are counted against; plain numbers, so that the kernel holds no opinion.
 
     floor is the least |golden| that relative errors are divided by: the smallest normal number of the
-    narrower type, so that one near-zero value does not drown the rest.
+    narrower type, so that one near-zero value does not drown the rest. Without `masking` all is data.
     """
 
     target: Dtype
     golden: Dtype
     rtol: float = 0.0
     atol: float = 0.0
+    masking: bool = True
 
     @property
     def narrower(self) -> Dtype:
@@ -46,6 +44,10 @@ class Bars(NamedTuple):
     @property
     def floor(self) -> float:
         return self.narrower.tiny
+
+    @property
+    def masks(self) -> Masks:
+        return masks_of(self.target, self.golden) if self.masking else Masks()
 
 
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
@@ -57,13 +59,13 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
             return _equal_block(x, bars)
         wide_x, wide_y = widen(x), widen(y)
         target, golden = _side(wide_x), _side(wide_y)
-        keep, masked, mismatched = _comparable(wide_x, wide_y, target, golden, bars)
+        keep, mask, mismatched = _comparable(wide_x, wide_y, target, golden, bars)
+        masked, masked_equal, masked_outside = _of_masks(wide_x, wide_y, mask, bars)
         if keep is not None:
             x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
         exact, signed, size = _difference(x, y, wide_x, wide_y)
-        equal = np.count_nonzero(same) if same is not None else np.count_nonzero(size == 0.0)
+        equal = np.count_nonzero(same) if same is not None else masked_equal + np.count_nonzero(size == 0.0)
         relative = size / np.maximum(np.abs(wide_y), bars.floor)
-        bar = bars.atol + bars.rtol * np.abs(wide_y)
         max_abs, max_abs_index = _largest(size, keep, start)
         max_rel, max_rel_index = _largest(relative, keep, start)
         return Moments(
@@ -88,7 +90,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
             sum_rel=float(relative.sum()),
             below_1e3=int(np.count_nonzero(relative < 0.001)),
             below_5e3=int(np.count_nonzero(relative < 0.005)),
-            outside=int(np.count_nonzero(size > bar)),
+            outside=masked_outside + _outside(size, wide_y, bars),
             max_ulp=_max_ulp(x, y, bars),
             histogram=_histogram(relative, max_rel),
         )
@@ -129,7 +131,8 @@ def _equal_block(x: Array, bars: Bars) -> Moments:
     """The common case in a healthy run: nothing to subtract, one side measured serves both."""
     wide = widen(x)
     side = _side(wide)
-    keep, masked, _ = _comparable(wide, wide, side, side, bars)
+    keep, mask, _ = _comparable(wide, wide, side, side, bars)
+    masked = 0 if mask is None else int(np.count_nonzero(mask))
     if keep is not None:
         wide = wide[keep]
     squares, compared = _dot(wide, wide), len(wide)
@@ -170,36 +173,34 @@ def _side(wide: Array) -> Side:
 
 def _comparable(
     x: Array, y: Array, target: Side, golden: Side, bars: Bars
-) -> tuple[Optional[npt.NDArray[np.intp]], int, int]:
-    """Positions to compare (None: all of them), how many are masks, how many are non-finite on one side only."""
+) -> tuple[Optional[npt.NDArray[np.intp]], Optional[npt.NDArray[np.bool_]], int]:
+    """Positions to compare (None: all of them), where masks are (None: nowhere), how many are non-finite on one side
+    only."""
     keep: Optional[npt.NDArray[np.bool_]] = None
-    masked = mismatched = 0
+    found: Optional[npt.NDArray[np.bool_]] = None
+    mismatched = 0
     if target.nan or target.inf or golden.nan or golden.inf:
-        both = np.isfinite(x) & np.isfinite(y)
+        keep = np.isfinite(x) & np.isfinite(y)
         agree = (np.isnan(x) & np.isnan(y)) | ((x == y) & ~np.isfinite(x))
-        mismatched = int(np.count_nonzero(~both & ~agree))
-        keep = both
-    if target.minimum <= HIGHEST_MASK and golden.minimum <= HIGHEST_MASK and x.dtype.kind != "c":
-        mask = _masked(x, bars.target) & _masked(y, bars.golden)
-        masked = int(np.count_nonzero(mask & keep)) if keep is not None else int(np.count_nonzero(mask))
-        if masked:
-            keep = ~mask if keep is None else keep & ~mask
-    return (None if keep is None else np.flatnonzero(keep)), masked, mismatched
+        mismatched = int(np.count_nonzero(~keep & ~agree))
+    masks = bars.masks
+    if target.minimum <= masks.highest and golden.minimum <= masks.highest and x.dtype.kind != "c":
+        mask = masks.held(x, y) & np.isfinite(x)
+        if mask.any():
+            found, keep = mask, ~mask if keep is None else keep & ~mask
+    return (None if keep is None else np.flatnonzero(keep)), found, mismatched
 
 
-def _masked(x: Array, dtype: Dtype) -> npt.NDArray[np.bool_]:
-    if dtype.kind != "f":
-        return np.zeros(len(x), dtype=bool)
-    found: npt.NDArray[np.bool_] = x <= -dtype.largest / 2
-    for mask in MASKS:
-        if mask <= dtype.largest:
-            found |= np.abs(x + mask) <= mask * MASK_ROUNDING
-    return found
+def _of_masks(x: Floats, y: Floats, mask: Optional[npt.NDArray[np.bool_]], bars: Bars) -> tuple[int, int, int]:
+    """How many masks there are, how many of equal value, and how many outside the bar."""
+    if mask is None:
+        return 0, 0, 0
+    x, y = x[mask], y[mask]
+    return len(x), int(np.count_nonzero(x == y)), _outside(np.abs(x - y), y, bars)
 
 
-def is_mask(value: float, dtype: Dtype) -> bool:
-    """Whether one number stands for minus infinity in that type."""
-    return value <= HIGHEST_MASK and bool(_masked(np.array([value]), dtype)[0])
+def _outside(size: Floats, y: Floats, bars: Bars) -> int:
+    return int(np.count_nonzero(size > bars.atol + bars.rtol * np.abs(y)))
 
 
 def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:

@@ -148,6 +148,22 @@ def test_files_of_other_tools_beside_are_left_alone(tmp_path):
     assert names(opened(tmp_path)) == ["a"]
 
 
+@pytest.mark.parametrize("name", [f"Transpose.4.{TIME + 1}", f"TransData.TransData_1.1.42.6.{TIME + 1}"])
+def test_a_dump_of_an_unusual_name_is_read_by_its_bytes(tmp_path, name):
+    save(tmp_path, **{file("a"): SMALL, name: craft.v2([], [tensor(Y)], "net/x_1")})
+    run = opened(tmp_path)
+    assert [(one.name, one.op_type) for one in run.operators] == [("a", "Add"), ("net/x_1", name.split(".")[0])]
+    assert run.notes == ()
+
+
+@pytest.mark.parametrize("name", [f"Transpose.4.{TIME}", "weights.bin", "blob"])
+def test_a_name_that_is_not_understood_is_told(tmp_path, name):
+    save(tmp_path, **{file("a"): SMALL, name: b"no dump", "fusion_result.json": b"", "ge_proto_1.txt": b""})
+    run = opened(tmp_path)
+    words = f"1 files have no name that is understood and are left out, as {name}"
+    assert names(run) == ["a"] and run.notes == (f"{tmp_path}: {words}",)
+
+
 def test_one_file_is_a_run(tmp_path):
     save(tmp_path, **{file("a"): SMALL, "renamed.bin": SMALL, "other": b"words"})
     assert names(opened(tmp_path / file("a"))) == ["a"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import npucmp
 from npucmp.dump.formats import mindspore, open_runs
 from npucmp.model import Statistics, Task
 from npucmp.model.stack import source_line
@@ -434,6 +435,35 @@ def test_a_broken_file_is_an_unreadable_tensor(tmp_path, data):
 def test_other_files_are_told(tmp_path):
     run = opened(touch(tmp_path, kernel("a-op0", 1), "weights.npy"))
     assert names(run) == ["a-op0"] and "weights.npy" in run.notes[0]
+
+
+def test_bytes_without_a_header_are_unreadable_rows(tmp_path):
+    """msprobe writes so what NPY has no type for (BF16), and with file_format: bin everything."""
+    folder = touch(tmp_path, kernel("a-op0", 1))
+    raw = [f"Sub.b-op0.0.0.2.{slot}" for slot in ("input.0.ND.BF16", "output.0.ND.BF16", "output.1.NZ.FLOAT16.bin")]
+    for name in (*raw, "dump_config.json"):
+        (folder / name).write_bytes(bytes(12))
+    run = opened(folder)
+    assert names(run) == ["a-op0", "b-op0"] and run.notes == ()
+    found = [(tensor.slot, tensor.dtype, tensor.problem) for tensor in run.operators[1].tensors]
+    words = "raw bytes without a header: no file tells their shape"
+    assert found == [("input:0", "bfloat16", words), ("output:0", "bfloat16", words), ("output:1", "float16", words)]
+    report = npucmp.compare(folder, folder)
+    assert report.exit_status == 2 and [finding.verdict.value for finding in report.findings].count("unreadable") == 3
+
+
+def test_bytes_that_were_converted_too_are_one_tensor(tmp_path):
+    folder = touch(tmp_path, kernel("a-op0", 1), "Sub.b-op0.0.0.2.output.0.2x3.npy")
+    (folder / "Sub.b-op0.0.0.2.output.0.ND.BF16").write_bytes(bytes(12))
+    assert [len(operator.tensors) for operator in opened(folder).operators] == [1, 1]
+
+
+@pytest.mark.parametrize("other", ["Add.c.0.0.3", "tensor.dat"])
+def test_other_files_are_counted_and_one_is_named(tmp_path, other):
+    folder = touch(tmp_path, kernel("a-op0", 1), "weights.npy")
+    (folder / other).write_bytes(bytes(12))
+    (note,) = opened(folder).notes
+    assert note == f"{folder}: 2 files have no name that is understood and are left out, as {min(other, 'weights.npy')}"
 
 
 class TestTables:

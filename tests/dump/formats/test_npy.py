@@ -158,6 +158,17 @@ def test_only_files_directly_below_count(tmp_path):
     assert npy.sniff(tmp_path / "d") is True
 
 
+def test_files_that_are_no_npy_are_counted_and_one_is_named(tmp_path):
+    """Raw bytes beside .npy are tensors that nobody compares; texts, graphs and folders are none."""
+    folder = touch(tmp_path / "d", "x.0.1619494134703053.npy")
+    (folder / "below").mkdir()
+    for name in ("a.0.1619494134703053.raw", "b.ND.BF16", "notes.txt", "graph.pbtxt", "mapping.csv", ".hidden"):
+        (folder / name).write_bytes(b"")
+    run = opened(folder)
+    words = "2 files have no name that is understood and are left out, as a.0.1619494134703053.raw"
+    assert [operator.name for operator in run.operators] == ["x"] and run.notes == (f"{folder}: {words}",)
+
+
 def test_a_terabyte_opens_at_once(tmp_path):
     (tmp_path / "d").mkdir()
     with open(tmp_path / "d" / "x.npy", "wb") as stream:

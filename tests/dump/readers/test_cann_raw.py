@@ -413,6 +413,8 @@ def test_huge_promises_are_told_and_cost_nothing(tmp_path, data):
         (X._replace(shape=(2, 4)), "needs 32 bytes, its header promises 24"),
         (X._replace(size=0), "were not written: 0 bytes"),
         (X._replace(data=X.data[:-1], size=24), "ended early"),
+        (X._replace(size=32), "ended early"),
+        (X._replace(size=BIG), "ended early"),
         (X._replace(shape=(BIG,)), "more than the limit tensor_bytes"),
         (Tensor(b"", None), "were not written: 0 bytes"),
     ],

@@ -1,0 +1,101 @@
+"""What is too little to say that runs agree, and what a number alone in its tensor proves: dumps without values."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.reports import screen
+from tests.synthetic import write_run
+
+
+def of_values(values):
+    """What msprobe records of a tensor: of a 0-d one the value for all four figures, with its sign."""
+    values = np.asarray(values, np.float64)
+    if not values.size:
+        figures = (None,) * 4
+    elif not values.shape:
+        figures = (float(values),) * 4
+    else:
+        figures = values.max(), values.min(), values.mean(), np.sqrt((values**2).sum())
+    leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(values.shape)}
+    return {**leaf, **dict(zip(("Max", "Min", "Mean", "Norm"), figures))}
+
+
+def of_checksum(md5):
+    return {**of_values(np.ones(3)), "md5": md5}
+
+
+def write(folder, *leaves):
+    """One operator for each tensor that it writes."""
+    data = {
+        f"Torch.op{i}.0.forward": {"input_args": [], "input_kwargs": {}, "output": [leaf]}
+        for i, leaf in enumerate(leaves)
+    }
+    folder.mkdir()
+    whole = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
+    folder.joinpath("dump.json").write_text(json.dumps(whole))
+    return folder
+
+
+EMPTY, SOME, CONSTANT = of_values(np.zeros((0,))), of_values([1.0, -2.0, 3.0]), of_values(np.full(4, 2.0))
+TOO_LITTLE = {
+    "an empty tensor beside statistics": [EMPTY, SOME, SOME],
+    "a checksum beside statistics": [of_checksum("ab"), SOME, SOME, SOME],
+    "statistics beside many checksums": [*map(of_checksum, "abcdef"), SOME],
+    "a constant beside statistics": [CONSTANT, of_values(3.0), SOME],
+    "empty tensors alone": [EMPTY, EMPTY],
+    "a tensor of which nothing is recorded": [
+        of_checksum("ab"),
+        {**SOME, **dict.fromkeys(("Max", "Min", "Mean", "Norm"))},
+    ],
+}
+
+
+@pytest.mark.parametrize("leaves", TOO_LITTLE.values(), ids=TOO_LITTLE)
+def test_too_little_is_no_agreement(tmp_path, leaves):
+    one, other = write(tmp_path / "a", *leaves), write(tmp_path / "b", *leaves)
+    for report in (npucmp.compare(one, other), npucmp.rerun_diff([one, other])):
+        assert report.exit_status == 2
+        assert "UNDECIDED" in screen(report) and "AGREES" not in screen(report) and "SAME" not in screen(report)
+
+
+def test_empty_values_alone_are_no_agreement(tmp_path):
+    runs = [write_run(tmp_path / name, {"Torch.op.0.forward": {"out": [np.zeros((0, 3))]}}) for name in "ab"]
+    assert npucmp.compare(*runs).exit_status == npucmp.rerun_diff(runs).exit_status == 2
+
+
+def test_checksums_beside_empty_tensors_agree(tmp_path):
+    leaves = EMPTY, of_checksum("ab"), of_checksum("cd")
+    one, other = write(tmp_path / "a", *leaves), write(tmp_path / "b", *leaves)
+    assert npucmp.compare(one, other).exit_status == npucmp.rerun_diff([one, other]).exit_status == 0
+
+
+@pytest.mark.parametrize("target, golden", [(-3.5, -7.0), (-0.001, -1000.0), (3.5, -3.5), (-7.0, -3.5), (3.5, 7.0)])
+def test_numbers_that_differ_are_proven_so_whatever_their_sign(tmp_path, target, golden):
+    one, other = write(tmp_path / "a", of_values(target), SOME), write(tmp_path / "b", of_values(golden), SOME)
+    for options in ({}, {"trust_statistics": True}):
+        report = npucmp.compare(one, other, **options)
+        assert report.exit_status == 1
+        assert report.findings[0].verdict.value == "diverged"
+        assert report.findings[0].measurement.bound == pytest.approx(abs(target - golden) / abs(golden))
+
+
+@pytest.mark.parametrize("value", [-3.5, -7.0, 3.5])
+def test_equal_numbers_are_no_difference_as_values_and_statistics(tmp_path, value):
+    recorded = write(tmp_path / "a", of_values(value))
+    kept = write_run(tmp_path / "b", {"Torch.op0.0.forward": {"out": [np.array(value, np.float32)]}})
+    for pair in ((recorded, kept), (kept, recorded)):
+        assert [finding.verdict.value for finding in npucmp.compare(*pair).findings] == ["unknown"]
+        assert npucmp.compare(*pair, trust_statistics=True).exit_status == 0
+
+
+def test_values_in_other_bits_are_not_called_the_same_bits(tmp_path):
+    x, y = np.array([0.0, 1.0, 2.0], np.float32), np.array([-0.0, 1.0, 2.0], np.float32)
+    runs = [write_run(tmp_path / name, {"Torch.op.0.forward": {"out": [one]}}) for name, one in (("a", x), ("b", y))]
+    assert "every tensor that was compared holds the same values" in screen(npucmp.compare(*runs))
+    same = npucmp.compare(runs[0], runs[0])
+    assert "every tensor that was compared is bit for bit the same" in screen(same)
