@@ -311,7 +311,12 @@ def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Wri
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
     origin = _origin(producer, read[1], known) if producer is not None else f"{read[0]}:{read[1]}"
-    return tensor._replace(source=f"{dumped[0]}:{dumped[1]}", origin=origin)
+    stored = known.by_name.get(_back(read, known)[-1][0])
+    return tensor._replace(
+        source=f"{dumped[0]}:{dumped[1]}",
+        origin=origin,
+        stored=stored is not None and op_type(stored.op_type).has("stored"),
+    )
 
 
 def _logical(tensor: TensorRef, port: Port) -> TensorRef:

@@ -344,3 +344,12 @@ def test_of_an_original_made_of_several_only_what_leaves_is_its_output():
         node("add_172", ["mul_171:0"], one, "Add"),
         node("next", ["add_172:0"], None, "Relu"),
     ) == {"normal_170": "", "mul_171": "", "add_172": "RandomNormalLike_327:0", "next": "next:0"}
+
+
+def test_weights_that_lie_in_the_graph_are_told_from_what_is_fed():
+    conv = node("conv", ["x:0", "trans:0", "fed:0"])
+    nodes = [node("x"), node("weight_folded", op_type="Const"), node("fed", op_type="PlaceHolder"),
+             node("trans", ["weight_folded:0"], (), "TransData"), conv]  # fmt: skip
+    dump = run(operator("x", "output:0"), operator("conv", "input:0", "input:1", "input:2", "output:0"))
+    found = told(dump, graph(*nodes))["conv"]
+    assert [one.stored for one in found.tensors] == [False, True, False, False]
