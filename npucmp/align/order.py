@@ -19,6 +19,7 @@ from npucmp.model import Match, Operator
 
 VIA = "order"
 _CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut in two first
+_CUT = 400_000_000  # cells that are looked through for the best place to cut: 5 s; in the middle above that
 
 KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
 TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
@@ -79,7 +80,7 @@ class _Aligner:
         import numpy as np
 
         if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
-            cut = len(target) // 2, len(golden) // 2
+            cut = _cut(target, golden)
             return self._stretch(target[: cut[0]], golden[: cut[1]]) + self._stretch(target[cut[0] :], golden[cut[1] :])
         scores, unlike = _scores(target, golden)
         other = np.zeros(scores.shape, bool)
@@ -128,6 +129,30 @@ def _leftover_names(target: Sequence[Operator], golden: Sequence[Operator], matc
 def _named(target: Operator, golden: Operator, confidence: float) -> Match:
     via = "name" if target.name == golden.name else VIA
     return Match(target, golden, via, round(confidence, 2))
+
+
+def _cut(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[int, int]:
+    """Where a long stretch is cut: the target in the middle, the golden where the halves are most alike, after
+    Hirschberg."""
+    half = len(target) // 2
+    if len(target) * len(golden) > _CUT:
+        return half, len(golden) // 2
+    first, last = _totals(target[:half], golden), _totals(target[half:][::-1], golden[::-1])[::-1]
+    return half, int((first + last).argmax())
+
+
+def _totals(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
+    """The largest total likeness of the target and the first 0, 1, 2 … of the golden, a strip of the matrix at a
+    time."""
+    import numpy as np
+
+    totals = np.zeros(len(golden) + 1, dtype=np.float32)
+    rows = max(1, _CELLS // len(golden))
+    for start in range(0, len(target), rows):
+        scores, unlike = _scores(target[start : start + rows], golden)
+        for row in np.where(unlike, -np.inf, scores):
+            totals[1:] = np.maximum.accumulate(np.maximum(totals[1:], totals[:-1] + row))
+    return totals
 
 
 def _are_bare(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "list[bool]":
