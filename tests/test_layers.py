@@ -128,7 +128,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "dump.context": ("errors", "dump.limits", "dump.context"),
     "dump.readers": ("errors", "model", "dump.context", "dump.limits", "dump.readers", "dump.layouts"),
     "dump.graphs": ("errors", "model", "dump.context", "dump.limits", "dump.readers", "dump.layouts", "dump.graphs"),
-    "align": ("errors", "model", "dump.readers", "dump.graphs", "dump.layouts", "align"),
+    "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
     "report": ("errors", "model", "measure.metrics", "localise", "report"),  # opens no dump, judges nothing

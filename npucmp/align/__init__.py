@@ -1,24 +1,27 @@
-"""Run × Run → Pairs. Sees names, order, shapes, arguments and call stacks; never values.
+"""Run × Run → Pairs. Sees names, order, shapes, arguments, call stacks; of values samples where these leave a choice.
 
 MATCHERS are tried in turn, each on what the ones before it left. A matcher is a function
     match(target, golden, so_far) -> list[Match]
-of the unmatched operators of both sides and the matches made so far. Nothing is dropped: an operator or tensor
+of the unmatched operators of both sides and the matches made so far. What they leave is matched by order, which alone
+may look at values (content.py). Nothing is dropped: an operator or tensor
 without a partner becomes a Pair with one side empty.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, mapping, name, order
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_shapes
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
-MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts, order.match)
+MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
 
 
 class Alignment(NamedTuple):
@@ -34,13 +37,16 @@ class Alignment(NamedTuple):
         return dict(Counter(match.via for match in self.matches))
 
 
-def align(target: Run, golden: Run, names: Optional[Mapping[str, str]] = None) -> Alignment:
+def align(
+    target: Run, golden: Run, names: Optional[Mapping[str, str]] = None, context: ReadContext = ANYWHERE
+) -> Alignment:
     """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else.
 
     Raises UsageError when the runs have so little in common that they are not two runs of one network.
     """
     matches = mapping.match(target.operators, golden.operators, names or {})
-    for matcher in MATCHERS:
+    in_order: Matcher = partial(order.match, context=context)
+    for matcher in (*MATCHERS, in_order):
         left, right = _unmatched(target, golden, matches)
         if left and right:
             matches += matcher(left, right, matches)

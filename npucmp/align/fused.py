@@ -48,12 +48,14 @@ def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "S
 
 
 def _is_itself(operator: Operator, own: "Mapping[str, Operator]") -> bool:
-    """Whether the golden run executed the same operator of the same graph, so that names say it all."""
+    """Whether the golden run executed the same operator of the same graph, so that names say it all, or one that
+    neither compiler touched: they may read different things where two codings of one network differ."""
     partner = own.get(escaped(operator.name))
     if partner is None or partner.originals != operator.originals or partner.inserted != operator.inserted:
         return False
     origins = [tensor.origin for tensor in partner.tensors]
-    return any(origins) and all(tensor.origin in origins for tensor in operator.tensors)
+    is_untouched = not operator.originals and not operator.inserted
+    return any(origins) and (is_untouched or all(tensor.origin in origins for tensor in operator.tensors))
 
 
 def _by_key(operators: "Sequence[Operator]") -> "dict[str, list[Operator]]":

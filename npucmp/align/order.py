@@ -8,33 +8,41 @@ follow the forward of their call first, because autograd gives them its index.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from typing import Any, Sequence
+from collections import Counter, defaultdict
+from typing import Any, Iterator, Sequence
 
+from npucmp.align.content import content
 from npucmp.align.name import longest_increasing
-from npucmp.align.shape import outputs, signature
+from npucmp.align.shape import outputs, signature, written
+from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
 
 VIA = "order"
 _CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut in two first
+_CUT = 400_000_000  # cells that are looked through for the best place to cut: 5 s; in the middle above that
 
 KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
 TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
 UNLIKE_SHAPES = -3.0
+CONTENT = 4.0  # what is read and written is the same; asked where types and shapes are not
 WEIGHTS = {"scope": SCOPE, "stack": STACK, "line": LINE, "arguments": ARGUMENTS, "name": NAME}
 BEST = KIND + SHAPES + sum(WEIGHTS.values())
 
 
-def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
+def match(
+    target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext = ANYWHERE
+) -> list[Match]:
     """Aligns forward operators, then backward operators by their calls, then what is left of them."""
-    matches = _between(_forward(target), _forward(golden), _anchors(so_far, backward=False))
+    aligner = _Aligner(context)
+    matches = aligner.between(_forward(target), _forward(golden), _anchors(so_far, backward=False))
     backward = [op for op in target if op.phase == "backward"], [op for op in golden if op.phase == "backward"]
     matches += _by_call(*backward, [*so_far, *matches])
     taken = {m.target.order for m in matches}, {m.golden.order for m in matches}
     left = [op for op in backward[0] if op.order not in taken[0]]
     right = [op for op in backward[1] if op.order not in taken[1]]
-    matches += _between(left, right, _anchors([*so_far, *matches], backward=True))
-    return matches + _leftover_names(target, golden, matches)
+    matches += aligner.between(left, right, _anchors([*so_far, *matches], backward=True))
+    left = [op for op in target if op.order not in aligner.strange]
+    return matches + _leftover_names(left, golden, matches)
 
 
 def _forward(operators: Sequence[Operator]) -> list[Operator]:
@@ -47,19 +55,50 @@ def _anchors(matches: Sequence[Match], backward: bool) -> list[Match]:
     return [phase[i] for i in longest_increasing([m.golden.order for m in phase])]
 
 
-def _between(target: Sequence[Operator], golden: Sequence[Operator], anchors: Sequence[Match]) -> list[Match]:
-    """Aligns stretch by stretch; anchors bound the stretches and are not matched again."""
-    matches: list[Match] = []
-    i = j = 0
-    for anchor in [*anchors, None]:
-        ends = i, j
-        while i < len(target) and (anchor is None or target[i].order < anchor.target.order):
-            i += 1
-        while j < len(golden) and (anchor is None or golden[j].order < anchor.golden.order):
-            j += 1
-        if i > ends[0] and j > ends[1]:
-            matches += _stretch(target[ends[0] : i], golden[ends[1] : j])
-    return matches
+class _Aligner:
+    """Aligns what lies between matches that are known."""
+
+    def __init__(self, context: ReadContext) -> None:
+        self.context = context
+        self.strange: set[int] = set()  # of the target, by order: what reads other data than what stands in its place
+
+    def between(self, target: Sequence[Operator], golden: Sequence[Operator], anchors: Sequence[Match]) -> list[Match]:
+        """Aligns stretch by stretch; anchors bound the stretches and are not matched again."""
+        matches: list[Match] = []
+        i = j = 0
+        for anchor in [*anchors, None]:
+            ends = i, j
+            while i < len(target) and (anchor is None or target[i].order < anchor.target.order):
+                i += 1
+            while j < len(golden) and (anchor is None or golden[j].order < anchor.golden.order):
+                j += 1
+            if i > ends[0] and j > ends[1]:
+                matches += self._stretch(target[ends[0] : i], golden[ends[1] : j])
+        return matches
+
+    def _stretch(self, target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
+        import numpy as np
+
+        if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
+            cut = _cut(target, golden)
+            return self._stretch(target[: cut[0]], golden[: cut[1]]) + self._stretch(target[cut[0] :], golden[cut[1] :])
+        scores, unlike = _scores(target, golden)
+        other = np.zeros(scores.shape, bool)
+        if Counter(map(_shaped, target)) != Counter(map(_shaped, golden)):  # else the order leaves no choice
+            like, other, same = content(target, golden, self.context)
+            unlike &= ~same
+            elsewhere = (same.any(1)[:, None] | same.any(0)[None, :]) & ~same  # the weight of one of them is another's
+            scores += np.where(elsewhere, -np.inf, CONTENT * like)
+        path = _best_path(np.where(unlike, -np.inf, scores))
+        strange = {pair for pair, bare in zip(path, _are_bare(path, *scores.shape)) if bare and other[pair]}
+        self.strange.update(target[i].order for i, _ in strange)
+        path = [pair for pair in path if pair not in strange]
+        for left, right in _gaps(path, *scores.shape):
+            if Counter(_type(target[i]) for i in left) == Counter(_type(golden[j]) for j in right):
+                path += [(left[i], right[j]) for i, j in _best_path(scores[np.ix_(left, right)])]
+        return [
+            _named(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST))) for i, j in sorted(path)
+        ]
 
 
 def _by_call(target: Sequence[Operator], golden: Sequence[Operator], matches: Sequence[Match]) -> list[Match]:
@@ -92,19 +131,50 @@ def _named(target: Operator, golden: Operator, confidence: float) -> Match:
     return Match(target, golden, via, round(confidence, 2))
 
 
-def _stretch(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
-    if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
-        cut = len(target) // 2, len(golden) // 2
-        return _stretch(target[: cut[0]], golden[: cut[1]]) + _stretch(target[cut[0] :], golden[cut[1] :])
-    scores = _scores(target, golden)
-    return [
-        _named(target[i], golden[j], 0.9 * min(1.0, max(0.1, float(scores[i, j]) / BEST)))
-        for i, j in _best_path(scores)
+def _cut(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[int, int]:
+    """Where a long stretch is cut: the target in the middle, the golden where the halves are most alike, after
+    Hirschberg."""
+    half = len(target) // 2
+    if len(target) * len(golden) > _CUT:
+        return half, len(golden) // 2
+    first, last = _totals(target[:half], golden), _totals(target[half:][::-1], golden[::-1])[::-1]
+    return half, int((first + last).argmax())
+
+
+def _totals(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
+    """The largest total likeness of the target and the first 0, 1, 2 … of the golden, a strip of the matrix at a
+    time."""
+    import numpy as np
+
+    totals = np.zeros(len(golden) + 1, dtype=np.float32)
+    rows = max(1, _CELLS // len(golden))
+    for start in range(0, len(target), rows):
+        scores, unlike = _scores(target[start : start + rows], golden)
+        for row in np.where(unlike, -np.inf, scores):
+            totals[1:] = np.maximum.accumulate(np.maximum(totals[1:], totals[:-1] + row))
+    return totals
+
+
+def _are_bare(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "list[bool]":
+    """Whether operators without a partner are next to a pair: there the two codings of the network differ, and what
+    reads other data altogether is no partner; elsewhere it is what a fault looks like."""
+    steps = [
+        after[0] - before[0] + after[1] - before[1] > 2 for before, after in zip([(-1, -1), *path], [*path, (n, m)])
     ]
+    return [before or after for before, after in zip(steps, steps[1:])]
 
 
-def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
-    """Matrix of likenesses; -inf where two operators cannot be partners."""
+def _gaps(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "Iterator[tuple[range, range]]":
+    """What no pair takes between one pair and the next, on both sides. A fault may change a shape, so that operators of
+    unlike shapes are partners if nothing else can be meant: as many of each type on both sides."""
+    for before, after in zip([(-1, -1), *path], [*path, (n, m)]):
+        left, right = range(before[0] + 1, after[0]), range(before[1] + 1, after[1])
+        if left and right:
+            yield left, right
+
+
+def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> "tuple[Any, Any]":
+    """Matrix of likenesses, -inf where two operators cannot be partners; and where what they wrote is unlike."""
     import numpy as np
 
     numbers: dict[Any, int] = {}
@@ -118,7 +188,8 @@ def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
     score += np.where(equal("shapes"), SHAPES, np.where(equal("outputs"), OUTPUTS, UNLIKE_SHAPES))
     for what, weight in WEIGHTS.items():
         score += weight * equal(what)
-    return score
+    told = (a["written"][:, None] >= 0) & (b["written"][None, :] >= 0)
+    return score, told & ~equal("written")
 
 
 def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict[str, Any]":
@@ -130,9 +201,10 @@ def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict
         frames = tuple(map(_frame, op.stack))
         told = {
             "kind": op.kind,
-            "type": (op.op_type.strip("_").lower(), op.phase),
+            "type": _type(op),
             "shapes": (signature(op),),
             "outputs": (outputs(op),),
+            "written": written(op),
             "scope": op.scope,
             "stack": frames,
             "line": frames[:4],
@@ -142,6 +214,14 @@ def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict
         for what, value in told.items():
             columns[what].append(numbers.setdefault((what, value), len(numbers)) if value else -1)
     return {what: np.array(column) for what, column in columns.items()}
+
+
+def _type(operator: Operator) -> "tuple[str, str]":
+    return operator.op_type.strip("_").lower(), operator.phase
+
+
+def _shaped(operator: Operator) -> "tuple[object, ...]":
+    return _type(operator), written(operator)
 
 
 def _frame(text: str) -> str:

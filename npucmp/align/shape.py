@@ -15,6 +15,15 @@ def outputs(operator: Operator) -> "tuple[tuple[int, ...], ...]":
     return tuple(tensor.shape for tensor in operator.tensors if tensor.is_output)
 
 
+def written(operator: Operator) -> "tuple[object, ...]":
+    """What the shapes of two partners have in common: those of the outputs, without ones, or of all there is where no
+    output was recorded; empty where that cannot be told."""
+    told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
+    if any(tensor.layout not in ("", "ND") or not tensor.slot for tensor in told):
+        return ()
+    return tuple(tuple(size for size in tensor.shape if size != 1) for tensor in told)
+
+
 def same_shapes(target: Operator, golden: Operator) -> bool:
     """Every slot that both have holds the same shape, and there is at least one, or neither has tensors."""
     golden_shapes = dict(signature(golden))

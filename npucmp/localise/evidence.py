@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.localise.case import gain_of
-from npucmp.localise.nodes import differing_arguments, is_parameter
+from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
 from npucmp.model.optypes import op_type_of
 
@@ -180,6 +180,13 @@ def fused_reasons(pair: Pair) -> "list[Evidence]":
     words = "fused of {names}" if len(operator.originals) > 1 else "made"
     passes = ", ".join(operator.passes[:4])
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
+
+
+def folded_reasons(inputs: "Sequence[Finding]") -> "list[Evidence]":
+    """Of an operator that reads weights that the compiler made of several: they may be what is wrong."""
+    names = [finding.pair.slot for finding in inputs if is_folded(finding.pair)]
+    words = "in this operator or in its folded weights ({slots}): the golden run has none like them"
+    return [reason("folded", words, slots=_first(names))] if names else []
 
 
 def follower_reasons(pair: Pair, after: Optional[Pair]) -> "list[Evidence]":

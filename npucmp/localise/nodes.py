@@ -115,6 +115,12 @@ def is_parameter(pair: Pair) -> bool:
     return _place(key) in op_type_of(pair.operator).parameters and not is_gradient(pair.operator)
 
 
+def is_folded(pair: Pair) -> bool:
+    """Whether a tensor is a weight that lies in the target's graph alone: the compiler made it of several, so that the
+    golden run has none like it."""
+    return pair.golden is None and pair.target is not None and pair.target.stored
+
+
 def _place(key: str) -> int:
     """The number of a slot, -1 for one that has none."""
     return int(key) if key.isdecimal() and len(key) < 10 else -1

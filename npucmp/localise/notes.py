@@ -9,7 +9,7 @@ from npucmp.judge.precision import reduced_products, round_off_of
 from npucmp.localise.nodes import differing_arguments
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
-from npucmp.model import Finding, Pair, Root, Verdict
+from npucmp.model import Finding, Pair, Root
 from npucmp.model.dtypes import lookup
 
 REDUCED_PRODUCTS = (

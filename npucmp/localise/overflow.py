@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.discarded import without_discarded
 from npucmp.localise.edges import amount, kinds_of
 from npucmp.localise.nodes import containers, is_meaningless, is_parameter
 from npucmp.measure.kernel.masks import VALUES as MASKS
@@ -59,7 +60,7 @@ def events_of(
     for _, group in groupby(scanned, key=lambda one: one.operator.order):
         rows = list(group)
         flow.visit(rows, flagged.get(rows[0].operator.order))
-    return flow.events
+    return without_discarded(flow.events)
 
 
 class _At(NamedTuple):

@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from typing import Mapping, Optional, Sequence
 
 from npucmp.localise.case import Case, error_of, error_size
-from npucmp.localise.nodes import OperatorFindings, containers, is_meaningless, is_parameter
+from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_parameter
 from npucmp.localise.producers import TINY, Source, Trail
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
@@ -46,7 +46,9 @@ class Past:
         return max((error for error in errors if error is not None), default=0.0)
 
     def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
-        """Whether all that the operator reads was compared, here or where it was written."""
+        """Whether all that the operator reads was compared, here or where it was written. Weights that were folded
+        have nothing to be compared with: what is wrong in them is this operator's."""
+        read = [(finding, error) for finding, error in read if not is_folded(finding.pair)]
         data = [error for finding, error in read if not is_parameter(finding.pair)]
         if not node.reads_recorded or (data and all(error is None for error in data)):
             return False

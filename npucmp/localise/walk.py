@@ -251,6 +251,7 @@ class _Search:
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), bool(node.inputs), agree)
+        reasons += evidence.folded_reasons(node.inputs)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 
     def _worst_read(self, node: OperatorFindings) -> evidence.Worst:

@@ -73,6 +73,7 @@ class TensorRef(NamedTuple):
     payload   where the values lie, if that is known without opening the file again
     source    of an input: the tensor of the same run that it reads, "{operator}:{output index}", "" if unknown
     origin    of an output: the tensor of the unfused network that it stands for, in the same words
+    stored    of an input: it lies in the graph, a weight, which the compiler may have folded others into
     """
 
     slot: str
@@ -88,6 +89,7 @@ class TensorRef(NamedTuple):
     payload: Optional[Payload] = None
     source: str = ""
     origin: str = ""
+    stored: bool = False
 
     @property
     def is_output(self) -> bool:

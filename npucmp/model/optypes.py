@@ -51,6 +51,7 @@ TRAITS = {
     "uninitialised": "hands out memory that nobody has written",
     "constant": "no operator of the execution: a constant, a placeholder",
     "inserted": "GE's compiler puts it in where the network has none",
+    "stored": "lies in the graph itself, as weights do",
     "loops back": "hands a value to the next turn of a loop",
     "gradient": "computes a gradient",
 }
@@ -219,7 +220,8 @@ TABLE = (
     Row("empty", "uninitialised", "empty_like new_empty empty_strided EmptyWithFormat"),
     Row("mem_set", "inserted", "AtomicAddrClean DynamicAtomicAddrClean"),
     Row("setitem", "in place, picks", "TensorCopySlices"),
-    Row("const", "constant", "Constant Placeholder NoOp"),
+    Row("const", "constant, stored", "Constant"),
+    Row("placeholder", "constant", "NoOp"),
     Row("next_iteration", "loops back", "RefNextIteration"),
     # random
     Row("dropout", "random, non-smooth", "native_dropout DropOutDoMask FusedDropout "

@@ -135,7 +135,11 @@ def _what(event: Event) -> str:
 
 def _notes(report: Overflow) -> "Iterator[str]":
     yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
-    raw = (event.operator.name for event in report.events if event.kind and not event.alarm and event.operator)
+    silent = [event for event in report.events if event.kind and not event.alarm and event.operator is not None]
+    thrown = [event for event in silent if event.evidence[-1].kind == "thrown away"]
+    for name in dict.fromkeys(event.operator.name for event in thrown if event.operator and event.origin == "born"):
+        yield f"{name}: an Inf that a choice throws away at once, and nothing else reads: no alarm"
+    raw = (event.operator.name for event in silent if event.operator and event not in thrown)
     yield from (
         f"{name}: hands out memory that nobody has written; what is in it is not blamed" for name in dict.fromkeys(raw)
     )

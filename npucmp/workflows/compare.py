@@ -95,10 +95,11 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}"
         )
-    aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
+    context = options.context(sides.target_path, sides.golden_path)
+    aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
     skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
+    measured, notes = _measured(todo, options, context)
     comparisons = concluded(aligned, measured, tolerances, rules)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),

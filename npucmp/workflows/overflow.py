@@ -191,7 +191,7 @@ def _against(
     run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]", context: ReadContext
 ) -> "list[Event]":
     """The events with what the golden run holds at the same places."""
-    alignment = align(run, golden, names)
+    alignment = align(run, golden, names, context)
     partners = {
         (pair.target_op.order, pair.target.slot): pair
         for pair in pairs(run, golden, alignment)

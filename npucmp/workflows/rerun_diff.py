@@ -83,7 +83,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
 
 
 def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
-    alignment = align(target, golden, options.names())
+    alignment = align(target, golden, options.names(), context)
     todo = [pair for pair in pairs(target, golden, alignment) if options.wants(pair.target_op, pair.golden_op)]
     meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []

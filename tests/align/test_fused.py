@@ -171,3 +171,33 @@ def test_names_made_of_names_by_execution():
 
 def test_a_name_of_many_parts_is_quick():
     assert match_parts(run(operator("a" * 4000 + "b", "output:0")), written("a", "aa", "aaa"), []) == []
+
+
+def test_operators_that_no_compiler_touched_pair_by_what_they_are():
+    """The kernels of attention in one operator or in four: "TransposeD-op1" is another one on either side."""
+
+    def run(*calls):
+        operators = []
+        for order, (name, read, shape) in enumerate(calls):
+            kind, is_numbered = name.partition("-op")[0], "TransposeD" in name
+            tensors = (
+                TensorRef("input:0", "float32", (2, 3, 4), source=f"{read}:0", origin=f"{read}:0"),
+                TensorRef("output:0", "float32", shape, origin=f"{name}:0"),
+            )
+            operators.append(Operator(name, kind, kind, "", order, tensors, call=name, unique=not is_numbered))
+        return a_run(operators)
+
+    fused = run(("q", "x", (2, 3, 4)), ("TransposeD-op0", "q", (3, 2, 4)), ("attention", "TransposeD-op0", (3, 2, 4)),
+                ("TransposeD-op1", "attention", (2, 3, 4)), ("Reshape-op0", "TransposeD-op1", (6, 4)))  # fmt: skip
+    plain = run(("q", "x", (2, 3, 4)), ("TransposeD-op0", "q", (3, 2, 4)),
+                ("TransposeD-op1", "TransposeD-op0", (3, 4, 2)), ("product", "TransposeD-op1", (3, 2, 4)),
+                ("TransposeD-op2", "product", (2, 3, 4)),
+                ("Reshape-op0", "TransposeD-op2", (6, 4)))  # fmt: skip
+    found = align(fused, plain)
+    assert [(match.target.name, match.golden.name) for match in found.matches] == [
+        ("q", "q"),
+        ("TransposeD-op0", "TransposeD-op0"),
+        ("TransposeD-op1", "TransposeD-op2"),
+        ("Reshape-op0", "Reshape-op0"),
+    ]
+    assert all(pair.golden is not None for pair in pairs(fused, plain, found) if pair.operator.name == "Reshape-op0")

@@ -76,6 +76,19 @@ def test_two_changes_far_apart():
     assert aligned(target, calls) == ([], both_phases("extra"), both_phases("6 gelu"))
 
 
+@pytest.mark.parametrize("at", [0, 90, 240])
+@pytest.mark.parametrize("cells", [2000, 8000])
+def test_a_long_stretch_is_cut_where_both_runs_are_alike(monkeypatch, at, cells):
+    """60 operators more on one side, of which none may cost another its partner."""
+    monkeypatch.setattr("npucmp.align.order._CELLS", cells)
+    calls = network(40)
+    more = [Call(f"more {n}", "Torch.exp" if n % 2 else "Tensor.__mul__", ((5, 7),), ((5, 7),)) for n in range(60)]
+    longer = [*calls[:at], *more, *calls[at:]]
+    extra = both_phases(*(call.tag for call in more))
+    assert aligned(longer, calls, first=1000) == ([], extra, [])  # so that no name is a place to cut
+    assert aligned(calls, longer, first=1000) == ([], [], extra)
+
+
 def test_all_indices_shifted():
     assert aligned(network(), network(), first=3) == ([], [], [])
 

@@ -210,8 +210,47 @@ KILLED = {
 
 @pytest.mark.parametrize("op, reads, writes", KILLED.values(), ids=KILLED)
 def test_killed(op, reads, writes):
-    run = {**BIG, f"Torch.{op}.0.forward": (reads, writes), "Torch.add.0.forward": ([X, X], [at(NAN)])}
-    assert found(run)[1:] == [(f"Torch.{op}.0", "inf", "killed"), ("Torch.add.0", "nan", "born")]
+    first = ("Torch.neg.0", "inf", "propagated")  # so that it does more than to be thrown away
+    run = {**BIG, "Torch.neg.0.forward": ([at(INF)], [at(-INF)]), f"Torch.{op}.0.forward": (reads, writes)}
+    run["Torch.add.0.forward"] = [X, X], [at(NAN)]
+    assert found(run)[1:] == [first, (f"Torch.{op}.0", "inf", "killed"), ("Torch.add.0", "nan", "born")]
+
+
+LOG = {"Torch.log.0.forward": ([at(0)], [at(-INF)])}
+THROWN_AWAY = {"Torch.where.0.forward": ([UPPER, at(-INF), X], [X])}
+
+
+def test_an_infinity_that_a_choice_throws_away_at_once_is_told_and_no_alarm():
+    run = {**LOG, **THROWN_AWAY, "Torch.add.0.forward": ([X, X], [X])}
+    assert found(run) == []
+    told = [(event.operator.call, event.origin, event.evidence[-1].kind) for event in events_of(scanned(run), {})]
+    assert told == [("Torch.log.0", "born", "thrown away"), ("Torch.where.0", "killed", "thrown away")]
+    twice = {**run, "Torch.masked_fill.0.forward": ([at(-INF), UPPER, 0], [X])}
+    assert found(twice) == []
+
+
+REACHED = {
+    "computed with first": {"Torch.mul.0.forward": ([at(-INF), 2], [at(-INF)])},
+    "bounded": {"Torch.clamp.0.forward": ([at(-INF), -9, 9], [at(-9)])},
+    "a sum": {"Torch.sub.0.forward": ([at(-INF), at(-INF)], [at(NAN)])},
+    "its gradient": {"Torch.log.0.backward": ([X], [at(NAN)])},
+}
+
+
+@pytest.mark.parametrize("other", REACHED.values(), ids=REACHED)
+def test_an_infinity_that_reaches_another_operator_is_an_alarm(other):
+    for run in ({**LOG, **other, **THROWN_AWAY}, {**LOG, **THROWN_AWAY, **other}):
+        assert found(run)[0] == ("Torch.log.0", "inf", "born")
+
+
+def test_an_infinity_that_nobody_reads_is_an_alarm():
+    assert found(LOG) == [("Torch.log.0", "inf", "born")]
+
+
+def test_what_the_device_notes_or_what_is_no_infinity_is_an_alarm_all_the_same():
+    assert ("Torch.log.0", "inf", "born") in found({**LOG, **THROWN_AWAY}, {0: ("1", "overflow")})
+    hole = {"Torch.div.0.forward": ([X, X], [at(NAN)]), "Torch.where.0.forward": ([UPPER, at(NAN), X], [X])}
+    assert found(hole)[0] == ("Torch.div.0", "nan", "born")
 
 
 def test_infinity_at_the_largest_value_is_killed_and_goes_on_as_saturation():

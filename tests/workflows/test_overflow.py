@@ -393,3 +393,17 @@ def test_records_as_json(tmp_path):
     told = {"stream_id": 3, "task_id": 1, "status": 32, "kernel_code": "0x1008005ae000"}
     (place / f"Opdebug.Node_OpDebug.9.9.{TIME}.output.0.json").write_text(json.dumps({"AI Core": told}))
     assert events(overflow(tmp_path)) == [("net/add", "device", "born")]
+
+
+def test_what_a_choice_throws_away_is_a_note_and_no_overflow(tmp_path):
+    low = X.copy()
+    low[0, 0] = -INF
+    run = {
+        "Torch.log.0.forward": {"in": [abs(X)], "out": [low]},
+        "Torch.where.0.forward": {"in": [X > 0, low, X], "out": [X]},
+    }
+    report = overflow(write_run(tmp_path / "dump", run))
+    assert report.exit_status == 0
+    shown = screen(report)
+    assert "Torch.log.0.forward: an Inf that a choice throws away at once" in shown
+    assert "memory that nobody" not in shown

@@ -35,6 +35,7 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.mindspore_names import kind
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
@@ -237,7 +238,8 @@ def _header(path: str, context: ReadContext) -> RawDump:
 def _run(
     where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: "list[str]", context: ReadContext
 ) -> Run:
-    operators = [_operator(order, group, notes, context) for order, group in enumerate(_executions(records))]
+    kinds = Counter(map(kind, {record.op_name for record in records}))
+    operators = [_operator(order, group, kinds, notes, context) for order, group in enumerate(_executions(records))]
     return Run(
         path=where.dump,
         format=NAME,
@@ -265,17 +267,20 @@ def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
     return first.name.time, first.name.task, first.path
 
 
-def _operator(order: int, group: "Sequence[Record]", notes: "list[str]", context: ReadContext) -> Operator:
+def _operator(
+    order: int, group: "Sequence[Record]", kinds: "Mapping[str, int]", notes: "list[str]", context: ReadContext
+) -> Operator:
     first = group[0]
     tensors = _statistics(group, context) if first.name.csv else _tensors(group, notes)
     return Operator(
         name=first.op_name,
         op_type=first.op_type,
-        kind=first.op_name,
+        kind=kind(first.op_name),
         phase="",
         order=order,
         tensors=tensors,
         call=first.op_name,
+        unique=kinds[kind(first.op_name)] == 1,  # as MindSpore numbers the kernels of one type in one scope
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         inserted=op_type(first.op_type).has("inserted"),
         tasks=tuple(Task(one.name.task, one.name.stream, one.name.context, one.name.thread) for one in group),

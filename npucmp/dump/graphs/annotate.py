@@ -34,6 +34,7 @@ class Known(NamedTuple):
 
     by_name: "Mapping[str, Node]"
     by_key: "Mapping[str, Optional[Node]]"
+    inner: "frozenset[tuple[str, int]]" = frozenset()  # outputs that only other parts of the same original read
 
     def node(self, name: str) -> Optional[Node]:
         """The node of a dumped name, escaped or not; None if there is none, or more than one."""
@@ -56,7 +57,19 @@ def together(graphs: "Sequence[Graph]") -> Known:
     for node in by_name.values():
         key = escaped(node.name)
         by_key[key] = None if key in by_key else node
-    return Known(by_name, by_key)
+    return Known(by_name, by_key, _inner(by_name))
+
+
+def _inner(nodes: "Mapping[str, Node]") -> "frozenset[tuple[str, int]]":
+    """Of an original that several operators compute, the outputs that stay among them (RandomNormalLike, made of a
+    draw, a product and a sum): only what leaves is the original's."""
+    stays: dict[tuple[str, int], bool] = {}
+    for node in nodes.values():
+        for read in node.inputs:
+            producer = nodes.get(read[0])
+            if producer is not None and producer.originals and len(producer.originals) == 1:
+                stays[read] = stays.get(read, True) and node.originals == producer.originals
+    return frozenset(read for read, value in stays.items() if value)
 
 
 def holds(graph: Graph, run: Run) -> float:
@@ -183,7 +196,7 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
         tensors=tensors,
         reads_recorded=reads_recorded,
         originals=originals,
-        inserted=node.originals == () or (operator.inserted and not originals),
+        inserted=_is_inserted(node) if node.ports_out else operator.inserted and not originals,
         passes=node.passes,
     )
 
@@ -260,20 +273,37 @@ def _places(tensors: "Sequence[TensorRef]", role: str, ports: "Sequence[Port]") 
 
 
 def _origin(node: Node, index: int, known: Known, hops: int = _HOPS) -> str:
-    """The tensor of the unfused network that an output is; "" for one inside a fused operator."""
+    """The tensor of the unfused network that an output is; "" for one inside a fused operator.
+
+    What was inserted is what it hands on: in front of an operator it bears that one's name, though it is its input.
+    """
     port = node.ports_out[index] if index < len(node.ports_out) else None
+    if _is_inserted(node) and _hands_on(node) and hops:
+        producer, at = node.inputs[0]
+        before = known.by_name.get(producer)
+        origin = _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
+        if origin:
+            return origin
     if port is not None and port.origin_name:
         return f"{port.origin_name}:{port.origin_index}"
-    if node.originals is None and not op_type(node.op_type).has("hands on"):
+    if node.originals is None and not _is_inserted(node):
         return f"{node.name}:{index}"
     if node.originals and len(node.originals) == 1:
         inner = node.is_multiop and escaped(node.name) != escaped(node.originals[0])
-        return "" if inner else f"{node.originals[0]}:{index}"
-    if _hands_on(node) and hops:  # inserted
-        producer, at = node.inputs[0]
-        before = known.by_name.get(producer)
-        return _origin(before, at, known, hops - 1) if before is not None else f"{producer}:{at}"
+        return "" if inner or (node.name, index) in known.inner else f"{node.originals[0]}:{index}"
     return ""
+
+
+def _is_inserted(node: Node) -> bool:
+    """Whether the compiler put it in: it says so by an empty list of originals. One that GE left alone has no list, and
+    a Cast of the network itself is one of these; a GraphDef has none at all, and what hands on counts as inserted."""
+    if node.originals is not None:
+        return node.originals == ()
+    kind = op_type(node.op_type)
+    if not node.ports_out:
+        return kind.has("hands on")
+    is_cast = kind.has("hands on") and not kind.has("copies")
+    return kind.has("inserted") and (not is_cast or node.name.startswith("trans_"))
 
 
 def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Written) -> TensorRef:
@@ -281,7 +311,12 @@ def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Wri
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
     origin = _origin(producer, read[1], known) if producer is not None else f"{read[0]}:{read[1]}"
-    return tensor._replace(source=f"{dumped[0]}:{dumped[1]}", origin=origin)
+    stored = known.by_name.get(_back(read, known)[-1][0])
+    return tensor._replace(
+        source=f"{dumped[0]}:{dumped[1]}",
+        origin=origin,
+        stored=stored is not None and op_type(stored.op_type).has("stored"),
+    )
 
 
 def _logical(tensor: TensorRef, port: Port) -> TensorRef:

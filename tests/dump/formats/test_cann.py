@@ -138,6 +138,19 @@ def test_any_name_can_be_parsed(text):
     assert found is None or (found.op_type and found.op_name and found.time >= 0)
 
 
+def test_numbers_of_kernels_are_positions_unless_there_is_one_only(tmp_path):
+    kernels = ["net/Mul-op0", "net/Mul-op1", "net/Add-op0", "net/add_1"]
+    raw = {file(name.replace("/", "_"), n): craft.v2([tensor(X)], [tensor(Y)]) for n, name in enumerate(kernels)}
+    save(tmp_path / "d" / "1", **raw)
+    told = {one.name: (one.kind, one.unique) for one in opened(tmp_path / "d").operators}
+    assert told == {
+        "net_Mul-op0": ("net_Mul", False),
+        "net_Mul-op1": ("net_Mul", False),
+        "net_Add-op0": ("net_Add", True),
+        "net_add_1": ("net_add_1", True),
+    }
+
+
 def test_overflow_records_are_no_operators(tmp_path):
     save(tmp_path, **{file("a"): SMALL, f"Opdebug.Node_OpDebug.0.3.{TIME}.4.1.0.0": SMALL})
     assert names(opened(tmp_path)) == ["a"]

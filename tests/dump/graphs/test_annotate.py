@@ -283,3 +283,73 @@ def test_models_of_one_step_keep_their_own_names():
         (3, "b", "y:0"),
     ]
     assert found.notes == ("graph 1", "graph 2")
+
+
+# As GE wrote them into graphs of real models: an inserted operator has a list of originals, and it is empty; one that
+# GE left alone has none.
+
+
+def origins(*nodes) -> "dict[str, str]":
+    """Operator → what its first output stands for; all of a run whose operators have one input and one output."""
+    found = told(run(*(operator(one.name, *ALL) for one in nodes)), graph(*nodes))
+    return {name: tensor(one, "output:0").origin for name, one in found.items()}
+
+
+def test_what_was_inserted_in_front_of_an_operator_is_what_it_hands_on():
+    """The TransData before and behind Conv_232 both bear its name; only the second holds its output."""
+    conv = port(origin="Conv_232")
+    assert origins(
+        node("Pad_229", ["x:0"]),
+        node("trans_TransData_40", ["Pad_229:0"], (), "TransData", ports_out=[conv]),
+        node("Conv2D_86", ["trans_TransData_40:0"], ("Conv_232",), "Conv2D", ports_out=[conv]),
+        node("trans_TransData_44", ["Conv2D_86:0"], (), "TransData", ports_out=[conv]),
+    ) == {
+        "Pad_229": "Pad_229:0",
+        "trans_TransData_40": "Pad_229:0",
+        "Conv2D_86": "Conv_232:0",
+        "trans_TransData_44": "Conv_232:0",
+    }
+
+
+def test_behind_a_fused_operator_whose_output_bears_no_name_an_inserted_ones_own_name_counts():
+    found = origins(
+        node("conv relu", ["x:0"], ("conv", "relu"), "Conv2D"),
+        node("trans", ["conv relu:0"], (), "TransData", ports_out=[port(origin="relu")]),
+    )
+    assert found["trans"] == "relu:0"
+
+
+def test_a_cast_of_the_network_itself_is_not_inserted():
+    nodes = [
+        node("NMS_1203", ["x:0"]),
+        node("Cast_1206", ["NMS_1203:0"], None, "Cast"),
+        node("trans_Cast_6", ["Cast_1206:0"], (), "Cast"),
+        node("trans_Cast_7", ["Cast_1206:0"], None, "Cast"),
+    ]
+    assert origins(*nodes) == {
+        "NMS_1203": "NMS_1203:0",
+        "Cast_1206": "Cast_1206:0",
+        "trans_Cast_6": "Cast_1206:0",
+        "trans_Cast_7": "Cast_1206:0",
+    }
+    found = told(run(*(operator(one.name, *ALL) for one in nodes)), graph(*nodes))
+    assert [name for name, one in found.items() if one.inserted] == ["trans_Cast_6", "trans_Cast_7"]
+
+
+def test_of_an_original_made_of_several_only_what_leaves_is_its_output():
+    one = ("RandomNormalLike_327",)
+    assert origins(
+        node("normal_170", ["x:0"], one, "RandomStandardNormal"),
+        node("mul_171", ["normal_170:0"], one, "Mul"),
+        node("add_172", ["mul_171:0"], one, "Add"),
+        node("next", ["add_172:0"], None, "Relu"),
+    ) == {"normal_170": "", "mul_171": "", "add_172": "RandomNormalLike_327:0", "next": "next:0"}
+
+
+def test_weights_that_lie_in_the_graph_are_told_from_what_is_fed():
+    conv = node("conv", ["x:0", "trans:0", "fed:0"])
+    nodes = [node("x"), node("weight_folded", op_type="Const"), node("fed", op_type="PlaceHolder"),
+             node("trans", ["weight_folded:0"], (), "TransData"), conv]  # fmt: skip
+    dump = run(operator("x", "output:0"), operator("conv", "input:0", "input:1", "input:2", "output:0"))
+    found = told(dump, graph(*nodes))["conv"]
+    assert [one.stored for one in found.tensors] == [False, True, False, False]

@@ -1,0 +1,142 @@
+"""How alike two operators are by what they read and wrote: a sample of each tensor, where names and order leave a
+choice.
+
+Of one product for three, of two multiplications for one, shapes and order do not tell which is whose partner; the
+weights that an operator reads do, and so does the data where it agrees. Equal content speaks for a pair, another one
+does not speak against it, for that is what a fault looks like. What is sampled: the first values of a tensor, the
+recorded statistics of one that has none, or its checksum. Zeros, constants and what cannot be read say nothing.
+
+Cost: one read of at most 1 MiB per tensor of the operators that are in question, and no more than MOST tensors of a
+stretch; above that content is not asked.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.model import Operator, Payload, TensorRef
+from npucmp.model.optypes import is_gradient, op_type_of
+
+NEAR = {"values": 0.25, "statistics": 0.03, "checksum": 0.25}  # relative distance at which nothing is left of a
+# likeness: noise of 16 bits is 1e-2 of values; statistics of two weights of one layer can be as near as 4e-2
+OTHER = 0.0625  # distance above which data is another one: partial sums of one gradient are 0.1 and more apart
+MOST = 4096  # tensors of a stretch
+_FIRST = 1024  # elements that a sample is taken from
+_SAMPLE = 64  # elements of a sample
+_LARGEST = 1 << 20  # bytes of a tensor that has to be read whole, or nearly so, for its first values
+
+
+class Content(NamedTuple):
+    """Matrices of what each operator of one side has in common with each of the other."""
+
+    like: Any  # 0 for nothing known to 1 for all tensors
+    other: Any  # both read data in one place, and it is not the same
+    same_weights: Any  # both read the same parameter
+
+
+def content(target: "Sequence[Operator]", golden: "Sequence[Operator]", context: ReadContext) -> Content:
+    """What is known of the content of all pairs; nothing of stretches that hold too much."""
+    import numpy as np
+
+    shape = len(target), len(golden)
+    found = Content(np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool))
+    if sum(len(operator.tensors) for operator in (*target, *golden)) > MOST:
+        return found
+    left, right = ([_marks(operator, context) for operator in side] for side in (target, golden))
+    for key in {key for marks in left for key in marks}:
+        rows = [i for i, marks in enumerate(left) if key in marks]
+        columns = [j for j, marks in enumerate(right) if key in marks]
+        if columns:
+            distances = _distances(np.array([left[i][key] for i in rows]), np.array([right[j][key] for j in columns]))
+            place = np.ix_(rows, columns)
+            found.like[place] += np.clip(1.0 - distances / NEAR[key.kind], 0.0, 1.0)
+            if key.role == "data":
+                found.other[place] |= distances > OTHER
+            elif key.role == "parameter":
+                found.same_weights[place] |= distances < NEAR[key.kind] / 2
+    counts = ([max(1, len(marks)) for marks in side] for side in (left, right))
+    return found._replace(like=found.like / np.maximum.outer(*counts))
+
+
+def _distances(a: Any, b: Any) -> Any:
+    """Relative distances of all rows of one matrix to all of another."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):  # squares of large numbers may overflow: then nothing is known
+        sizes = (a * a).sum(1)[:, None], (b * b).sum(1)[None, :]
+        found = np.sqrt(np.maximum(sizes[0] + sizes[1] - 2.0 * (a @ b.T), 0.0) / np.maximum(*sizes))
+    return np.nan_to_num(found, nan=np.inf)
+
+
+class _Key(NamedTuple):
+    """What two samples must have in common to be held against each other."""
+
+    slot: str
+    shape: "tuple[int, ...]"
+    kind: str
+    role: str  # "parameter", "data" that is read besides, or "output"
+
+
+def _marks(operator: Operator, context: ReadContext) -> "dict[_Key, Any]":
+    """The samples of the tensors that say something."""
+    found = {}
+    places = () if is_gradient(operator) else op_type_of(operator).parameters
+    parameters = {f"input:{place}" for place in places}
+    for tensor in operator.tensors:
+        mark = _of_values(tensor, context) or _of_record(tensor)
+        if mark is not None:
+            is_parameter = tensor.slot.startswith("param") or tensor.slot in parameters
+            role = "output" if tensor.is_output else "parameter" if is_parameter else "data"
+            found[_Key(tensor.slot, tensor.shape, mark[0], role)] = mark[1]
+    return found
+
+
+def _of_values(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[str, Any]]":
+    """The first values, spread over a vector of one length; None of constants and of what cannot be read cheaply."""
+    import numpy as np
+
+    if tensor.problem or not (tensor.file or tensor.payload) or math.prod(tensor.shape) < 4:
+        return None
+    from npucmp.dump.readers import header
+    from npucmp.dump.readers.values import blocks
+
+    try:
+        payload = tensor.payload or header(tensor.encoding, tensor.file, context)
+        if payload.shape != tensor.shape or not _is_cheap(payload):
+            return None
+        block = next(blocks(payload, _FIRST, context=context))
+    except (NpucmpError, StopIteration):  # measuring will say what is wrong with it
+        return None
+    if block.dtype.kind == "c":
+        return None
+    with np.errstate(all="ignore"):
+        values = np.nan_to_num(block[:: max(1, len(block) // _SAMPLE)][:_SAMPLE].astype(np.float64), posinf=0, neginf=0)
+    if values.max() - values.min() <= 1e-3 * np.abs(values).max():
+        return None
+    return "values", np.pad(values, (0, _SAMPLE - len(values)))
+
+
+def _is_cheap(payload: Payload) -> bool:
+    """Whether the first values can be had without reading much more."""
+    in_one_piece = not (payload.strides or payload.device or payload.parts or payload.dataset)
+    return in_one_piece or math.prod(payload.shape) * 8 <= _LARGEST
+
+
+def _of_record(tensor: TensorRef) -> "Optional[tuple[str, Any]]":
+    """What was recorded instead of values, as a vector."""
+    recorded = tensor.statistics
+    if recorded is not None and recorded.max == recorded.min:
+        return None
+    if tensor.checksum:
+        digest = zlib.crc32(tensor.checksum.encode())
+        return "checksum", [1.0 if digest >> bit & 1 else -1.0 for bit in range(32)]
+    if recorded is None:
+        return None
+    figures = [figure for figure in recorded if figure is not None and math.isfinite(figure)]
+    if len(figures) < len(recorded):
+        return None
+    return "statistics", [*figures[:3], figures[3] / math.sqrt(max(1, math.prod(tensor.shape)))]
