@@ -57,7 +57,8 @@ class Result(ABC):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One (step, rank) of target and golden, compared."""
+    """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
+    agreement of the rest is none."""
 
     target: Run
     golden: Run
@@ -66,6 +67,7 @@ class Comparison:
     matched: Mapping[str, int]  # operators by matcher
     alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
     notes: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
 
     @property
     def step(self) -> Optional[int]:
@@ -114,7 +116,8 @@ class Report(Result):
 
     @property
     def is_decided(self) -> bool:
-        return not self.broken and Verdict.UNREADABLE not in self.verdicts and bool(self.verdicts & DECIDED)
+        unread = self.broken or Verdict.UNREADABLE in self.verdicts or any(one.incomplete for one in self.comparisons)
+        return not unread and bool(self.verdicts & DECIDED)
 
     def to_pandas(self) -> Any:
         """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""

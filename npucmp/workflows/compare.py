@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import align, pairs
+from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
@@ -97,12 +98,14 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
     skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, notes = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
+    measured, remarks = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
-    for (target, golden, alignment), measurements in zip(aligned, measured):
+    for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
         final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
         alone = len(alignment.only_target), len(alignment.only_golden)
-        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+        reach = extent(some, target.ordered and golden.ordered)
+        notes = (*reach.words, *notes_of(final, roots))
+        known = tuple(final), tuple(roots), alignment.matched, alone, notes, reach.incomplete
         comparisons.append(Comparison(target, golden, *known))
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
@@ -110,7 +113,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),
-        notes=(*skipped, *notes),
+        notes=(*skipped, *remarks),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, measured)) < sum(map(len, todo)),

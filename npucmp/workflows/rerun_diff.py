@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Iterable, Mapping, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
@@ -54,7 +55,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         unpaired += alone
         found: list[Comparison] = []
         for target, golden in together if not interrupted else ():
-            comparison, interrupted = _compare(target, golden, options, context)
+            comparison, interrupted = _compare(target, golden, number, options, context)
             found.append(comparison)
             if interrupted:
                 break
@@ -82,7 +83,9 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     )
 
 
-def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
+def _compare(
+    target: Run, golden: Run, number: int, options: Options, context: ReadContext
+) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names())
     todo = [pair for pair in pairs(target, golden, alignment) if options.wants(pair.target_op, pair.golden_op)]
     meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
@@ -95,7 +98,9 @@ def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -
         stopped = True
     final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+    reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
+    notes = (*reach.words, *notes_of(final, roots))
+    known = tuple(final), tuple(roots), alignment.matched, alone, notes, reach.incomplete
     return Comparison(target, golden, *known), stopped
 
 
