@@ -57,7 +57,8 @@ def terms(node: OperatorFindings, finding: Finding) -> float:
     The gradient of a bias that softmax makes irrelevant is zero in exact arithmetic: both runs hold rounding noise
     there, and rel_l2 says 1 or more. The error is then to be seen against the terms, not against their sum.
     """
-    reads = [scale for scale in map(scale_of, node.inputs) if scale.elements]
+    own = [*node.inputs, *(node.context if node.arrived else ())]  # of a sum over ranks also what the others put in
+    reads = [scale for scale in map(scale_of, own) if scale.elements]
     count = scale_of(finding).elements
     if not reads or not count:
         return 0.0
@@ -66,7 +67,7 @@ def terms(node: OperatorFindings, finding: Finding) -> float:
             return 0.0  # sums of products, whose terms are none of what it reads
         summed = (read.rms * math.sqrt(read.elements / count) for read in reads if read.elements > count)
         return min(summed, default=0.0)
-    return max(read.rms for read in reads) if node.op.has("sums") else 0.0
+    return max(read.rms for read in reads) if node.op.has("sums", "sums ranks") else 0.0
 
 
 def amplification(node: OperatorFindings) -> float:

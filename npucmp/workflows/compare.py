@@ -18,9 +18,8 @@ from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
-from npucmp.localise.ranks import settle
+from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.walk import find_roots
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
@@ -101,15 +100,18 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     measured, remarks = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
     for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
-        final, roots = find_roots(judged(measurements, tolerances, rules), tolerances.by_round_off, rules)
+        findings = tuple(judged(measurements, tolerances, rules))
         alone = len(alignment.only_target), len(alignment.only_golden)
         reach = extent(some, target.ordered and golden.ordered)
-        notes = (*reach.words, *notes_of(final, roots))
-        known = tuple(final), tuple(roots), alignment.matched, alone, notes, reach.incomplete
+        known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
         comparisons.append(Comparison(target, golden, *known))
+    comparisons = [
+        replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots)))
+        for one in with_roots(comparisons, tolerances.by_round_off, rules)
+    ]
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
-        comparisons=settle(comparisons, rules),
+        comparisons=tuple(comparisons),
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),

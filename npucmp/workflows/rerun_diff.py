@@ -15,7 +15,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
-from npucmp.localise.rerun.causes import causes, settled
+from npucmp.localise.rerun.causes import with_causes
 from npucmp.localise.rerun.rows import OfFirst, place_of, reruns_of
 from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
@@ -59,8 +59,9 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
             found.append(comparison)
             if interrupted:
                 break
-        comparisons += settled(found)
+        comparisons += with_causes(found, context)
         numbers += [number] * len(found)
+    comparisons = [replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots))) for one in comparisons]
     if not comparisons:
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not interrupted and not any(one.findings for one in comparisons):
@@ -96,11 +97,9 @@ def _compare(
             meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
         stopped = True
-    final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
     reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
-    notes = (*reach.words, *notes_of(final, roots))
-    known = tuple(final), tuple(roots), alignment.matched, alone, notes, reach.incomplete
+    known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete
     return Comparison(target, golden, *known), stopped
 
 

@@ -54,6 +54,7 @@ RULES: "tuple[Rule, ...]" = (
     non_smooth.RULE,
     choice.RULE,
     cancellation.RULE,
+    collective.RULE,
     scaled.RULE,
     arguments.RULE,
     equal_bits.RULE,
@@ -66,7 +67,6 @@ RULES: "tuple[Rule, ...]" = (
     overwritten.RULE,
     meaningless.RULE,
     container.RULE,
-    collective.RULE,
 )
 
 
