@@ -24,6 +24,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 
@@ -86,6 +87,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
     lefts, rights = sides.targets, sides.goldens
+    remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     together, unpaired = pair_runs(lefts, rights)
@@ -96,8 +98,9 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         )
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
-    skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, remarks = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
+    remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
+    remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
+    measured, interrupted = _measured(todo, options, options.context(sides.target_path, sides.golden_path))
     comparisons = []
     for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
         findings = tuple(judged(measurements, tolerances, rules))
@@ -115,7 +118,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),
-        notes=(*skipped, *remarks),
+        notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, measured)) < sum(map(len, todo)),

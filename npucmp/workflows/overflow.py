@@ -21,6 +21,7 @@ from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
@@ -62,6 +63,7 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
+    unfit = unfit_globs(options, [*runs, *goldens]) + (unfit_names(options.names(), runs, goldens) if goldens else [])
     chosen = [operator for run in runs for operator in options.chosen(run)]
     meter = Meter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
     for run in runs:
@@ -84,7 +86,7 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
         paths=(str(dump), *([] if options.golden is None else [str(options.golden)])),
         scans=_over_ranks(scans),
         broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=tuple(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone),
+        notes=(*unfit, *(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone)),
         seconds=time.monotonic() - started,
         bytes_read=read,
         partial=partial,

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from os import PathLike
 from typing import Iterable, Mapping, Optional, Sequence
 
 from npucmp.align import align, pairs
@@ -23,6 +24,7 @@ from npucmp.measure.pairs import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.runs import Meter, StrPath, pair_runs
 
 NO_REPEATS = "these runs are not repeats"
@@ -34,8 +36,10 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
     report.
     """
+    if isinstance(options, (str, PathLike)):
+        raise UsageError("give the runs as one list: rerun_diff([first, second])")
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
-    if len(paths) < 2:
+    if isinstance(paths, (str, PathLike)) or len(paths) < 2:
         raise UsageError("give at least two runs of the same thing")
     started = time.monotonic()
     context = options.context(*paths)
@@ -45,6 +49,8 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
         for path, some in zip(paths, opened)
     ]
+    unfit = unfit_globs(options, [one for some in sides for one in some])
+    unfit += unfit_names(options.names(), [one for some in sides[1:] for one in some], sides[0])
     broken = tuple(("target", one) for some in opened for one in some if one.problem)
     unpaired: list[tuple[str, Run]] = []
     comparisons: list[Comparison] = []
@@ -73,7 +79,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         comparisons=tuple(_placed(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
-        notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
+        notes=(*unfit, *_notes(reruns, comparisons, numbers, len(paths))),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=interrupted,

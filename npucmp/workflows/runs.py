@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,7 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 @dataclass(frozen=True)
 class Choice:
-    """What every workflow can be told of the dumps it reads."""
+    """What every workflow can be told of the dumps it reads. A single name will do where several are taken."""
 
     format: Optional[str] = None
     step: Optional[int] = None
@@ -34,18 +34,25 @@ class Choice:
     progress: Optional[Progress] = None
     limits: Limits = Limits()
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given = getattr(self, one.name)
+            if one.default == () and isinstance(given, (str, PathLike)):  # text is a sequence too, of its characters
+                object.__setattr__(self, one.name, (given,))
+
     def context(self, *dumps: StrPath) -> ReadContext:
         """What may be read: these dumps, within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
     def runs(self, path: StrPath, context: ReadContext) -> "list[Run]":
-        """The runs of a dump that are meant; DumpError if there is none."""
+        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0."""
         runs = open_runs(path, self.format, context)
-        chosen = [run for run in runs if self.step in (None, run.step) or run.step is None]
-        chosen = [run for run in chosen if self.rank in (None, run.rank) or run.rank is None]
+        chosen = [run for run in runs if self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)]
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
-            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}")
+            unnumbered = any(None in (run.step, run.rank) for run in runs)
+            counts = " (a dump without one counts as step 0, rank 0)" if unnumbered else ""
+            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
 
     def names(self) -> Mapping[str, str]:
