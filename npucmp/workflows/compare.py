@@ -25,7 +25,7 @@ from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_tolerances
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}"
         )
+    remarks += odd_pairs(together)
     aligned = [(target, golden, align(target, golden, names)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))

@@ -25,7 +25,7 @@ from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdi
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names
-from npucmp.workflows.runs import Meter, StrPath, pair_runs
+from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
 
 NO_REPEATS = "these runs are not repeats"
 
@@ -49,8 +49,8 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
         for path, some in zip(paths, opened)
     ]
-    unfit = unfit_globs(options, [one for some in sides for one in some])
-    unfit += unfit_names(options.names(), [one for some in sides[1:] for one in some], sides[0])
+    remarks = unfit_globs(options, [one for some in sides for one in some])
+    remarks += unfit_names(options.names(), [one for some in sides[1:] for one in some], sides[0])
     broken = tuple(("target", one) for some in opened for one in some if one.problem)
     unpaired: list[tuple[str, Run]] = []
     comparisons: list[Comparison] = []
@@ -59,6 +59,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     for number, side in enumerate(sides[1:], 2):
         together, alone = pair_runs(side, sides[0])
         unpaired += alone
+        remarks += odd_pairs(together, (f"run {number}", "run 1"))
         found: list[Comparison] = []
         for target, golden in together if not interrupted else ():
             comparison, interrupted = _compare(target, golden, number, options, context)
@@ -79,7 +80,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         comparisons=tuple(_placed(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
-        notes=(*unfit, *_notes(reruns, comparisons, numbers, len(paths))),
+        notes=(*remarks, *_notes(reruns, comparisons, numbers, len(paths))),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=interrupted,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
@@ -109,6 +110,27 @@ def pair_runs(
             left.remove(found)
             together.append((target, found))
     return together, tuple(alone + [("golden", run) for run in left])
+
+
+def odd_pairs(
+    together: "Sequence[tuple[Run, Run]]", called: "tuple[str, str]" = ("target", "golden")
+) -> "Iterator[str]":
+    """Slips of whoever named two dumps: one and the same twice, another step or rank."""
+    if any(_is_same(target, golden) for target, golden in together):
+        yield f"{called[0]} and {called[1]} are the same dump"
+    for target, golden in together:
+        numbers = (target.step, golden.step), (target.rank, golden.rank)
+        if any(None not in (a, b) and a != b for a, b in numbers):
+            yield f"{keys([target])} is compared with {keys([golden])}"
+
+
+def _is_same(a: Run, b: Run) -> bool:
+    """Whether two runs are the same files, by whatever paths."""
+    files = [next((t.file for op in run.operators for t in op.tensors if t.file), run.path) for run in (a, b)]
+    try:
+        return os.path.samefile(a.path, b.path) or os.path.samefile(*files)
+    except OSError:
+        return False
 
 
 def _meets(a: Run, b: Run) -> bool:
