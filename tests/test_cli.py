@@ -192,7 +192,18 @@ def test_dumps_below_a_path_are_named(broken):
         (["compare", *CLEAN, "--metrics", "cosin"], "nearest: cosine"),
         (["compare", *CLEAN, "--format", "nope"], "npucmp reads msprobe, cann, mindspore, tfdbg, hdf5, npy"),
         (["compare", *CLEAN, "--step", "7"], "has no step 7; it holds step 0"),
-        (["compare", *CLEAN, "--include", "nothing*"], "no operator passes"),
+        (["compare", *CLEAN, "--include", "sofmax"], "no operator fits --include 'sofmax'; nearest: *softmax*"),
+        (["compare", *CLEAN, "--include", "softmax"], "no operator fits --include 'softmax'; nearest: *softmax*"),
+        (["compare", *CLEAN, "--include", "*softmax*", "--exclude", "*"], "no operator passes"),
+        (["overflow", CLEAN[0], "--include", "sofmax"], "nearest: *softmax*"),
+        (["rerun-diff", *CLEAN, "--include", "sofmax"], "nearest: *softmax*"),
+        (["show", CLEAN[0], "--include", "sofmax"], "nearest: *softmax*"),
+        (["show", CLEAN[0], "*sofmax*"], "no operator fits '*sofmax*'; nearest: *softmax*"),
+        (["show", CLEAN[0], "*softmax*", "--step", "3"], "has no step 3; it holds step 0"),
+        *(
+            ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without one counts as")
+            for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
+        ),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
         (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
         (["show", CLEAN[0], "nothing*"], "no operator fits"),

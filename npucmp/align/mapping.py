@@ -19,7 +19,7 @@ _LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping[str, str]) -> list[Match]:
-    """Operators whose names the mapping pairs, executions in order. A name that no run holds is passed over."""
+    """Operators whose names the mapping pairs, executions in order. A name that no run holds pairs nothing."""
     waiting: dict[str, deque[Operator]] = defaultdict(deque)
     for operator in golden:
         waiting[operator.name].append(operator)

@@ -13,7 +13,8 @@ from npucmp.commands.output import tell
 @click.command(
     help="""What is in a dump: runs, operators, tensors, statistics.
 
-PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown.
+PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
+--exclude narrow the list without reading.
 
 \b
   npucmp show npu_dump
@@ -22,36 +23,21 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 )
 @click.argument("dump")
 @click.argument("pattern", required=False)
-@click.option("--step", type=click.IntRange(0), help="Only this step.")
-@click.option("--rank", type=click.IntRange(0), help="Only this rank.")
-@click.option("--format", "format_", metavar="NAME", help="The dump's format, instead of recognising it.")
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
-@some("limit")
-def show(
-    dump: str,
-    pattern: Optional[str],
-    step: Optional[int],
-    rank: Optional[int],
-    format_: Optional[str],
-    top: int,
-    limits: Any,
-) -> None:
-    from npucmp.dump.context import ReadContext
-    from npucmp.dump.formats import open_runs
-    from npucmp.errors import UsageError
+@some("include", "exclude", "step", "rank", "format", "limit")
+def show(dump: str, pattern: Optional[str], top: int, format_: Optional[str], **given: Any) -> None:
     from npucmp.report.listing import listing
+    from npucmp.report.sanitise import visible
+    from npucmp.workflows.runs import Choice
     from npucmp.workflows.show import inspect
 
-    context = ReadContext(limits).within(dump)
-    runs = open_runs(dump, format_, context)
-    chosen = [run for run in runs if step in (None, run.step) and rank in (None, run.rank)]
-    found = [(run, inspect(run, pattern, context)) for run in chosen]
-    if not any(rows for _, rows in found):
-        raise UsageError(f"{dump}: no operator fits {pattern or 'the step and rank'}")
-    for run, rows in found:
-        tell(listing(run, rows, None if pattern else top))
+    runs, notes = inspect(dump, pattern, Choice(format=format_, **given))
+    for run, rows in runs:
+        click.echo(listing(run, rows, None if pattern else top), nl=False)
+    for note in notes:
+        click.echo(f"note: {visible(note)}")
 
 
 @click.command(help="The formats that npucmp reads, and how it recognises them.")

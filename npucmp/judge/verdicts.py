@@ -100,11 +100,16 @@ def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit) -> "tuple[Toler
     if tolerances.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given"), "closeness"
     for row in tolerances.table:
-        if row.op_type in ("", pair.operator.op_type) and row.dtype in ("", narrower_dtype(pair)):
+        if applies(row, pair):
             return row, "tolerance"
     if not round_off_of(pair):
         return Tolerance("rel_l2", 0.0, why="whole numbers are equal or not"), "whole_numbers"
     return Tolerance("rel_l2", limit.value), limit.rule
+
+
+def applies(row: Tolerance, pair: Pair) -> bool:
+    """Whether a row of a user's table is about this pair."""
+    return row.op_type in ("", pair.operator.op_type) and row.dtype in ("", narrower_dtype(pair))
 
 
 def _nonfinite(moments: Moments) -> str:

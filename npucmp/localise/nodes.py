@@ -13,14 +13,21 @@ from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
 @dataclass
 class OperatorFindings:
-    """One matched operator: its findings, and what the search has made of it."""
+    """One matched operator: its findings, and what the search has made of it.
+
+    context  forward tensors that a backward operator also reads, and what other ranks put in
+    presumed where no inputs were recorded: what came just before
+    arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
+    """
 
     pair: Pair
     inputs: list[Finding]
     outputs: list[Finding]
-    context: list[Finding] = field(default_factory=list)  # forward tensors that a backward operator also reads
-    presumed: list[Finding] = field(default_factory=list)  # where no inputs were recorded: what came just before
+    context: list[Finding] = field(default_factory=list)
+    presumed: list[Finding] = field(default_factory=list)
     tainted: bool = False
+    arrived: bool = False
+    carried: bool = False
 
     @property
     def operator(self) -> Operator:
@@ -41,8 +48,10 @@ class OperatorFindings:
 
     @property
     def reads_recorded(self) -> bool:
-        """Whether either run says what the operator reads: what one read, the other did."""
-        return any(op.reads_recorded for op in (self.pair.target_op, self.pair.golden_op) if op is not None)
+        """Whether either run says what the operator reads: what one read, the other did. What receives reads what was
+        sent."""
+        sides = self.pair.target_op, self.pair.golden_op
+        return (self.arrived and not self.inputs) or any(op.reads_recorded for op in sides if op is not None)
 
 
 def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:

@@ -1,4 +1,4 @@
-"""What a reader should know of a comparison besides its roots: types, precision and arguments that differ."""
+"""What a reader should know of a comparison besides its roots: NaN, types, precision and arguments that differ."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.judge.precision import reduced_products, round_off_of
-from npucmp.localise.nodes import differing_arguments
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
-from npucmp.model import Finding, Pair, Root
+from npucmp.model import Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import lookup
 
+NAMED = 3  # tensors of differing types that are named
 REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
     f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
@@ -22,6 +24,7 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[s
     """The sentences, for findings in graph order."""
     reduced = reduced_products([finding.measurement for finding in findings])
     return (
+        *_not_a_number(findings),
         *_shapes(findings),
         *_dtypes(findings, roots),
         *([REDUCED_PRODUCTS] if reduced else []),
@@ -40,27 +43,53 @@ def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
         yield f"shapes that differ by axes of length 1 alone are compared: {len(found)}, the first is {where}"
 
 
+def _not_a_number(findings: "Sequence[Finding]") -> "Iterator[str]":
+    """NaN on both sides at the same places: they agree, and neither is right."""
+    both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
+    if both:
+        first = f"{both[0].operator.name} {both[0].slot}"
+        tensors = "1 tensor holds" if len(both) == 1 else f"{len(both)} tensors hold"
+        yield f"{tensors} NaN in both runs, the first at {first}: npucmp overflow tells where they are born"
+
+
+def _has_nan_twice(finding: Finding) -> bool:
+    moments, pair = finding.measurement.moments, finding.pair
+    if moments is not None:
+        return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
+    recorded = [tensor.statistics for tensor in (pair.target, pair.golden) if tensor and tensor.statistics]
+    return len(recorded) == 2 and all(any(figure != figure for figure in one) for one in recorded)
+
+
 def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
     """Differing types, and where nothing is wrong how far the error stays within them."""
     floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
-    kinds = Counter(
-        f"{target.dtype} against {golden.dtype}"
-        for target, golden in ((one.pair.target, one.pair.golden) for one in floats)
+    differing = [
+        (one.pair, f"{target.dtype} against {golden.dtype}")
+        for one, target, golden in ((one, one.pair.target, one.pair.golden) for one in floats)
         if target and golden and target.dtype != golden.dtype
-    )
-    if not kinds:
+    ]
+    if not differing:
         return
-    words = f"dtypes differ in {sum(kinds.values())} of {len(floats)} float tensors ({kinds.most_common(1)[0][0]})"
+    ((kind, _),) = Counter(kind for _, kind in differing).most_common(1)
+    words = f"dtypes differ in {len(differing)} of {len(floats)} float tensors ({kind})"
+    if len(differing) <= NAMED:
+        words += ": " + ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in differing)
     if roots:
         yield words
         return
     round_off = max(round_off_of(finding.pair) for finding in floats)
-    worst = max(floats, key=lambda one: metrics.rel_l2(one.measurement.moments) if one.measurement.moments else 0.0)
-    error = worst.error or 0.0
+    worst = max(floats, key=_error)
+    error = _error(worst)
+    within = "the error stays within them: " if error <= FACTOR * round_off else ""
     yield (
-        f"{words}; the error stays within them: largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
+        f"{words}; {within}largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
         f"at {worst.pair.operator.name} {worst.pair.slot}"
     )
+
+
+def _error(finding: Finding) -> float:
+    moments = finding.measurement.moments
+    return metrics.rel_l2(moments) if moments is not None else 0.0
 
 
 def _are_floats(pair: Pair) -> bool:

@@ -45,7 +45,8 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
     count = scale_of(finding).elements
     if not count:
         return Terms()
-    reads = _scales(node.inputs or node.presumed)
+    arrived = node.context if node.arrived else ()  # of a sum over ranks also what the others put in
+    reads = _scales([*(node.inputs or node.presumed), *arrived])
     found = _of_gradient(node, finding, reads, count) if node.is_gradient else _of_forward(node, finding, reads, count)
     return max(found, key=lambda one: one.spread, default=Terms())
 
@@ -53,7 +54,7 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
 def _of_forward(node: OperatorFindings, finding: Finding, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
     if not reads:
         return
-    if node.op.has("sums") and (node.inputs or reads[0].elements > count):
+    if node.op.has("sums", "sums ranks") and (node.inputs or reads[0].elements > count):
         yield _terms(max(read.rms for read in reads), sum(read.elements for read in reads) / count)
     large = [read for read in reads if read.elements > 1]
     if node.op.has("contracts") and 2 <= len(large) <= 3 and finding.pair.golden is not None:

@@ -34,16 +34,37 @@ def find_roots(
     by_round_off is False when the user's own rules decide; then nothing is taken back. updates: what the step before
     tells of the parameters.
     """
-    rules = rules or Rulebook()
-    findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
-    nodes = nodes_of(findings)
-    alone = {f.pair.order: f.pair for f in findings if f.pair.target_op is None or f.pair.golden_op is None}
-    scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
-    search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(nodes))
-    for node in nodes:
-        search.visit(node)
-    search.finish()
-    return [search.revised.get(id(finding), finding) for finding in findings], search.roots
+    walk = Walk(findings, by_round_off, rules, updates)
+    for node in walk.nodes:
+        walk.visit(node)
+    return walk.finished()
+
+
+class Walk:
+    """find_roots operator by operator, for whoever walks several runs at once: each of `nodes` is to be visited, in
+    order, then `finished` has what was found. `revised` are findings that were taken back, by the id of the one given.
+    """
+
+    def __init__(
+        self,
+        findings: Sequence[Finding],
+        by_round_off: bool = True,
+        rules: Optional[Rulebook] = None,
+        updates: Optional[Updates] = None,
+    ) -> None:
+        rules = rules or Rulebook()
+        self._findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
+        self.nodes = nodes_of(self._findings)
+        alone = {
+            one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
+        }
+        scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
+        self._search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(self.nodes))
+        self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
+
+    def finished(self) -> tuple[list[Finding], list[Root]]:
+        self._search.finish()
+        return [self.revised.get(id(finding), finding) for finding in self._findings], self._search.roots
 
 
 def _habit(nodes: Sequence[OperatorFindings]) -> float:
@@ -84,6 +105,7 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
+        inherits |= node.carried
         known = self.past.input_error(node)
         own = None if gap else self._own(node, known)
         diverged = [output for output in node.outputs if differs(output)]
@@ -250,7 +272,8 @@ class _Search:
         read, agree = self.past.read(node), not self._disagreeing(node)
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
-        reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), bool(node.inputs), agree)
+        reads = bool(node.inputs) or node.arrived
+        reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), reads, agree)
         reasons += evidence.folded_reasons(node.inputs)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 

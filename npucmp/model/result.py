@@ -57,7 +57,8 @@ class Result(ABC):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One (step, rank) of target and golden, compared."""
+    """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
+    agreement of the rest is none."""
 
     target: Run
     golden: Run
@@ -66,6 +67,7 @@ class Comparison:
     matched: Mapping[str, int]  # operators by matcher
     alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
     notes: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
 
     @property
     def step(self) -> Optional[int]:
@@ -115,7 +117,7 @@ class Report(Result):
     @property
     def is_decided(self) -> bool:
         """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
-        if self.broken or Verdict.UNREADABLE in self.verdicts:
+        if self.broken or Verdict.UNREADABLE in self.verdicts or any(one.incomplete for one in self.comparisons):
             return False
         decided = any(finding.verdict in DECIDED and finding.has_elements for finding in self.findings)
         return decided and not any(finding.is_undecided for finding in self.findings)

@@ -187,11 +187,19 @@ def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
     if counts[Verdict.UNREADABLE]:
         unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
         return "UNDECIDED", f"{unreadable} could not be read, none of the others diverged"
+    incomplete = lacking_words(report)
+    if incomplete and counts[Verdict.MATCH]:
+        return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"
     if undecided := sum(finding.is_undecided for finding in report.findings):
         advice = "dump with task tensor or md5, or pass --trust-statistics"
         return "UNDECIDED", f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
     why = "partners are missing, of types that have nothing in common, or empty"
     return "UNDECIDED", f"nothing could be compared: {why}"
+
+
+def lacking_words(report: Report) -> str:
+    """What of the network one side lacks, so that agreement of the rest is none; "" if nothing."""
+    return "; ".join(dict.fromkeys(words for one in report.comparisons for words in one.incomplete))
 
 
 def _diverged_words(report: Report, counts: "Counter[Verdict]") -> "Iterator[str]":

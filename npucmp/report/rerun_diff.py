@@ -156,6 +156,8 @@ def _verdict(report: Repeated) -> "tuple[str, str]":
         return "SAME", text
     if report.broken or counts[Verdict.UNREADABLE]:
         return "UNDECIDED", "some tensors could not be read, the others are the same"
+    if incomplete := compare.lacking_words(report):
+        return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, all the same"
     if any(finding.is_undecided for finding in report.findings):
         return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
     return "UNDECIDED", "no tensor with elements could be compared"

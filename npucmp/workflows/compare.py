@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import Alignment, align, pairs
+from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
-from npucmp.localise.ranks import settle
+from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.updates import Updates
-from npucmp.localise.walk import find_roots
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
-from npucmp.model import Comparison, Finding, Measurement, Pair, Report, Run, Tolerance
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
+from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_tolerances
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
     lefts, rights = sides.targets, sides.goldens
+    remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     together, unpaired = pair_runs(lefts, rights)
@@ -95,19 +96,21 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
             f"{sides.golden_path} has {keys(rights)}"
         )
+    remarks += odd_pairs(together)
     context = options.context(sides.target_path, sides.golden_path)
     aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
     todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
-    skipped = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, notes = _measured(todo, options, context)
-    comparisons = concluded(aligned, measured, tolerances, rules)
+    remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
+    remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
+    measured, interrupted = _measured(todo, options, context)
+    comparisons = concluded(aligned, todo, measured, tolerances, rules)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
         unpaired=unpaired,
         broken=broken,
         rules=_tolerances_used(tolerances, options, comparisons),
-        notes=(*skipped, *notes),
+        notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, measured)) < sum(map(len, todo)),
@@ -119,20 +122,24 @@ Aligned = tuple[Run, Run, Alignment]  # the operators of two runs, lined up
 
 
 def concluded(
-    aligned: Sequence[Aligned], measured: Sequence[list[Measurement]], tolerances: Tolerances, rules: Rulebook
+    aligned: Sequence[Aligned],
+    todo: "Sequence[Sequence[Pair]]",
+    measured: "Sequence[Sequence[Measurement]]",
+    tolerances: Tolerances,
+    rules: Rulebook,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots and their places. Opens no dump."""
     comparisons = []
-    earlier: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
-    for (target, golden, alignment), measurements in zip(aligned, measured):
-        rank = golden.rank if target.rank is None else target.rank
-        findings, updates = judged(measurements, tolerances, rules), Updates(earlier.get(rank, ()))
-        final, roots = find_roots(findings, tolerances.by_round_off, rules, updates)
-        earlier[rank] = final
+    for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
+        findings = tuple(judged(measurements, tolerances, rules))
         alone = len(alignment.only_target), len(alignment.only_golden)
-        known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+        reach = extent(some, target.ordered and golden.ordered)
+        known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
         comparisons.append(Comparison(target, golden, *known))
-    return settle(comparisons, rules)
+    return tuple(
+        replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots)))
+        for one in with_roots(comparisons, tolerances.by_round_off, rules)
+    )
 
 
 def _measured(

@@ -6,20 +6,22 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
+from npucmp.localise.communications import Communications, Place
 from npucmp.localise.edges import amount, headroom, kinds_of
-from npucmp.localise.overflow import communicates, event_of, events_of, noted
+from npucmp.localise.overflow import event_of, events_of, noted
 from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
@@ -61,6 +63,7 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
+    unfit = unfit_globs(options, [*runs, *goldens]) + (unfit_names(options.names(), runs, goldens) if goldens else [])
     chosen = [operator for run in runs for operator in options.chosen(run)]
     meter = Meter(options.progress, sum(size_of(t.dtype, t.shape) for op in chosen for t in op.tensors))
     for run in runs:
@@ -81,9 +84,9 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
         raise UsageError("nothing to scan: no operator passes --include and --exclude")
     return Overflow(
         paths=(str(dump), *([] if options.golden is None else [str(options.golden)])),
-        scans=_placed([replace(one, roots=tuple(_roots(one.events))) for one in _arrived(scans)]),
+        scans=_over_ranks(scans),
         broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=tuple(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone),
+        notes=(*unfit, *(f"{side} {keys([run])} of {run.path} has no partner" for side, run in alone)),
         seconds=time.monotonic() - started,
         bytes_read=read,
         partial=partial,
@@ -227,27 +230,50 @@ def _held_against(event: Event, golden: Scanned) -> Event:
     return replace(event, golden=found, evidence=(*event.evidence, Evidence("golden", words, facts)))
 
 
-def _arrived(scans: "Sequence[Scan]") -> "list[Scan]":
-    """The scans with what arrived from another rank: there a collective of the same name and step read it."""
-    readers: dict[tuple[Optional[int], str], list[Scan]] = defaultdict(list)
-    for one in scans:
+def _over_ranks(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
+    """The scans with their roots and what arrived from other ranks; places over all of them: births first, by step, and
+    within it nothing before what it waits for on any rank."""
+    steps: dict[int, list[int]] = defaultdict(list)
+    for number, one in enumerate(scans):
+        steps[one.run.step or 0].append(number)
+    found, ranked = list(scans), []
+    for step, numbers in steps.items():
+        own = [scans[number] for number in numbers]
+        told = Communications([one.run.operators for one in own], [one.run.rank for one in own])
+        places = [{operator.order: Place(rank, at) for at, operator in enumerate(one.run.operators)}
+                  for rank, one in enumerate(own)]  # fmt: skip
+        for number, where, one in zip(numbers, places, _arrived(own, places, told)):
+            roots = _roots(one.events)
+            found[number] = replace(one, roots=tuple(roots))
+            ranked += [(GRAVITY[root.cause], step, told.clocks[where[root.pair.order]], number, root) for root in roots]
+    ranked.sort(key=lambda one: one[:4])
+    placed = {id(root): place for place, (*_, root) in enumerate(ranked, 1)}
+    return tuple(
+        replace(one, roots=tuple(replace(root, place=placed[id(root)]) for root in one.roots)) for one in found
+    )
+
+
+def _arrived(
+    scans: "Sequence[Scan]", places: "Sequence[Mapping[int, Place]]", told: Communications
+) -> "Iterator[Scan]":
+    """The scans of one step with what arrived from another rank: an operator there that put something in read it."""
+    readers: dict[Place, Scan] = {}
+    for where, one in zip(places, scans):
         for event in one.events:
             read = event.origin == "propagated" or (event.outside and event.slot.startswith("input"))
-            if read and event.alarm and event.operator is not None and communicates(event.operator):
-                readers[one.run.step, event.operator.name].append(one)
-
-    def settled(scan: Scan, event: Event) -> Event:
-        if event.operator is None or event.origin not in ("born", "unknown") or not communicates(event.operator):
-            return event
-        others = [one for one in readers[scan.run.step, event.operator.name] if one is not scan]
-        if not others or event.slot.startswith("input"):
-            return event
-        rank = others[0].run.rank
-        who = Fact("another rank" if rank is None else f"rank {rank}")
-        evidence = *event.evidence, Evidence("arrived", "there {who} had read it", {"who": who})
-        return replace(event, origin="propagated", outside=False, evidence=evidence)
-
-    return [replace(scan, events=tuple(settled(scan, event) for event in scan.events)) for scan in scans]
+            if read and event.alarm and event.order in where:
+                readers[where[event.order]] = one
+    for where, one in zip(places, scans):
+        events = []
+        for event in one.events:
+            given = told.given.get(where[event.order], ()) if event.order in where else ()
+            sender = next((readers[place] for place in given if place in readers), None)
+            if sender and event.origin in ("born", "unknown") and not event.slot.startswith("input"):
+                who = Fact("another rank" if sender.run.rank is None else f"rank {sender.run.rank}")
+                evidence = *event.evidence, Evidence("arrived", "there {who} had read it", {"who": who})
+                event = replace(event, origin="propagated", outside=False, evidence=evidence)
+            events.append(event)
+        yield replace(one, events=tuple(events))
 
 
 def _roots(events: "Sequence[Event]") -> "list[Root]":
@@ -267,14 +293,3 @@ def _roots(events: "Sequence[Event]") -> "list[Root]":
         evidence = *first.evidence, *device
         roots.append(Root(0, pair, cause, first.slot, first.kind, count, 0.0, None, None, evidence))
     return roots
-
-
-def _placed(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
-    """Roots with their places over all steps and ranks: births first, by step and order."""
-    roots = [(GRAVITY[root.cause], scan.run.step or 0, root.pair.order, at, i)
-             for at, scan in enumerate(scans) for i, root in enumerate(scan.roots)]  # fmt: skip
-    places = {(at, i): place for place, (*_, at, i) in enumerate(sorted(roots), 1)}
-    return tuple(
-        replace(scan, roots=tuple(replace(root, place=places[at, i]) for i, root in enumerate(scan.roots)))
-        for at, scan in enumerate(scans)
-    )

@@ -6,15 +6,17 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from os import PathLike
 from typing import Iterable, Mapping, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
-from npucmp.localise.rerun.causes import causes, settled
+from npucmp.localise.rerun.causes import with_causes
 from npucmp.localise.rerun.rows import OfFirst, place_of, reruns_of
 from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
@@ -22,7 +24,8 @@ from npucmp.measure.pairs import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
 from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.runs import Meter, StrPath, pair_runs
+from npucmp.workflows.misfits import unfit_globs, unfit_names
+from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
 
 NO_REPEATS = "these runs are not repeats"
 
@@ -33,8 +36,10 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
     report.
     """
+    if isinstance(options, (str, PathLike)):
+        raise UsageError("give the runs as one list: rerun_diff([first, second])")
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
-    if len(paths) < 2:
+    if isinstance(paths, (str, PathLike)) or len(paths) < 2:
         raise UsageError("give at least two runs of the same thing")
     started = time.monotonic()
     context = options.context(*paths)
@@ -44,6 +49,8 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         with_graphs(path, [one for one in some if not one.problem], paths[0], graphs, context)
         for path, some in zip(paths, opened)
     ]
+    remarks = unfit_globs(options, [one for some in sides for one in some])
+    remarks += unfit_names(options.names(), [one for some in sides[1:] for one in some], sides[0])
     broken = tuple(("target", one) for some in opened for one in some if one.problem)
     unpaired: list[tuple[str, Run]] = []
     comparisons: list[Comparison] = []
@@ -52,14 +59,16 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     for number, side in enumerate(sides[1:], 2):
         together, alone = pair_runs(side, sides[0])
         unpaired += alone
+        remarks += odd_pairs(together, (f"run {number}", "run 1"))
         found: list[Comparison] = []
         for target, golden in together if not interrupted else ():
-            comparison, interrupted = _compare(target, golden, options, context)
+            comparison, interrupted = _compare(target, golden, number, options, context)
             found.append(comparison)
             if interrupted:
                 break
-        comparisons += settled(found)
+        comparisons += with_causes(found, context)
         numbers += [number] * len(found)
+    comparisons = [replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots))) for one in comparisons]
     if not comparisons:
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not interrupted and not any(one.findings for one in comparisons):
@@ -71,7 +80,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
         comparisons=tuple(_placed(one, found_at) for one in comparisons),
         unpaired=tuple(unpaired),
         broken=broken,
-        notes=tuple(_notes(reruns, comparisons, numbers, len(paths))),
+        notes=(*remarks, *_notes(reruns, comparisons, numbers, len(paths))),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=interrupted,
@@ -82,7 +91,9 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     )
 
 
-def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -> "tuple[Comparison, bool]":
+def _compare(
+    target: Run, golden: Run, number: int, options: Options, context: ReadContext
+) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names(), context)
     todo = [pair for pair in pairs(target, golden, alignment) if options.wants(pair.target_op, pair.golden_op)]
     meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
@@ -93,9 +104,9 @@ def _compare(target: Run, golden: Run, options: Options, context: ReadContext) -
             meter.add(payload_bytes(measurement.pair))
     except KeyboardInterrupt:
         stopped = True
-    final, roots = causes(findings, context)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    known = tuple(final), tuple(roots), alignment.matched, alone, notes_of(final, roots)
+    reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
+    known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete
     return Comparison(target, golden, *known), stopped
 
 

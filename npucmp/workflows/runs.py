@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
 from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
@@ -21,7 +22,7 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 @dataclass(frozen=True)
 class Choice:
-    """What every workflow can be told of the dumps it reads."""
+    """What every workflow can be told of the dumps it reads. A single name will do where several are taken."""
 
     format: Optional[str] = None
     step: Optional[int] = None
@@ -34,18 +35,25 @@ class Choice:
     progress: Optional[Progress] = None
     limits: Limits = Limits()
 
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            given = getattr(self, one.name)
+            if one.default == () and isinstance(given, (str, PathLike)):  # text is a sequence too, of its characters
+                object.__setattr__(self, one.name, (given,))
+
     def context(self, *dumps: StrPath) -> ReadContext:
         """What may be read: these dumps, within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
     def runs(self, path: StrPath, context: ReadContext) -> "list[Run]":
-        """The runs of a dump that are meant; DumpError if there is none."""
+        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0."""
         runs = open_runs(path, self.format, context)
-        chosen = [run for run in runs if self.step in (None, run.step) or run.step is None]
-        chosen = [run for run in chosen if self.rank in (None, run.rank) or run.rank is None]
+        chosen = [run for run in runs if self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)]
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
-            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}")
+            unnumbered = any(None in (run.step, run.rank) for run in runs)
+            counts = " (a dump without one counts as step 0, rank 0)" if unnumbered else ""
+            raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
 
     def names(self) -> Mapping[str, str]:
@@ -102,6 +110,27 @@ def pair_runs(
             left.remove(found)
             together.append((target, found))
     return together, tuple(alone + [("golden", run) for run in left])
+
+
+def odd_pairs(
+    together: "Sequence[tuple[Run, Run]]", called: "tuple[str, str]" = ("target", "golden")
+) -> "Iterator[str]":
+    """Slips of whoever named two dumps: one and the same twice, another step or rank."""
+    if any(_is_same(target, golden) for target, golden in together):
+        yield f"{called[0]} and {called[1]} are the same dump"
+    for target, golden in together:
+        numbers = (target.step, golden.step), (target.rank, golden.rank)
+        if any(None not in (a, b) and a != b for a, b in numbers):
+            yield f"{keys([target])} is compared with {keys([golden])}"
+
+
+def _is_same(a: Run, b: Run) -> bool:
+    """Whether two runs are the same files, by whatever paths."""
+    files = [next((t.file for op in run.operators for t in op.tensors if t.file), run.path) for run in (a, b)]
+    try:
+        return os.path.samefile(a.path, b.path) or os.path.samefile(*files)
+    except OSError:
+        return False
 
 
 def _meets(a: Run, b: Run) -> bool:

@@ -108,14 +108,17 @@ def container():
 
 
 def collective():
-    """By rank: the second puts in what a fault made of it, and both get the sum."""
-    x, y = ([normal(8, 8) for _ in range(2)] for _ in range(2))
+    """By rank: the second puts in what a fault made of it; the first gets the part that is small, and wrong."""
+    x = [normal(8, 8) for _ in range(2)]
+    y = [np.concatenate([normal(4, 8) * np.float32(1e-3), normal(4, 8)]) for _ in range(2)]
 
     def rank(number, wrong):
-        mine = [y[0], off(y[1], 0.1) if wrong else y[1]]
+        sent = [y[0], np.concatenate([off(y[1][:4], 0.1) if wrong else y[1][:4], y[1][4:]])]
+        half = slice(4) if number == 0 else slice(4, 8)
+        out = np.concatenate([one[half] for one in sent])
         return {
-            "Functional.linear.0.forward": {"in": [x[number]], "out": [mine[number]]},
-            "Distributed.all_reduce.0.forward": {"in": [mine[number]], "out": [mine[0] + mine[1]]},
+            "Functional.gelu.0.forward": {"in": [x[number]], "out": [sent[number]]},
+            "Distributed.all_to_all_single.0.forward": {"in": [out, sent[number]], "out": [out]},
         }
 
     random.bit_generator.state = (state := random.bit_generator.state)

@@ -15,8 +15,7 @@ from npucmp.localise.evidence import reason, tensor_reason
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import differs
 from npucmp.localise.producers import Producers, fingerprint
-from npucmp.localise.ranks import settle
-from npucmp.localise.walk import find_roots
+from npucmp.localise.ranks import with_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
@@ -24,13 +23,23 @@ from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, Tensor
 HEAD = 64  # bytes that tell most tensors apart
 
 
-def causes(findings: "Sequence[Finding]", context: ReadContext = ANYWHERE) -> "tuple[list[Finding], list[Root]]":
-    """(findings, those in memory that means nothing taken back; one root per operator that differs)."""
-    final, roots = find_roots(list(_linked(findings, context)), by_round_off=False)
-    roots = [replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root for root in roots]
-    known = {root.pair.order for root in roots}
-    roots += [_left_over(node) for node in nodes_of(final) if node.pair.order not in known and _shows(node)]
-    return final, roots
+def with_causes(comparisons: "Sequence[Comparison]", context: ReadContext = ANYWHERE) -> "list[Comparison]":
+    """The comparisons of one run: findings in memory that means nothing taken back, one root per operator that differs,
+    collectives judged over all ranks, and parameters over the steps before."""
+    linked = [replace(one, findings=tuple(_linked(one.findings, context))) for one in comparisons]
+    found = [replace(one, roots=tuple(_causes(one))) for one in with_roots(linked, by_round_off=False)]
+    first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
+    if first is None:
+        return found
+    return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
+
+
+def _causes(one: Comparison) -> "Iterator[Root]":
+    """One root per operator that differs."""
+    for root in one.roots:
+        yield replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root
+    known = {root.pair.order for root in one.roots}
+    yield from (_left_over(node) for node in nodes_of(one.findings) if node.pair.order not in known and _shows(node))
 
 
 def _shows(node: OperatorFindings) -> bool:
@@ -111,15 +120,6 @@ def _head(tensor: Optional[TensorRef], context: ReadContext) -> bytes:
             return file.read(payload.offset, min(HEAD, file.size - payload.offset))
     except NpucmpError:
         return b""
-
-
-def settled(comparisons: "Sequence[Comparison]") -> "list[Comparison]":
-    """The comparisons of one run, collectives tensor_reason over all ranks, and parameters over the steps before."""
-    found = list(settle(comparisons))
-    first = min((step for one in found if one.roots and (step := one.step) is not None), default=None)
-    if first is None:
-        return found
-    return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
 
 
 def _followed(root: Root, own: Comparison, first: int) -> Root:

@@ -58,6 +58,7 @@ RULES: "tuple[Rule, ...]" = (
     cancellation.RULE,
     inherited.RULE,
     routed.RULE,
+    collective.RULE,
     coarser.RULE,
     scaled.RULE,
     arguments.RULE,
@@ -70,7 +71,6 @@ RULES: "tuple[Rule, ...]" = (
     overwritten.RULE,
     meaningless.RULE,
     container.RULE,
-    collective.RULE,
 )
 
 

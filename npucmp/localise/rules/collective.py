@@ -1,16 +1,19 @@
-"""What communicates bears the error only if its inputs agree on every rank of the step.
+"""What communicates hands on any error that descends from a root on another rank.
 
-Evidence: an all-reduce whose own inputs agree sums what another rank put in.
+Evidence: an all-reduce whose own inputs agree sums what another rank put in, however large that is beside its own; a
+receive reads nothing here. localise/ranks.py tells the operator what arrives.
 """
 
 from __future__ import annotations
 
+import math
+
 from npucmp.localise.case import Rule
-from npucmp.model.optypes import op_type_of
 
 RULE = Rule(
-    "fact",
+    "explanation",
     "collective",
-    "a collective hands on what any rank put in",
-    applies=lambda case: op_type_of(case.pair.operator).has("collective"),
+    "a collective or receive hands on what other ranks put in",
+    applies=lambda case: case.node is not None and case.node.carried,
+    bound=lambda case: math.inf,
 )

@@ -1,0 +1,98 @@
+"""How far one run reaches into the other: a run that ends early agrees with nothing that comes after.
+
+Evidence: of a dump that was cut to its first 20 of 117 operators every tensor agreed, and so "AGREES" was said of a
+crash. A recording of one phase is held against that phase alone; modules say nothing that the operators inside them
+do not, so that they count only where there is nothing else.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Iterator, NamedTuple, Sequence
+
+from npucmp.model import Operator, Pair
+
+FEW = 2  # operators at an end that may be missing, or be named differently
+HALF = 0.5  # share of golden's operators of which a comparison says nothing if they are more
+
+BOTH, TARGET, GOLDEN = "both", "target", "golden"
+
+
+class Extent(NamedTuple):
+    """What is missing of the network on one side; `incomplete` are those of the words that forbid "agrees"."""
+
+    words: "tuple[str, ...]" = ()
+    incomplete: "tuple[str, ...]" = ()
+
+
+class _Row(NamedTuple):
+    """An operator, and the sides that have it."""
+
+    side: str
+    operator: Operator
+
+
+def extent(
+    pairs: "Sequence[Pair]", ordered: bool = True, called: "tuple[str, str]" = ("the target", "the golden")
+) -> Extent:
+    """Of the pairs that are compared, in merged graph order; `ordered` is False where a dump does not tell the order
+    of execution, so that nothing is known of ends. `called` is what target and golden are called."""
+    rows, incomplete, lacking = _rows(pairs), [], []
+    for short, long, name in ((TARGET, GOLDEN, called[0]), (GOLDEN, TARGET, called[1])):
+        incomplete += [f"{name} {words}" for words in _ends(rows, short, long)] if ordered else []
+        lacking += [f"{name} has no {phase} operators" for phase in _lacking(rows, short, long)]
+    incomplete += [f"{words} of {called[1]} have no partner" for words in _uncovered(rows)]
+    return Extent((*incomplete, *lacking), tuple(incomplete))
+
+
+def _lacking(rows: "Sequence[_Row]", short: str, long: str) -> "list[str]":
+    """Phases that one side has and the other has not."""
+    own, other = ({row.operator.phase for row in rows if row.side in (BOTH, side)} for side in (short, long))
+    return sorted(filter(None, other - own)) if own else []
+
+
+def _rows(pairs: "Sequence[Pair]") -> "list[_Row]":
+    """One row per operator of the network."""
+    firsts = [next(group) for _, group in groupby(pairs, key=lambda pair: pair.order)]
+    matched = {op.name for one in firsts if one.target_op and one.golden_op for op in (one.target_op, one.golden_op)}
+    rows = []
+    for one in firsts:
+        operator, both = one.operator, one.target_op is not None and one.golden_op is not None
+        earlier = operator.unique and operator.name in matched  # another execution of it was compared
+        if both or not (operator.inserted or earlier):
+            rows.append(_Row(BOTH if both else TARGET if one.target_op else GOLDEN, operator))
+    return [row for row in rows if not row.operator.path] or rows
+
+
+def _ends(rows: "Sequence[_Row]", short: str, long: str) -> "Iterator[str]":
+    """Where a side begins late or ends early: more is missing there than anywhere between."""
+    numbered = [row.operator for row in rows if row.side in (BOTH, long)]
+    phases = {row.operator.phase for row in rows if row.side in (BOTH, short)}
+    rows = [row for row in rows if row.operator.phase in phases]
+    places = [place for place, row in enumerate(rows) if row.side == BOTH]
+    if not places:
+        return
+    between = [_surplus(rows[a:b], short, long) for a, b in zip(places, places[1:])]
+    most = max([FEW, *between])
+    first, last = rows[places[0]].operator, rows[places[-1]].operator
+    for missing, verb, where, operator in (
+        (_surplus(rows[: places[0]], short, long), "begins", "with", first),
+        (_surplus(rows[places[-1] :], short, long), "ends", "after", last),
+    ):
+        if missing > most:
+            at = numbered.index(operator) + 1
+            yield f"{verb} at operator {at} of {len(numbered)}, {where} {operator.name}"
+
+
+def _surplus(rows: "Sequence[_Row]", short: str, long: str) -> int:
+    """By how many operators one side has more here; as many on the other may be the same under other names."""
+    return sum((row.side == long) - (row.side == short) for row in rows)
+
+
+def _uncovered(rows: "Sequence[_Row]") -> "Iterator[str]":
+    """That most of golden's operators have no partner, within the phases that the target has."""
+    phases = {row.operator.phase for row in rows if row.side in (BOTH, TARGET)}
+    golden = [row for row in rows if row.side in (BOTH, GOLDEN) and row.operator.phase in phases]
+    alone = sum(row.side == GOLDEN for row in golden)
+    if golden and alone > HALF * len(golden):
+        yield f"{alone} of the {len(golden)} operators"

@@ -1,0 +1,152 @@
+"""What ranks of one step tell each other, and the order of all that they do.
+
+A collective puts in what every rank of its group reads there; a receive, what the matching send reads. Collectives are
+matched by name, sends and receives by peer and count.
+
+Order numbers of two ranks mean nothing to each other. Each operator gets a clock: one more than all that it waits for,
+on any rank (Lamport, Time, Clocks and the Ordering of Events, 1978). What stands at a smaller clock cannot have come
+from what stands at a larger one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.model import Operator, TensorRef
+from npucmp.model.optypes import op_type_of
+
+PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
+BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are written to
+
+
+class Place(NamedTuple):
+    """An operator: which of the ranks, and where in its sequence."""
+
+    rank: int
+    at: int
+
+
+class Communications:
+    """Of the operators of several ranks, each in order of execution.
+
+    numbers  what the ranks are called, None where a dump does not tell
+    given    the operators of other ranks that put something into this one
+    joint    operators of other ranks that it waits for, and they for it: one collective
+    read     operators of other ranks that wrote or sent what it reads, as far as the caller knows
+    clocks   of all operators
+    """
+
+    def __init__(
+        self,
+        sequences: "Sequence[Sequence[Operator]]",
+        numbers: "Sequence[Optional[int]]",
+        read: "Optional[Mapping[Place, Sequence[Place]]]" = None,
+    ) -> None:
+        self._sequences, self._numbers = sequences, numbers
+        self._read = read or {}
+        self.given: dict[Place, list[Place]] = {}
+        self.joint: dict[Place, list[Place]] = {}
+        if len(sequences) > 1:
+            self._match_calls()
+            self._match_peers()
+        self.clocks = self._clocks()
+
+    def in_order(self) -> "Iterator[list[Place]]":
+        """All operators, those of one clock together."""
+        for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
+            yield list(group)
+
+    def _communicating(self) -> "Iterator[tuple[Place, Operator]]":
+        for rank, sequence in enumerate(self._sequences):
+            for at, operator in enumerate(sequence):
+                if op_type_of(operator).has("collective"):
+                    yield Place(rank, at), operator
+
+    def _match_calls(self) -> None:
+        """Collectives of one name, and of one shape where ranks add up what they have."""
+        calls: dict[object, list[Place]] = defaultdict(list)
+        sources: dict[object, set[Optional[int]]] = defaultdict(set)
+        for place, operator in self._communicating():
+            op = op_type_of(operator)
+            if op.has("point to point"):
+                continue
+            read = [one.shape for one in operator.tensors if not one.is_output]
+            key = operator.name, tuple(read) if op.has("sums ranks") else ()
+            calls[key].append(place)
+            sources[key].add(peer_of(operator) if op.has("one to all") else None)
+        for call, group in calls.items():
+            source = next(iter(sources[call])) if len(sources[call]) == 1 else None
+            for place in group:
+                self.joint[place] = [one for one in group if one.rank != place.rank]
+                self.given[place] = [one for one in self.joint[place] if source in (None, self._numbers[one.rank])]
+
+    def _match_peers(self) -> None:
+        """The sends and receives between two ranks, first with first."""
+        sends: dict[tuple[int, int], list[Place]] = defaultdict(list)
+        receives: dict[tuple[int, int], list[Place]] = defaultdict(list)
+        for place, operator in self._communicating():
+            op = op_type_of(operator)
+            peer = self._index(place.rank, peer_of(operator)) if op.has("point to point") else None
+            if peer is not None and op.has("receives"):
+                receives[peer, place.rank].append(place)
+            elif peer is not None:
+                sends[place.rank, peer].append(place)
+        for between, some in receives.items():
+            self.given.update((receive, [send]) for receive, send in zip(some, sends[between]))
+
+    def _index(self, own: int, number: Optional[int]) -> Optional[int]:
+        """Which of the ranks a number names; of two, it can only be the other one."""
+        if number is not None and number in self._numbers:
+            return self._numbers.index(number)
+        return 1 - own if len(self._numbers) == 2 else None
+
+    def _clocks(self) -> "dict[Place, int]":
+        """Ranks go on until they wait; where all wait for each other (calls that were matched wrongly), the one that is
+        least far goes on."""
+        clocks: dict[Place, int] = {}
+        at, now = [0] * len(self._sequences), [0] * len(self._sequences)
+
+        def before(place: Place) -> "list[Place]":
+            together = self.joint.get(place, ())
+            return [one for one in (*self.given.get(place, ()), *self._read.get(place, ())) if one not in together]
+
+        def is_ready(rank: int) -> bool:
+            place = Place(rank, at[rank])
+            passed = all(at[one.rank] > one.at for one in before(place))
+            return passed and all(at[one.rank] >= one.at for one in self.joint.get(place, ()))
+
+        while left := [rank for rank, sequence in enumerate(self._sequences) if at[rank] < len(sequence)]:
+            ready = [rank for rank in left if is_ready(rank)]
+            rank = min(ready or left, key=lambda rank: (now[rank], rank))
+            place = Place(rank, at[rank])
+            together = [one for one in (place, *self.joint.get(place, ())) if at[one.rank] == one.at]
+            earlier = [clocks[one] for one in before(place) if one in clocks]
+            clock = max([*earlier, *(now[one.rank] for one in together)]) + 1
+            for one in together:
+                clocks[one], now[one.rank], at[one.rank] = clock, clock, one.at + 1
+        return clocks
+
+
+def sends(operator: Operator) -> bool:
+    """Whether it hands what it reads to one other rank."""
+    op = op_type_of(operator)
+    return op.has("point to point") and not op.has("receives")
+
+
+def peer_of(operator: Operator) -> Optional[int]:
+    """The rank that an operator names: whom it sends to, whom it receives from."""
+    named = (operator.arguments.get(slot) for slot in PEERS)
+    return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
+
+
+def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> bool:
+    """Whether an input is only the place where something is to be put: of what receives, one that has the shape of an
+    output; of a broadcast not on the rank that it comes from."""
+    op, (role, _, key) = op_type_of(operator), tensor.slot.partition(":")
+    if not op.has("receives") or role != "input" or key.partition(".")[0] not in BUFFERS:
+        return False
+    if op.has("one to all"):
+        return peer_of(operator) not in (None, rank)
+    return any(one.is_output and one.shape == tensor.shape for one in operator.tensors)

@@ -1,0 +1,79 @@
+"""What a user named and no dump holds: mistyped globs, mapping entries, rows of tolerances. A selection that fits
+nothing ends the run; anything else that fits nothing is told in a note, with the names that come nearest."""
+
+from __future__ import annotations
+
+import difflib
+from fnmatch import fnmatchcase
+from typing import Iterable, Mapping, Sequence
+
+from npucmp.errors import UsageError
+from npucmp.judge.tolerances import Tolerances
+from npucmp.judge.verdicts import applies
+from npucmp.model import Operator, Pair, Run
+from npucmp.workflows.runs import Choice
+
+NOTED = 5  # of one kind
+
+
+def unfit_globs(choice: Choice, runs: "Iterable[Run]", include: str = "--include ") -> "list[str]":
+    """Notes on each --include and --exclude that fits no operator of any run; UsageError if no --include fits one.
+    `include` is what the user calls it."""
+    operators = [operator for run in runs for operator in run.operators]
+    names = dict.fromkeys(operator.name for operator in operators)
+    given = [(option, glob) for option, globs in (("--include", choice.include), ("--exclude", choice.exclude))
+             for glob in globs]  # fmt: skip
+    unfit = [one for one in given if not any(fnmatchcase(name, one[1]) for name in names)]
+    if names and choice.include and {("--include", glob) for glob in choice.include} <= {*unfit}:
+        globs = " ".join(map(repr, choice.include))
+        raise UsageError(f"no operator fits {include}{globs}", _near(choice.include[0], operators))
+    return _noted([_told(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
+
+
+def unfit_names(names: "Mapping[str, str]", targets: "Sequence[Run]", goldens: "Sequence[Run]") -> "list[str]":
+    """Notes on entries of a mapping whose names no run of their side holds."""
+    sides = [{operator.name for run in runs for operator in run.operators} for runs in (targets, goldens)]
+    missing = [(side, name, known) for entry in names.items()
+               for side, name, known in zip(("target", "golden"), entry, sides) if name not in known]  # fmt: skip
+    return _noted(
+        _told(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known))
+        for side, name, known in missing[: NOTED + 1]
+    ) + _more(missing)
+
+
+def unfit_tolerances(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[str]":
+    """Notes on rows of a user's table that fit no tensor pair."""
+    left, types = [*tolerances.table], set()
+    for pair in pairs:
+        if pair.target is not None and pair.golden is not None:
+            left = [row for row in left if not applies(row, pair)] if left else left
+            types.add(pair.operator.op_type)
+    words = []
+    for row in left:
+        what = " ".join(f"{key} {value}" for key, value in (("dtype", row.dtype), ("op_type", row.op_type)) if value)
+        near = difflib.get_close_matches(row.op_type, types) if row.op_type not in types else []
+        words.append(_told(f"tolerances: the row of {what or row.metric} fits no tensor", near))
+    return _noted(words)
+
+
+def _near(glob: str, operators: "Sequence[Operator]") -> "list[str]":
+    """Globs that come nearest: the same word inside a name, else words that are spelled nearly so."""
+    core = glob.strip("*")
+    inside = sum(core.lower() in operator.name.lower() for operator in operators) if core else 0
+    if inside and any(core in operator.name for operator in operators):
+        return [f"*{core}*"]
+    words = {word for operator in operators for word in (operator.name, operator.op_type, *operator.name.split("."))}
+    spelled = {word.lower(): word for word in sorted(words)}
+    return [f"*{spelled[word]}*" for word in difflib.get_close_matches(core.lower(), spelled)]
+
+
+def _told(words: str, near: "Sequence[str]") -> str:
+    return f"{words} (did you mean {' or '.join(near)}?)" if near else words
+
+
+def _noted(words: "Iterable[str]") -> "list[str]":
+    return [*words][:NOTED]
+
+
+def _more(every: "Sequence[object]") -> "list[str]":
+    return [f"mapping: {len(every) - NOTED} more entries fit nothing"] if len(every) > NOTED else []
