@@ -146,8 +146,8 @@ class _Ranks:
             seen: Producers[bool] = Producers()
             for at, node in enumerate(walk.nodes):
                 place = Place(rank, at)
-                for finding in (*node.inputs, *node.outputs):
-                    mark, is_read = fingerprint(finding), finding in node.inputs
+                for at_slot, finding in enumerate((*node.inputs, *node.outputs)):
+                    mark, is_read = fingerprint(finding), at_slot < len(node.inputs)
                     if mark is None:
                         continue
                     is_new = seen.find(mark) is None
