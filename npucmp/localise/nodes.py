@@ -43,8 +43,8 @@ class OperatorFindings:
 
     @property
     def reads_operands(self) -> bool:
-        """Whether it is a gradient of products in a graph, which reads the operands of its forward itself."""
-        return self.is_gradient and not self.operator.phase and self.op.has("contracts")
+        """Whether it is a gradient of products that reads the operands of its forward itself, as those of graphs do."""
+        return self.is_gradient and not self.context and self.op.has("contracts")
 
     @property
     def reads_recorded(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
+from bisect import insort
 from typing import Mapping, Optional, Sequence
 
 from npucmp.localise.case import Case, error_of, error_size
@@ -13,7 +13,6 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 
-MEANINGLESS = 0.25  # an error as large is that of a sum that cancels, and stands for no other tensor
 Read = tuple[Finding, Optional[float]]
 
 
@@ -30,7 +29,9 @@ class Past:
         self._rules = rules
         self._by_round_off = by_round_off
         self._scopes = scopes
-        self._errors: list[float] = []  # of what descends from no root, sorted
+        self.left_over: set[int] = set()  # by id, findings of what is left of a sum that cancels
+        self._left = 0.0  # largest error of those
+        self._errors: list[float] = []  # of what else descends from no root, sorted
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
 
     def is_half_known(self, node: OperatorFindings) -> bool:
@@ -103,29 +104,42 @@ class Past:
     def background(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
         be what is left of a sum that cancels, the largest."""
-        if not self._errors or not self._rules.holds("background", Case(finding)):
+        if not (self._errors or self._left) or not self._rules.holds("background", Case(finding)):
             return 0.0
         few = finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
         if few:
-            return self._errors[-1]
-        count = bisect_left(self._errors, MEANINGLESS)
-        return self._errors[int(QUANTILE * (count - 1))] if count else 0.0
+            return max([*self._errors[-1:], self._left])
+        return self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
+
+    def wanders(self, node: OperatorFindings) -> bool:
+        """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
+        worst = max(node.inputs, key=error_size, default=None)
+        source = self.trail.source(worst) if worst is not None and error_size(worst) else None
+        return source is not None and source.wanders
 
     def remember(self, node: OperatorFindings) -> None:
+        wanders = self.wanders(node)
         for finding in node.inputs:
-            self.trail.read(Source(finding, node.tainted and differs(finding)), only_new=True)
+            source = Source(finding, node.tainted and differs(finding), wanders=wanders and differs(finding))
+            self.trail.read(source, only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = error_size(finding)
             tainted = node.tainted and (differs(finding) or finding.error is None)
             hidden = id(finding) in self.behind
-            self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair)), hidden)
+            left = id(finding) in self.left_over or (wanders and differs(finding))
+            self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair), left), hidden)
+            if left and math.isfinite(error_size(finding)):
+                self._left = max(self._left, error_size(finding))
+                self.left_over.add(id(finding))
         if node.tainted:
             self.any_tainted = True
             for container in containers(node.operator, self._scopes):
                 self.inside.setdefault(container, node.operator.name)
         else:
-            for finding in [*node.inputs, *node.outputs]:
+            for finding in [*(() if wanders else node.inputs), *node.outputs]:
+                if id(finding) in self.left_over:
+                    continue
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)

@@ -94,12 +94,13 @@ class Producers(Generic[Owner]):
 
 
 class Source(NamedTuple):
-    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, and
-    whether it is memory that nobody wrote."""
+    """Where an input comes from: the finding of the same tensor seen earlier, whether it descends from a root, whether
+    it is memory that nobody wrote, and whether it is what is left of a sum that cancels."""
 
     finding: Finding
     tainted: bool
     meaningless: bool = False
+    wanders: bool = False
 
 
 class Trail:

@@ -34,10 +34,11 @@ class Updates:
                 by_shape[shape] = max(by_shape.get(shape, 0.0), error_size(finding))
         for node in nodes:
             for finding in node.inputs:
-                if not is_parameter(finding.pair):
-                    continue
                 key = _key(finding)
                 self._errors[key] = error_size(finding)
+                if not is_parameter(finding.pair):  # nor does a graph always say what is one
+                    self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
+                    continue
                 error = _gradient(finding, backward.get(node.operator.call))
                 if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
                     error = 1.0  # a bias, which need not have any gradient but noise

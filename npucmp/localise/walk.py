@@ -152,7 +152,7 @@ class _Search:
 
     def _watch(self, node: OperatorFindings, excused: Sequence[Finding], known: Optional[float]) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
-        for finding in excused if known else ():
+        for finding in excused if known and not self.past.wanders(node) else ():
             case = Case(finding, node, known or 0.0, grown=True)
             if not gradual.is_step(case):
                 continue
@@ -216,7 +216,7 @@ class _Search:
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""
         before = 0.0 if self.past.any_tainted else self.past.background(finding)
-        inherited = self._updates.bound(finding) if is_parameter(finding.pair) else 0.0
+        inherited = self._updates.bound(finding)
         nowhere = not self.past.any_tainted
         flipped = self.past.flipped
         return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped)
@@ -239,7 +239,7 @@ class _Search:
             return _Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
-        cases = [Case(one, node, known, habit=self._habit) for one in node.outputs]
+        cases = [Case(one, node, known, habit=self._habit, flipped=self.past.flipped) for one in node.outputs]
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
@@ -287,6 +287,8 @@ class _Search:
 
     def _excuse(self, finding: Finding, by: str) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
+        if by == "cancellation":
+            self.past.left_over.add(id(finding))
         if by == "choice":
             self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
         if by and self.by_round_off and finding.verdict is Verdict.SHAPE:

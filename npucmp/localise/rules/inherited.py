@@ -13,6 +13,6 @@ RULE = Rule(
     "explanation",
     "inherited",
     "an update makes of a gradient's error e up to a tenth of √e of its parameter, and of noise anything",
-    applies=lambda case: case.is_parameter and case.inherited > 0,
+    applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

@@ -20,6 +20,8 @@ def _accuses(case: Case) -> bool:
         return False
     if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
         return False
+    if case.flipped and case.node.op.has("picks"):
+        return False
     if moments.max_abs <= LOST * case.scale.largest:
         return False
     if case.cancels:
