@@ -45,15 +45,22 @@ def quantised(measurement: Measurement) -> bool:
     return counts and any(row.kind == "f" for row in rows) and moments is not None and moments.max_abs > 1
 
 
-def reduced_products(measurements: Sequence[Measurement]) -> bool:
-    """Whether the float32 matrix products of these runs were computed with HF32 or TF32.
+def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
+    """Whether the float32 matrix products of these runs were computed with HF32 or TF32, by all steps and ranks.
 
     All products whose inputs agree must show it: a single one that does not is computed in float32. One alone that does
     may be at fault itself; it is believed if nearly all products behind it add as much error to what they read.
     """
-    products = list(_products(measurements))
+    said = [_are_reduced(list(_products(measurements))) for measurements in steps]
+    return True in said and False not in said
+
+
+def _are_reduced(products: "list[_Product]") -> Optional[bool]:
+    """What the products of one step say; None if nothing, because all of them read noise."""
     witnesses = [one for one in products if max(one.read) <= 8 * SINGLE]
-    if not witnesses or not all(one.is_reduced for one in witnesses):
+    if not witnesses:
+        return None
+    if not all(one.is_reduced for one in witnesses):
         return False
     later = [one for one in products if one not in witnesses]
     adding = [one for one in later if one.added > REDUCED_ADDS]

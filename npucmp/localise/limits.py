@@ -12,10 +12,15 @@ from npucmp.localise.working import working_precisions
 from npucmp.model import Finding, Measurement, Verdict
 
 
-def judged(measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook) -> list[Finding]:
-    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself."""
+def judged(
+    measurements: Sequence[Measurement], tolerances: Tolerances, rules: Rulebook, reduced: bool = False
+) -> list[Finding]:
+    """One Finding per Measurement, in the same order, which must be graph order: each tensor by itself.
+
+    reduced: float32 products of these runs were computed with HF32 or TF32.
+    """
     found = []
-    for measurement, (held, through) in zip(measurements, working_precisions(measurements)):
+    for measurement, (held, through) in zip(measurements, working_precisions(measurements, reduced)):
         case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held)
         found.append(judge(measurement, tolerances, rules.limit(case))._replace(working=through.round_off))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterator, Sequence
 
-from npucmp.judge.precision import reduced_products, round_off_of
+from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
@@ -20,9 +20,8 @@ REDUCED_PRODUCTS = (
 )
 
 
-def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[str, ...]":
-    """The sentences, for findings in graph order."""
-    reduced = reduced_products([finding.measurement for finding in findings])
+def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bool = False) -> "tuple[str, ...]":
+    """The sentences, for findings in graph order; reduced: products were computed with HF32 or TF32."""
     return (
         *_not_a_number(findings),
         *_shapes(findings),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import deque
 from typing import Mapping, Optional, Sequence
 
 from npucmp.localise.case import Case, error_of, error_size
@@ -13,6 +14,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 
+RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
 Read = tuple[Finding, Optional[float]]
 
 
@@ -31,6 +33,7 @@ class Past:
         self._scopes = scopes
         self.left_over: set[int] = set()  # by id, findings of what is left of a sum that cancels
         self._left = 0.0  # largest error of those
+        self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest of these
         self._errors: list[float] = []  # of what else descends from no root, sorted
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
 
@@ -109,7 +112,8 @@ class Past:
         few = finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
         if few:
             return max([*self._errors[-1:], self._left])
-        return self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
+        usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
+        return max(usual, *self._recent, 0.0)
 
     def wanders(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
@@ -143,6 +147,8 @@ class Past:
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
+            own = [error_size(one) for one in node.outputs if id(one) not in self.left_over]
+            self._recent.append(max(filter(math.isfinite, own), default=0.0))
             agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
             self.last_agreeing = next(agreeing, self.last_agreeing)
 

@@ -14,7 +14,7 @@ from npucmp.localise.case import error_of, error_size
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.model import Finding
 
-UPDATE = 0.1  # of a parameter's size: no step changes one by more
+UPDATE = 0.5  # of a parameter's size: no step of a network that trains changes one by more
 GREW = 2.0  # times the error that a parameter had in the step before
 QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient that was not recorded
 

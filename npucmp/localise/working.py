@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, NamedTuple, Sequence
 
-from npucmp.judge.precision import Precision, quantised, reduced_products, round_off_of
+from npucmp.judge.precision import Precision, quantised, round_off_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Verdict
@@ -26,10 +26,10 @@ class Working(NamedTuple):
     through: Precision
 
 
-def working_precisions(measurements: Sequence[Measurement]) -> "list[Working]":
-    """For each measurement, in graph order."""
+def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> "list[Working]":
+    """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
-    flow = _Flow(reduced_products(measurements), _usual(findings))
+    flow = _Flow(reduced, _usual(findings))
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(id(finding)) or flow.alone(finding) for finding in findings]

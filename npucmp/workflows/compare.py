@@ -14,6 +14,7 @@ from npucmp.align import Alignment, align, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
+from npucmp.judge.precision import reduced_products
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.localise.limits import judged
@@ -129,15 +130,15 @@ def concluded(
     rules: Rulebook,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots and their places. Opens no dump."""
-    comparisons = []
+    comparisons, reduced = [], reduced_products(measured)
     for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
-        findings = tuple(judged(measurements, tolerances, rules))
+        findings = tuple(judged(measurements, tolerances, rules, reduced))
         alone = len(alignment.only_target), len(alignment.only_golden)
         reach = extent(some, target.ordered and golden.ordered)
         known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
         comparisons.append(Comparison(target, golden, *known))
     return tuple(
-        replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots)))
+        replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)))
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )
 

@@ -34,7 +34,7 @@ def _is_sparse(case: Case) -> bool:
     node, own = case.node, _shares(case.finding)
     if node is None or not own or node.operator.path:
         return True
-    read = [shares for shares in map(_shares, node.inputs) if shares]
+    read = [shares for shares in map(_shares, node.inputs or node.presumed) if shares]
     if not read or not math.isfinite(case.before):
         return True
     assert case.moments is not None
