@@ -70,7 +70,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
     words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
     dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
-    if dead and tolerances.by_round_off and error > limit.value:
+    if dead and tolerances.by_round_off and math.isfinite(limit.value):
         side = "target" if not moments.xx else "golden"
         words = f"the {side} is all zero; {words}"
         return Finding(measurement, Verdict.DIVERGED, words, error, rule.limit, "rel_l2", "dead")

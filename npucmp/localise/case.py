@@ -174,7 +174,16 @@ class Case:
             return False
         op = self.node.op
         inside = bool(self.node.operator.path) and not op.has("smooth")
-        return self.node.is_gradient and (inside or op.has("non-smooth"))
+        return self.node.is_gradient and (inside or (op.has("non-smooth") and not self.chose_alike))
+
+    @property
+    def chose_alike(self) -> bool:
+        """Whether the choice itself, a mask or indices, was recorded among what the operator reads, and is the same."""
+        node = self.node
+        read = [] if node is None else [Case(one) for one in (*node.inputs, *node.context)]
+        choices = [one for one in read if one.is_choice and one.moments is not None]
+        choices = [one for one in choices if one.moments is not None and one.moments.elements >= FEW]
+        return bool(choices) and all(one.share_changed == 0.0 for one in choices)
 
 
 class Rule(NamedTuple):

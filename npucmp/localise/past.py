@@ -8,8 +8,9 @@ from collections import deque
 from typing import Mapping, Optional, Sequence
 
 from npucmp.localise.case import Case, error_of, error_size
+from npucmp.localise.condition import scale_of
 from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_parameter
-from npucmp.localise.producers import TINY, Source, Trail
+from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
@@ -46,7 +47,8 @@ class Past:
         read = self.read(node)
         if not self.is_known(node, read) and not any(map(self._is_reached, node.inputs)):
             return None
-        errors = [error for _, error in read] + [self._error(finding) for finding in node.context]
+        errors = [_share(node, finding, error) for finding, error in read]
+        errors += [_share(node, finding, self._error(finding)) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
 
     def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
@@ -109,8 +111,7 @@ class Past:
         be what is left of a sum that cancels, the largest."""
         if not (self._errors or self._left) or not self._rules.holds("background", Case(finding)):
             return 0.0
-        few = finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
-        if few:
+        if is_few(finding):
             return max([*self._errors[-1:], self._left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
         return max(usual, *self._recent, 0.0)
@@ -124,7 +125,8 @@ class Past:
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
         for finding in node.inputs:
-            source = Source(finding, node.tainted and differs(finding), wanders=wanders and differs(finding))
+            left = wanders or id(finding) in self.left_over
+            source = Source(finding, node.tainted and differs(finding), wanders=left and differs(finding))
             self.trail.read(source, only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
@@ -151,6 +153,21 @@ class Past:
             self._recent.append(max(filter(math.isfinite, own), default=0.0))
             agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
             self.last_agreeing = next(agreeing, self.last_agreeing)
+
+
+def _share(node: OperatorFindings, finding: Finding, error: Optional[float]) -> Optional[float]:
+    """The error of what a product reads, as far as it can reach what it writes: a bias by its share of the output, and
+    no gradient; nor does the gradient read what its forward wrote."""
+    if not error or not node.op.has("contracts"):
+        return error
+    if node.is_gradient and finding.pair.slot.startswith("output"):
+        return None
+    if not is_parameter(finding.pair) or len(finding.pair.golden.shape if finding.pair.golden else ()) != 1:
+        return error
+    if node.is_gradient:
+        return None
+    wrote = max((scale_of(output).rms for output in node.outputs), default=0.0)
+    return error * min(1.0, scale_of(finding).rms / wrote) if wrote else error
 
 
 def differs(finding: Finding) -> bool:

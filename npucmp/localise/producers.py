@@ -68,6 +68,11 @@ def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerpri
     return None
 
 
+def is_few(finding: Finding) -> bool:
+    """Whether a tensor is a number, or hardly more."""
+    return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
+
+
 def _is_computed(value: Optional[float]) -> bool:
     """Whether a number is none that people write or count: more than 4 significant bits."""
     return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0

@@ -16,7 +16,7 @@ from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.limits import disregard, live
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
-from npucmp.localise.producers import Source
+from npucmp.localise.producers import Source, is_few
 from npucmp.localise.rules import Rulebook, coarser, gradual
 from npucmp.localise.updates import Updates
 from npucmp.measure import metrics
@@ -210,6 +210,8 @@ class _Search:
                 by = self._explains(case)
                 found = self._accused(case) if by else _Own(finding, finding.rule)
                 gap = gap or found
+                if by and is_few(finding):  # a number left of a sum that cancels, for all that is known
+                    self.past.left_over.add(id(finding))
                 self._excuse(finding, "" if found else by)
         return gap, inherits
 

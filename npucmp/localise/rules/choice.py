@@ -26,7 +26,7 @@ def _changed(case: Case) -> float:
 def _were_ties(case: Case) -> bool:
     """Whether what was chosen agrees, though the places it was chosen at do not."""
     outputs = case.node.outputs if case.node is not None else ()
-    return any(one.error is not None and 0 < one.limit and one.error <= one.limit for one in outputs)
+    return any(one.error is not None and one.limit > 0 and one.error <= one.limit for one in outputs)
 
 
 def _bound(case: Case) -> float:

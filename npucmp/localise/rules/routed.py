@@ -19,7 +19,7 @@ ROWS = 4.0  # times √s
 def _applies(case: Case) -> bool:
     if case.finding.verdict is Verdict.SHAPE:
         return _is_routed(case)
-    picks = case.node.op.has("picks") if case.node is not None else True
+    picks = (case.node.op.has("picks") and not case.chose_alike) if case.node is not None else True
     return case.flipped > 0 and picks and not case.is_parameter
 
 
