@@ -79,7 +79,7 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     alike = sum(same_shapes(match.target, match.golden) or _is_unreadable(match) for match in matches)
     own = sum(match.target.unique and match.target.name == match.golden.name for match in matches)
     own_names = own >= 0.8 * smaller and alike >= 0.5 * smaller
-    if names_given or own_names or named >= 0.8 * larger or alike >= 0.5 * larger or alike >= 0.75 * smaller:
+    if names_given or own_names or named >= 0.8 * larger or alike >= 0.5 * smaller:
         return
     raise UsageError(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "

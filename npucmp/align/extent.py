@@ -90,9 +90,14 @@ def _surplus(rows: "Sequence[_Row]", short: str, long: str) -> int:
 
 
 def _uncovered(rows: "Sequence[_Row]") -> "Iterator[str]":
-    """That most of golden's operators have no partner, within the phases that the target has."""
+    """That most of golden's operators have no partner, within the phases that the target has; what stands in the place
+    of operators that only the target has is the same in another coding, and not missing."""
     phases = {row.operator.phase for row in rows if row.side in (BOTH, TARGET)}
-    golden = [row for row in rows if row.side in (BOTH, GOLDEN) and row.operator.phase in phases]
-    alone = sum(row.side == GOLDEN for row in golden)
-    if golden and alone > HALF * len(golden):
-        yield f"{alone} of the {len(golden)} operators"
+    rows = [row for row in rows if row.operator.phase in phases]
+    golden = sum(row.side != TARGET for row in rows)
+    alone = 0
+    for matched, stretch in groupby(rows, key=lambda row: row.side == BOTH):
+        sides = [row.side for row in stretch]
+        alone += 0 if matched or TARGET in sides else len(sides)
+    if alone > HALF * golden:
+        yield f"{alone} of the {golden} operators"

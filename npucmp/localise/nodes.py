@@ -65,14 +65,14 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         outputs = [row for row in rows if is_output(row.pair)]
         inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
         nodes.append(OperatorFindings(pair, inputs, outputs))
-    forward = {node.operator.call: node for node in nodes if node.operator.phase == "forward"}
+    forward = {call: node for node in nodes if node.operator.phase == "forward" for call in _calls(node)}
     backward: dict[str, list[OperatorFindings]] = {}  # by module
     for node in nodes:
         if node.operator.phase == "backward":
             backward.setdefault(node.operator.call.rpartition(".")[0], []).append(node)
     for node in nodes:
         if node.operator.phase == "backward":
-            partner = forward.get(node.operator.call)
+            partner = next((forward[call] for call in _calls(node) if call in forward), None)
             node.context += partner.inputs + partner.outputs if partner else []
             if ".parameters_grad" in node.operator.name:
                 for other in backward.get(node.operator.call, ()):
@@ -82,6 +82,12 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         node.presumed = before[node.is_gradient] if not node.inputs else []
         before[node.is_gradient] = node.outputs or before[node.is_gradient]
     return nodes
+
+
+def _calls(node: OperatorFindings) -> "list[tuple[str, str]]":
+    """The call of an operator on each side; where one side ran its forward twice (checkpointing), the other knows."""
+    sides = (("golden", node.pair.golden_op), ("target", node.pair.target_op))
+    return [(side, operator.call) for side, operator in sides if operator is not None and operator.call]
 
 
 def is_output(pair: Pair) -> bool:
