@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import groupby
+from statistics import median
 from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.measure import metrics
@@ -12,8 +13,8 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type_of
 
 REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
-REDUCED_ADDS = 2.0**-13  # what such a product adds at least to the error of what it read
-FEWEST, NEARLY_ALL = 3, 0.8  # products behind a single witness, and the share of them that must add error
+REDUCED_ADDS = 1.5 * 2.0**-13  # what such a product adds in the median to the error of what it read; 0.4 to 1 if not
+FEWEST = 3  # products behind a single witness that must be there to be asked
 SINGLE = 2.0**-24
 
 
@@ -49,7 +50,9 @@ def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
     """Whether the float32 matrix products of these runs were computed with HF32 or TF32, by all steps and ranks.
 
     All products whose inputs agree must show it: a single one that does not is computed in float32. One alone that does
-    may be at fault itself; it is believed if nearly all products behind it add as much error to what they read.
+    may be at fault itself; it is believed if the products behind it add as much error to what they read. Evidence: in
+    clean HF32 pairs of the corpus (open seeds) with one witness the median of what they add is 2 to 3 times 2^-13, in
+    pairs with a fault of that size in the first product up to 1.
     """
     said = [_are_reduced(list(_products(measurements))) for measurements in steps]
     return True in said and False not in said
@@ -63,8 +66,7 @@ def _are_reduced(products: "list[_Product]") -> Optional[bool]:
     if not all(one.is_reduced for one in witnesses):
         return False
     later = [one for one in products if one not in witnesses]
-    adding = [one for one in later if one.added > REDUCED_ADDS]
-    return len(witnesses) > 1 or (len(later) >= FEWEST and len(adding) >= NEARLY_ALL * len(later))
+    return len(witnesses) > 1 or (len(later) >= FEWEST and median(one.added for one in later) > REDUCED_ADDS)
 
 
 class _Product(NamedTuple):
