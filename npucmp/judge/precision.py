@@ -59,14 +59,15 @@ def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
 
 
 def _are_reduced(products: "list[_Product]") -> Optional[bool]:
-    """What the products of one step say; None if nothing, because all of them read noise."""
+    """What the products of one step say; None if nothing, because all of them read noise or a single one does not."""
     witnesses = [one for one in products if max(one.read) <= 8 * SINGLE]
     if not witnesses:
         return None
     if not all(one.is_reduced for one in witnesses):
         return False
     later = [one for one in products if one not in witnesses]
-    return len(witnesses) > 1 or (len(later) >= FEWEST and median(one.added for one in later) > REDUCED_ADDS)
+    confirmed = len(later) >= FEWEST and median(one.added for one in later) > REDUCED_ADDS
+    return True if confirmed or len(witnesses) > 1 else None
 
 
 class _Product(NamedTuple):
