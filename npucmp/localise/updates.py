@@ -2,7 +2,8 @@
 
 An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
 no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
-noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other.
+noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other. Running
+statistics have no gradient: they average what their operator reads.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import math
 from typing import Iterable, Optional, Sequence
 
+from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
+from npucmp.localise.condition import scale_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.model import Finding
 
@@ -25,6 +28,7 @@ class Updates:
     def __init__(self, findings: Sequence[Finding] = ()) -> None:
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
+        self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
         nodes = nodes_of(findings)
         backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
         by_shape: dict[tuple[int, ...], float] = {}
@@ -36,6 +40,8 @@ class Updates:
             for finding in node.inputs:
                 key = _key(finding)
                 self._errors[key] = error_size(finding)
+                if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
+                    self._averaged[key] = _averaged(node, finding)
                 if not is_parameter(finding.pair):  # nor does a graph always say what is one
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
@@ -53,8 +59,17 @@ class Updates:
         key = _key(finding)
         if key not in self._errors:
             return 0.0
+        if key in self._averaged:
+            return GREW * self._errors[key] + self._averaged[key]
         gradient = self._gradients.get(key, self._usual)
         return math.inf if gradient > 1.0 else GREW * self._errors[key] + UPDATE * math.sqrt(gradient)
+
+
+def _averaged(node: OperatorFindings, statistic: Finding) -> float:
+    """How far a running statistic may be off by the error of what it is taken of: a mean may be much smaller than it."""
+    read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
+    rms = scale_of(statistic).rms
+    return max((FACTOR * error_size(one) * scale_of(one).rms / rms for one in read), default=0.0) if rms else math.inf
 
 
 def _gradient(parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
