@@ -29,6 +29,10 @@ class Working(NamedTuple):
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> "list[Working]":
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
+    kinds = {*map(own_precision, findings)} - {Precision()}
+    if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
+        only = kinds.pop() if kinds else Precision()
+        return [Working(only, only)] * len(findings)
     flow = _Flow(reduced, _usual(findings))
     for node in nodes_of(findings):
         flow.visit(node)
