@@ -42,6 +42,18 @@ class Past:
         """Whether an error is about already that may have come in by what was not recorded."""
         return self.any_tainted and not node.reads_recorded
 
+    def is_saved_known(self, node: OperatorFindings) -> bool:
+        """Whether what the forward of a gradient saved was compared, if it saves anything; True for what is none."""
+        moves = node.op.has("views", "hands on") and not node.op.has("picks")
+        if node.operator.phase != "backward" or moves or node.op.has("saves nothing"):
+            return True
+        return bool(node.context) and not self.unread(node)
+
+    def unread(self, node: OperatorFindings) -> "list[Finding]":
+        """What its forward read or wrote and could not be compared."""
+        saved = [finding for finding in node.context if not is_parameter(finding.pair)]
+        return [finding for finding in saved if self.seen(finding).verdict is Verdict.UNREADABLE]
+
     def input_error(self, node: OperatorFindings) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
         read = self.read(node)
