@@ -134,7 +134,7 @@ class _Search:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
             for finding in node.inputs:
-                if self.past.overwritten(node, finding):
+                if self.past.overwritten(node, finding) and not node.writes_to(finding):
                     self._excuse(finding, "overwritten")
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
@@ -206,7 +206,7 @@ class _Search:
             if not differs(finding):
                 continue
             if self.past.overwritten(node, finding):
-                self.revised[id(finding)] = live(finding)
+                self.revised[id(finding)] = (disregard if node.writes_to(finding) else live)(finding)
             elif source is not None and source.meaningless:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:

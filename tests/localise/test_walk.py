@@ -74,6 +74,30 @@ def test_uninitialised_memory_is_nobodys_fault(tmp_path):
     assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
 
 
+@pytest.mark.parametrize("part", ["empty not recorded", "inputs alone"])
+@pytest.mark.parametrize("name", ["Tensor.__setitem__.0.forward", "Tensor.copy_.0.forward"])
+def test_memory_that_is_written_to_is_no_input(tmp_path, name, part):
+    """What `empty` gave holds anything; a fault in what is put there shows all the same, at whoever reads it."""
+
+    def run(seed, factor=1.0):
+        made = chain(steps=8)
+        (*_, last) = made.values()
+        x, garbage = last["out"][0], np.random.default_rng(seed).standard_normal((8, 16)).astype(np.float32) * 1e3
+        value = (x * np.float32(factor)).astype(np.float32)
+        made["Torch.empty.0.forward"] = {"in": [8, 16], "out": [garbage]}
+        made[name] = {"in": [garbage, value], "out": []}
+        made["Torch.tanh.0.forward"] = {"in": [value], "out": [np.tanh(value)]}
+        if part == "inputs alone":
+            return without(made, "out")
+        del made["Torch.empty.0.forward"]
+        return made
+
+    clean = report(tmp_path / "clean", run(1), run(2))
+    assert (clean.roots, clean.exit_status) == ((), 0)
+    faulted = report(tmp_path / "fault", run(1, 1.001), run(2))
+    assert found(faulted)[0] == (name, "GAP", "input:1")
+
+
 def test_a_random_operator_is_named_as_such(tmp_path):
     x = random.standard_normal((4, 8)).astype(np.float32)
     run = lambda seed: {  # noqa: E731
