@@ -98,6 +98,39 @@ def test_memory_that_is_written_to_is_no_input(tmp_path, name, part):
     assert found(faulted)[0] == (name, "GAP", "input:1")
 
 
+def routed(noise, ties=0, lowest=False, part=""):
+    """Tokens and the two experts that each goes to; some tokens like two equally, as far as rounding tells."""
+    made = np.random.default_rng(4)
+    scores = made.permuted(np.tile(np.arange(8) / 8 - 0.5, (256, 1)), axis=1) + 0.01 * made.standard_normal((256, 8))
+    first, second, third = np.argsort(-scores)[:, :3].T
+    for token in range(ties):
+        scores[token, [first[token], third[token]]] = scores[token, second[token]]
+    scores = (scores * (1 + noise * np.random.default_rng(5).standard_normal(scores.shape))).astype(np.float32)
+    places = np.argsort(scores if lowest else -scores)[:, :2].astype(np.int64)
+    values = np.take_along_axis(scores, places, 1)
+    column, row = places[:, 1], np.ascontiguousarray(places[:, 1:].T)
+    weight = made.standard_normal((8, 4)).astype(np.float32)
+    run = {
+        **chain(noise=noise, seed=int(noise > 0)),
+        "Torch.topk.0.forward": {"in": [scores, 2], "out": [values, places]},
+        "Tensor.__getitem__.0.forward": {"in": [places], "out": [column]},
+        "Tensor.t.0.forward": {"in": [places[:, 1:]], "out": [row]},
+        "Functional.embedding.0.forward": {"in": [column, weight], "out": [weight[column]]},
+    }
+    if part == "indices alone":
+        run = {name: record for name, record in run.items() if "topk" not in name and "getitem" not in name}
+    return without(run, "out") if part == "inputs" else run
+
+
+@pytest.mark.parametrize("part", ["all", "inputs", "indices alone"])
+def test_near_ties_behind_a_slice_or_a_view_are_no_fault(tmp_path, part):
+    clean = report(tmp_path / "clean", routed(1e-7, 2, part=part), routed(0.0, 2, part=part))
+    moved = [one for one in clean.findings if one.pair.golden.dtype == "int64" and one.measurement.moments.max_abs]
+    assert moved and clean.roots == ()
+    faulted = report(tmp_path / "fault", routed(1e-7, 2, True, part), routed(0.0, 2, part=part))
+    assert faulted.exit_status == 1
+
+
 def test_a_random_operator_is_named_as_such(tmp_path):
     x = random.standard_normal((4, 8)).astype(np.float32)
     run = lambda seed: {  # noqa: E731
