@@ -1,38 +1,54 @@
-"""Infinities that a choice throws away at once: told, and no alarm.
+"""Infinities that a choice throws away: told, and no alarm.
 
 A network may take the logarithm of all its positions, 0 among them, and choose another value where that is infinite.
 Nothing else reads the infinity, so that nothing can come of it. Whoever computes with it first, or bounds it, which
 makes a number of it, or has its gradient disturbed by it, makes it an alarm again.
+
+Whole numbers have no gradient. An infinity that is scaled, becomes the lowest whole number of a type, and is thrown
+away or bounded there, as the logarithms of T5's position buckets are, is no alarm either. Where whole numbers become
+floats again, or choose rows, it is one.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Sequence
+from itertools import groupby
+from typing import Mapping, Sequence
 
+from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Evidence
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
 
 THROWN_AWAY = Evidence("thrown away", "no alarm: a choice throws it away, and nothing else reads it")
+AS_INTEGER = Evidence("thrown away", "no alarm: it becomes a whole number, which a choice or bound throws away")
+NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which something small was added
+
+Family = Mapping[int, Sequence[Event]]  # by operator
 
 
-def without_discarded(events: "Sequence[Event]") -> "list[Event]":
-    """The events, those of such infinities without an alarm."""
+def without_discarded(events: "Sequence[Event]", scanned: "Sequence[Scanned]" = ()) -> "list[Event]":
+    """The events, those of such infinities without an alarm; `scanned` are all tensors of the run, in order."""
     heirs: dict[int, list[Event]] = {}
     own: dict[int, list[Event]] = {}
     for event in events:
         own.setdefault(event.order, []).append(event)
         for parent in event.parents:
             heirs.setdefault(parent, []).append(event)
-    gone: set[int] = set()
+    gone: dict[int, Evidence] = {}
     for order, some in own.items():
+        if not all(map(_is_birth, some)):
+            continue
         after = heirs.get(order, ())
-        if after and all(map(_is_birth, some)) and all(map(_is_choice, after)):
-            gone.update(id(event) for event in some)
+        if after and all(map(_is_choice, after)):
+            gone.update((id(event), THROWN_AWAY) for event in some)
+        elif (spread := _spread(order, own, heirs)) and _end_as_integers(spread, scanned):
+            gone.update((id(event), AS_INTEGER) for event in spread)
     born = {event.order for event in events if id(event) in gone}
-    gone.update(id(event) for event in events if event.parents and born.issuperset(event.parents))
+    gone.update((id(one), THROWN_AWAY) for one in events
+                if id(one) not in gone and one.parents and born.issuperset(one.parents))  # fmt: skip
     return [
-        replace(event, alarm=False, evidence=(*event.evidence, THROWN_AWAY)) if id(event) in gone else event
+        replace(event, alarm=False, evidence=(*event.evidence, gone[id(event)])) if id(event) in gone else event
         for event in events
     ]
 
@@ -44,3 +60,61 @@ def _is_birth(event: Event) -> bool:
 def _is_choice(event: Event) -> bool:
     """Whether it is gone after an operator that takes one value or another, as they are."""
     return event.origin == "killed" and event.operator is not None and op_type_of(event.operator).has("masks")
+
+
+def _spread(order: int, own: Family, heirs: Family) -> "list[Event]":
+    """An infinity and what handed it on, element by element; nothing if anything else was made of it."""
+    found = list(own[order])
+    first, orders = found[0], {order}
+    for event in found:  # which grows
+        for heir in heirs.get(event.order, ()):
+            if heir.order in orders:
+                continue
+            orders.add(heir.order)
+            found += own[heir.order]
+    kept = all(event is first or _is_scaled(event, first) for event in found)
+    return found if kept and all(orders.issuperset(event.parents) for event in found) else []
+
+
+def _is_scaled(event: Event, first: Event) -> bool:
+    """Whether an operator handed on all elements of an infinity, and nothing more."""
+    a, b = event.extremes, first.extremes
+    if event.kind != "inf" or event.origin != "propagated" or a is None or b is None or event.tensor is None:
+        return False
+    return first.tensor is not None and event.tensor.shape == first.tensor.shape and a.inf == b.inf
+
+
+def _end_as_integers(spread: "Sequence[Event]", scanned: "Sequence[Scanned]") -> bool:
+    """Whether what comes of it are whole numbers, and these are thrown away before they become anything else."""
+    tensor, last = spread[0].tensor, max(event.order for event in spread)
+    shape, seen, ended = tensor.shape if tensor is not None else None, False, False
+    for order, group in groupby(scanned, key=lambda one: one.operator.order):
+        if order <= last:
+            continue
+        rows = list(group)
+        lowest = [one for one in rows if one.tensor.shape == shape and _is_lowest(one)]
+        written = [one for one in rows if one.tensor.is_output]
+        if all(one in written for one in lowest):
+            continue  # it reads none of them
+        if not written or not all(map(_is_whole, written)):
+            return False
+        if all(one.tensor.dtype == "bool" for one in written):
+            continue  # it only asks
+        seen, ended = True, not any(one in lowest for one in written)
+        if ended and not op_type_of(rows[0].operator).has("masks", "bounds"):
+            return False
+    return seen and ended
+
+
+def _is_lowest(one: Scanned) -> bool:
+    """Whether it holds what an infinity is as a whole number."""
+    row, x = lookup(one.tensor.dtype), one.extremes
+    if row is None or row.kind != "i" or x is None:
+        return False
+    limit = 2.0 ** (8 * row.itemsize - 1) * NEARLY
+    return x.minimum <= -limit or x.maximum >= limit
+
+
+def _is_whole(one: Scanned) -> bool:
+    row = lookup(one.tensor.dtype)
+    return row is not None and row.kind in "biu"

@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional, Sequence, Union
 
 from npucmp.localise.case import gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
+from npucmp.localise.uncompared import Writer
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
 from npucmp.model.optypes import op_type_of
 
@@ -60,35 +61,76 @@ def _inputs(own: Finding, worst: Worst, reads: bool, agree: bool) -> Evidence:
     return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
 
 
-def gap_reasons(gap: Finding, before: Optional[Finding], writer: str, between: Sequence[Pair]) -> "list[Evidence]":
+def gap_reasons(
+    gap: Finding,
+    before: Optional[Finding],
+    writer: Optional[Writer],
+    between: Sequence[Pair],
+    left_out: Sequence[Pair] = (),
+) -> "list[Evidence]":
     """Of an input that differs although everything dumped upstream agrees; `writer` is the output that it comes from,
-    where that is known and could not be compared."""
+    where that is known and was not dumped; `left_out` are operators before it that the user did not want compared."""
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
         words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
         return [reason("fed", words, slot=slot, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
     more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
-    words = "{slot} differs ({because}) although everything dumped before it agrees"
     parameter = is_parameter(gap.pair)
-    if parameter or before is None:
+    words = "{slot} differs ({because}) although everything dumped before it agrees"
+    if left_out:
+        words = "{slot} differs ({because}) although what was compared before it agrees"
+    elif parameter or before is None:
         what = "a parameter" if parameter else "an input of the network"
         return [reason("fed", f"{what} already differs: {words}", slot=slot, because=because), *more]
-    last = before.pair
-    reasons = [
-        reason("gap", words, slot=slot, because=because),
-        reason("last agreeing", "last agreeing: {op} {slot}", op=last.operator.name, slot=last.slot),
-    ]
+    reasons = [reason("gap", words, slot=slot, because=because)]
+    if before is not None:
+        last = before.pair
+        reasons.append(reason("last agreeing", "last agreeing: {op} {slot}", op=last.operator.name, slot=last.slot))
     if writer:
-        words = "it is {writer}, which was not dumped or cannot be compared: look there first"
-        reasons.append(reason("writer", words, writer=writer))
+        reasons.append(writer_reason(writer))
+    elif left_out:
+        names = _first([pair.operator.name for pair in left_out])
+        words = "what comes before was left out by --include or --exclude ({names}): the error may be born there"
+        reasons.append(reason("left out", words, names=names))
     elif between:
         shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(between)]
-        names = {f"name{n}": pair.operator.name for n, pair in enumerate(between[:3])}
-        reasons.append(reason("between", f"between the two: {_first(shown)}", **names))
+        named = {f"name{n}": pair.operator.name for n, pair in enumerate(between[:3])}
+        reasons.append(reason("between", f"between the two: {_first(shown)}", **named))
+    elif before is not None and not _tells_outputs(before.pair):
+        words = "the error is born in an operator before it whose outputs were not dumped, or in code that was not"
+        reasons.append(reason("between", words))
     else:
         reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
     return reasons + more
+
+
+def _tells_outputs(pair: Pair) -> bool:
+    """Whether an output of an operator was recorded by either run."""
+    return any(tensor.is_output for one in (pair.target_op, pair.golden_op) if one for tensor in one.tensors)
+
+
+def unwritten_reasons(read: Finding, writer: Writer) -> "list[Evidence]":
+    """Of an input that differs, where the output that it is was dumped and not compared."""
+    because = measured(read.because, read)
+    differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
+    return [differs, writer_reason(writer), *pattern_reasons(read)]
+
+
+def writer_reason(writer: Writer) -> Evidence:
+    """Where to look first."""
+    return reason("writer", "it is {writer}, which {why}: look there first", writer=writer.name, why=writer.why)
+
+
+def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str) -> "list[Evidence]":
+    """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out."""
+    words = "what its forward saved was not dumped"
+    if unread:
+        words = "what its forward saved could not be compared ({names})"
+    elif left_out:
+        words = "its forward was left out by --include or --exclude ({names})"
+    names = [f"{finding.pair.operator.name} {finding.pair.slot}" for finding in unread] or [left_out]
+    return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
 
 
 def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:

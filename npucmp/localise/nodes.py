@@ -46,6 +46,10 @@ class OperatorFindings:
         """Whether it is a gradient of products that reads the operands of its forward itself, as those of graphs do."""
         return self.is_gradient and not self.context and self.op.has("contracts")
 
+    def writes_to(self, finding: Finding) -> bool:
+        """Whether an input is memory that it was given to write to, and does not read."""
+        return self.op.has("in place") and self.op.has("overwrites", "copies") and finding.pair.slot == "input:0"
+
     @property
     def reads_recorded(self) -> bool:
         """Whether either run says what the operator reads: what one read, the other did. What receives reads what was

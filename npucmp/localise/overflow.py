@@ -60,7 +60,7 @@ def events_of(
     for _, group in groupby(scanned, key=lambda one: one.operator.order):
         rows = list(group)
         flow.visit(rows, flagged.get(rows[0].operator.order))
-    return without_discarded(flow.events)
+    return without_discarded(flow.events, scanned)
 
 
 class _At(NamedTuple):

@@ -42,6 +42,20 @@ class Past:
         """Whether an error is about already that may have come in by what was not recorded."""
         return self.any_tainted and not node.reads_recorded
 
+    def is_saved_known(self, node: OperatorFindings) -> bool:
+        """Whether what a forward saved for its backward was compared, if it saves anything; True for what is none, as
+        are the operators of a graph: those read what they need themselves."""
+        operator, op = node.operator, node.op
+        forgets = op.has("saves nothing") or (op.has("views", "hands on") and not op.has("picks"))
+        if operator.phase != "backward" or operator.call in ("", operator.name) or forgets:
+            return True
+        return bool(node.context) and not self.unread(node)
+
+    def unread(self, node: OperatorFindings) -> "list[Finding]":
+        """What its forward read or wrote and could not be compared."""
+        saved = [finding for finding in node.context if not is_parameter(finding.pair)]
+        return [finding for finding in saved if self.seen(finding).verdict is Verdict.UNREADABLE]
+
     def input_error(self, node: OperatorFindings) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
         read = self.read(node)
@@ -104,7 +118,8 @@ class Past:
         return source.finding if source else finding
 
     def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
-        return self._rules.holds("overwritten", Case(finding, node))
+        """Whether a recorded input says nothing of what the operator read."""
+        return self._rules.holds("overwritten", Case(finding, node, nowhere=self.trail.source(finding) is None))
 
     def background(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
@@ -143,7 +158,8 @@ class Past:
             for container in containers(node.operator, self._scopes):
                 self.inside.setdefault(container, node.operator.name)
         else:
-            for finding in [*(() if wanders else node.inputs), *node.outputs]:
+            read = [] if wanders else [one for one in node.inputs if not self.overwritten(node, one)]
+            for finding in [*read, *node.outputs]:
                 if id(finding) in self.left_over:
                     continue
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound

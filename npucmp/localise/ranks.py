@@ -66,7 +66,9 @@ class _Ranks:
         self, comparisons: "Sequence[Comparison]", updates: "Sequence[Updates]", by_round_off: bool, rules: Rulebook
     ) -> None:
         self._numbers = [one.rank for one in comparisons]
-        self._walks = [Walk(one.findings, by_round_off, rules, told) for one, told in zip(comparisons, updates)]
+        self._walks = [
+            Walk(one.findings, by_round_off, rules, told, one.left_out) for one, told in zip(comparisons, updates)
+        ]
         if len(comparisons) > 1:
             for walk, number in zip(self._walks, self._numbers):
                 _without_buffers(walk, number)

@@ -18,6 +18,7 @@ from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nod
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source, is_few
 from npucmp.localise.rules import Rulebook, coarser, gradual
+from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
@@ -28,13 +29,14 @@ def find_roots(
     by_round_off: bool = True,
     rules: Optional[Rulebook] = None,
     updates: Optional[Updates] = None,
+    left_out: Sequence[Pair] = (),
 ) -> tuple[list[Finding], list[Root]]:
     """(findings with `diverged` taken back where inputs explain the error, roots in graph order; ranks.py places them).
 
     by_round_off is False when the user's own rules decide; then nothing is taken back. updates: what the step before
-    tells of the parameters.
+    tells of the parameters. left_out: what the user did not want compared.
     """
-    walk = Walk(findings, by_round_off, rules, updates)
+    walk = Walk(findings, by_round_off, rules, updates, left_out)
     for node in walk.nodes:
         walk.visit(node)
     return walk.finished()
@@ -51,6 +53,7 @@ class Walk:
         by_round_off: bool = True,
         rules: Optional[Rulebook] = None,
         updates: Optional[Updates] = None,
+        left_out: Sequence[Pair] = (),
     ) -> None:
         rules = rules or Rulebook()
         self._findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
@@ -59,7 +62,8 @@ class Walk:
             one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
         }
         scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
-        self._search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(self.nodes))
+        uncompared = Uncompared(left_out)
+        self._search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(self.nodes), uncompared)
         self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -90,6 +94,7 @@ class _Search:
         scopes: Mapping[str, str],
         updates: Updates,
         habit: float,
+        uncompared: Uncompared,
     ) -> None:
         self.rules = rules
         self.by_round_off = by_round_off
@@ -97,6 +102,7 @@ class _Search:
         self.revised: dict[int, Finding] = {}
         self._updates = updates
         self._habit = habit
+        self._uncompared = uncompared
         self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
@@ -110,8 +116,7 @@ class _Search:
         own = None if gap else self._own(node, known)
         diverged = [output for output in node.outputs if differs(output)]
         if gap:
-            where = self.past.last_agreeing, self._writer(gap.finding), self._between(node)
-            self._add(node, Cause.GAP, gap, evidence.gap_reasons(gap.finding, *where), known)
+            self._add(node, *self._gap(node, gap), known)
             self.past.trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
             words = "contains {name}, which has the error"
@@ -129,26 +134,35 @@ class _Search:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
             for finding in node.inputs:
-                if self.past.overwritten(node, finding):
+                if self.past.overwritten(node, finding) and not node.writes_to(finding):
                     self._excuse(finding, "overwritten")
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self.past.behind.update((id(output), known) for output in hidden)
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self.past.remember(node)
+        self._uncompared.remember(node)
 
-    def _writer(self, gap: Finding) -> str:
-        """The output that an input comes from, where that was not dumped or could not be compared; "" elsewhere."""
+    def _gap(self, node: OperatorFindings, gap: _Own) -> "tuple[Cause, _Own, list[Evidence]]":
+        """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
+        not compared, nobody knows whether it differed there."""
+        finding, last = gap.finding, self.past.last_agreeing
+        start = last.pair.order if last else -1
+        writer = self._writer(finding)
+        if writer is not None and writer.is_dumped:
+            return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
+        left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
+        alone = [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
+        return Cause.GAP, gap, evidence.gap_reasons(finding, last, writer, alone, left_out)
+
+    def _writer(self, gap: Finding) -> Optional[Writer]:
+        """The output that an input comes from, if it is known and was not compared."""
         source = self.past.trail.source(gap)
-        if source is None:
-            return next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
-        pair = source.finding.pair
-        return f"{pair.operator.name} {pair.slot}" if source.finding.error is None and is_output(pair) else ""
-
-    def _between(self, node: OperatorFindings) -> list[Pair]:
-        """Operators of one side only, between the last operator that agrees and this one."""
-        start = self.past.last_agreeing.pair.order if self.past.last_agreeing else -1
-        return [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
+        if source is not None:
+            unseen = source.finding.error is None and is_output(source.finding.pair)
+            return self._uncompared.told(source.finding) if unseen else None
+        told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
+        return self._uncompared.writer(gap) or (Writer(told) if told else None)
 
     def _watch(self, node: OperatorFindings, excused: Sequence[Finding], known: Optional[float]) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
@@ -192,7 +206,7 @@ class _Search:
             if not differs(finding):
                 continue
             if self.past.overwritten(node, finding):
-                self.revised[id(finding)] = live(finding)
+                self.revised[id(finding)] = (disregard if node.writes_to(finding) else live)(finding)
             elif source is not None and source.meaningless:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
@@ -258,7 +272,7 @@ class _Search:
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else ""
 
     def _cause(self, node: OperatorFindings) -> Cause:
-        if not self.past.is_known(node, self.past.read(node)):
+        if not self.past.is_known(node, self.past.read(node)) or not self.past.is_saved_known(node):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
@@ -274,6 +288,8 @@ class _Search:
         read, agree = self.past.read(node), not self._disagreeing(node)
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
+        if not self.past.is_saved_known(node):
+            return evidence.unsaved_reasons(own, self.past.unread(node), self._uncompared.forward_of(node))
         reads = bool(node.inputs) or node.arrived
         reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), reads, agree)
         reasons += evidence.folded_reasons(node.inputs)

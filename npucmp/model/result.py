@@ -58,7 +58,7 @@ class Result(ABC):
 @dataclass(frozen=True)
 class Comparison:
     """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
-    agreement of the rest is none."""
+    agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
 
     target: Run
     golden: Run
@@ -68,6 +68,7 @@ class Comparison:
     alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
     notes: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
+    left_out: tuple[Pair, ...] = ()
 
     @property
     def step(self) -> Optional[int]:

@@ -100,7 +100,10 @@ def _title(one: Comparison) -> str:
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
     if unseen:
-        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it could not be compared)"
+        were = "was" if unseen == 1 else "were"
+        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it {were} not compared)"
+    if first.cause is Cause.UNKNOWN:
+        return "Earliest diverging operator found (not all that it reads is known)"
     return "First diverging operator"
 
 

@@ -27,13 +27,13 @@ def aligned(comparisons: "Sequence[Comparison]") -> "dict[str, Any]":
     everything = compared = 0
     for finding in (finding for one in comparisons for finding in one.findings):
         pair = finding.measurement.pair
-        tensor = pair.target or pair.golden
-        elements = math.prod(tensor.shape) if tensor is not None else 0
+        elements = _elements(pair)
         if finding.verdict in DECIDED:
             decided.add(id(pair.operator))
             compared += elements
         if not _is_inserted_alone(pair):
             everything += elements
+    everything += sum(_elements(pair) for one in comparisons for pair in one.left_out if not _is_inserted_alone(pair))
     return {
         **by_matcher,
         "operators": operators,
@@ -44,6 +44,11 @@ def aligned(comparisons: "Sequence[Comparison]") -> "dict[str, Any]":
     }
 
 
+def _elements(pair: Pair) -> int:
+    tensor = pair.target or pair.golden
+    return math.prod(tensor.shape) if tensor is not None else 0
+
+
 def _is_inserted_alone(pair: Pair) -> bool:
     """A tensor that one compiler has put in and the other has not: nothing is missing where it is."""
     return (pair.target is None or pair.golden is None) and pair.is_inside
@@ -51,7 +56,8 @@ def _is_inserted_alone(pair: Pair) -> bool:
 
 def upstream_unseen(comparison: Comparison, order: int) -> int:
     """Tensors before a place in the graph that were not compared; "first" is only said when there is none."""
+    unseen = [finding.pair for finding in comparison.findings if finding.verdict not in DECIDED]
     return sum(
-        f.pair.order < order and f.verdict not in DECIDED and not (is_meaningless(f.pair) or _is_inserted_alone(f.pair))
-        for f in comparison.findings
+        pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
+        for pair in (*unseen, *comparison.left_out)
     )

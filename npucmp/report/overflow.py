@@ -10,6 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
+from npucmp.localise.discarded import AS_INTEGER
 from npucmp.localise.edges import headroom
 from npucmp.model import Cause, Event, Overflow, Root, Scan
 from npucmp.model.stack import source_line
@@ -137,12 +138,18 @@ def _notes(report: Overflow) -> "Iterator[str]":
     yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
     silent = [event for event in report.events if event.kind and not event.alarm and event.operator is not None]
     thrown = [event for event in silent if event.evidence[-1].kind == "thrown away"]
-    for name in dict.fromkeys(event.operator.name for event in thrown if event.operator and event.origin == "born"):
-        yield f"{name}: an Inf that a choice throws away at once, and nothing else reads: no alarm"
+    yield from dict.fromkeys(_thrown_away(event) for event in thrown if event.origin == "born")
     raw = (event.operator.name for event in silent if event.operator and event not in thrown)
     yield from (
         f"{name}: hands out memory that nobody has written; what is in it is not blamed" for name in dict.fromkeys(raw)
     )
+
+
+def _thrown_away(event: Event) -> str:
+    how = "a choice throws away at once, and nothing else reads"
+    if event.evidence[-1] == AS_INTEGER:
+        how = "becomes a whole number, which is thrown away"
+    return f"{event.operator.name if event.operator else ''}: an Inf that {how}: no alarm"
 
 
 def _verdict(report: Overflow) -> "tuple[str, str]":

@@ -100,11 +100,13 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += odd_pairs(together)
     context = options.context(sides.target_path, sides.golden_path)
     aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
-    todo = [[pair for pair in pairs(*one) if options.wants(pair.target_op, pair.golden_op)] for one in aligned]
+    every = [list(pairs(*one)) for one in aligned]
+    todo = [[pair for pair in some if options.wants(pair.target_op, pair.golden_op)] for some in every]
+    left_out = [[pair for pair in some if not options.wants(pair.target_op, pair.golden_op)] for some in every]
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, interrupted = _measured(todo, options, context)
-    comparisons = concluded(aligned, todo, measured, tolerances, rules)
+    comparisons = concluded(aligned, todo, measured, tolerances, rules, left_out)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -128,15 +130,17 @@ def concluded(
     measured: "Sequence[Sequence[Measurement]]",
     tolerances: Tolerances,
     rules: Rulebook,
+    left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots and their places. Opens no dump."""
     comparisons, reduced = [], reduced_products(measured)
-    for (target, golden, alignment), some, measurements in zip(aligned, todo, measured):
+    unwanted = left_out if left_out is not None else [()] * len(aligned)
+    for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
         findings = tuple(judged(measurements, tolerances, rules, reduced))
         alone = len(alignment.only_target), len(alignment.only_golden)
         reach = extent(some, target.ordered and golden.ordered)
         known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
-        comparisons.append(Comparison(target, golden, *known))
+        comparisons.append(Comparison(target, golden, *known, tuple(others)))
     return tuple(
         replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)))
         for one in with_roots(comparisons, tolerances.by_round_off, rules)

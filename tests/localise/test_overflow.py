@@ -243,6 +243,58 @@ def test_an_infinity_that_reaches_another_operator_is_an_alarm(other):
         assert found(run)[0] == ("Torch.log.0", "inf", "born")
 
 
+COUNTS = np.arange(16).reshape(4, 4)
+
+
+def counts(value, dtype=np.int64):
+    """Whole numbers, with this one at the first place."""
+    changed = COUNTS.astype(dtype)
+    changed.flat[0] = value
+    return changed
+
+
+def buckets(dtype=np.int64):
+    """T5's position buckets: log 0, scaled, a whole number, thrown away."""
+    lowest = np.iinfo(dtype).min
+    low, more = counts(lowest, dtype), counts(lowest + 8, dtype)
+    return {
+        **LOG,
+        "Tensor.__truediv__.0.forward": ([at(-INF), 2.77], [at(-INF)]),
+        "Tensor.to.0.forward": ([at(-INF)], [low]),
+        "Tensor.__radd__.0.forward": ([low, 8], [more]),
+        "Torch.min.0.forward": ([more, counts(15, dtype)], [more]),
+        "Torch.where.0.forward": ([UPPER, counts(3, dtype), more], [counts(3, dtype)]),
+        "Functional.embedding.0.forward": ([counts(3, dtype), X], [X]),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("lacks", ["", "Tensor.to.0.forward"])
+def test_an_infinity_that_is_thrown_away_as_a_whole_number_is_no_alarm(dtype, lacks):
+    run = {name: record for name, record in buckets(dtype).items() if name != lacks}
+    assert found(run) == []
+    told = [(event.operator.call, event.origin, event.evidence[-1].kind) for event in events_of(scanned(run), {})]
+    assert told == [("Torch.log.0", "born", "thrown away"), ("Tensor.__truediv__.0", "propagated", "thrown away")]
+
+
+LOWEST = counts(np.iinfo(np.int64).min)
+ALARMS_YET = {
+    "chooses rows": {"Functional.embedding.1.forward": ([LOWEST, X], [X])},
+    "a number again": {"Tensor.float.0.forward": ([LOWEST], [at(-6e4)])},
+    "counted with": {"Torch.floor_divide.0.forward": ([LOWEST, 4], [counts(-(2**61))])},
+    "read as a float": {"Functional.softmax.0.forward": ([at(-INF)], [X])},
+    "of other places": {"Tensor.__sub__.0.forward": ([at(-INF)], [at(-INF, -INF)])},
+}
+
+
+@pytest.mark.parametrize("other", ALARMS_YET.values(), ids=ALARMS_YET)
+def test_a_whole_number_of_an_infinity_that_is_used_is_an_alarm(other):
+    whole = buckets()
+    ends = {name: whole.pop(name) for name in ("Torch.where.0.forward", "Functional.embedding.0.forward")}
+    assert found({**whole, **other, **ends})[0] == ("Torch.log.0", "inf", "born")
+    assert found(whole)[0] == ("Torch.log.0", "inf", "born")
+
+
 def test_an_infinity_that_nobody_reads_is_an_alarm():
     assert found(LOG) == [("Torch.log.0", "inf", "born")]
 

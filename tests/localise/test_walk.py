@@ -74,6 +74,63 @@ def test_uninitialised_memory_is_nobodys_fault(tmp_path):
     assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
 
 
+@pytest.mark.parametrize("part", ["empty not recorded", "inputs alone"])
+@pytest.mark.parametrize("name", ["Tensor.__setitem__.0.forward", "Tensor.copy_.0.forward"])
+def test_memory_that_is_written_to_is_no_input(tmp_path, name, part):
+    """What `empty` gave holds anything; a fault in what is put there shows all the same, at whoever reads it."""
+
+    def run(seed, factor=1.0):
+        made = chain(steps=8)
+        (*_, last) = made.values()
+        x, garbage = last["out"][0], np.random.default_rng(seed).standard_normal((8, 16)).astype(np.float32) * 1e3
+        value = (x * np.float32(factor)).astype(np.float32)
+        made["Torch.empty.0.forward"] = {"in": [8, 16], "out": [garbage]}
+        made[name] = {"in": [garbage, value], "out": []}
+        made["Torch.tanh.0.forward"] = {"in": [value], "out": [np.tanh(value)]}
+        if part == "inputs alone":
+            return without(made, "out")
+        del made["Torch.empty.0.forward"]
+        return made
+
+    clean = report(tmp_path / "clean", run(1), run(2))
+    assert (clean.roots, clean.exit_status) == ((), 0)
+    faulted = report(tmp_path / "fault", run(1, 1.001), run(2))
+    assert found(faulted)[0] == (name, "GAP", "input:1")
+
+
+def routed(noise, ties=0, lowest=False, part=""):
+    """Tokens and the two experts that each goes to; some tokens like two equally, as far as rounding tells."""
+    made = np.random.default_rng(4)
+    scores = made.permuted(np.tile(np.arange(8) / 8 - 0.5, (256, 1)), axis=1) + 0.01 * made.standard_normal((256, 8))
+    first, second, third = np.argsort(-scores)[:, :3].T
+    for token in range(ties):
+        scores[token, [first[token], third[token]]] = scores[token, second[token]]
+    scores = (scores * (1 + noise * np.random.default_rng(5).standard_normal(scores.shape))).astype(np.float32)
+    places = np.argsort(scores if lowest else -scores)[:, :2].astype(np.int64)
+    values = np.take_along_axis(scores, places, 1)
+    column, row = places[:, 1], np.ascontiguousarray(places[:, 1:].T)
+    weight = made.standard_normal((8, 4)).astype(np.float32)
+    run = {
+        **chain(noise=noise, seed=int(noise > 0)),
+        "Torch.topk.0.forward": {"in": [scores, 2], "out": [values, places]},
+        "Tensor.__getitem__.0.forward": {"in": [places], "out": [column]},
+        "Tensor.t.0.forward": {"in": [places[:, 1:]], "out": [row]},
+        "Functional.embedding.0.forward": {"in": [column, weight], "out": [weight[column]]},
+    }
+    if part == "indices alone":
+        run = {name: record for name, record in run.items() if "topk" not in name and "getitem" not in name}
+    return without(run, "out") if part == "inputs" else run
+
+
+@pytest.mark.parametrize("part", ["all", "inputs", "indices alone"])
+def test_near_ties_behind_a_slice_or_a_view_are_no_fault(tmp_path, part):
+    clean = report(tmp_path / "clean", routed(1e-7, 2, part=part), routed(0.0, 2, part=part))
+    moved = [one for one in clean.findings if one.pair.golden.dtype == "int64" and one.measurement.moments.max_abs]
+    assert moved and clean.roots == ()
+    faulted = report(tmp_path / "fault", routed(1e-7, 2, True, part), routed(0.0, 2, part=part))
+    assert faulted.exit_status == 1
+
+
 def test_a_random_operator_is_named_as_such(tmp_path):
     x = random.standard_normal((4, 8)).astype(np.float32)
     run = lambda seed: {  # noqa: E731

@@ -1,5 +1,8 @@
 """An in-place operator whose recorded input is its output says nothing about what it read.
 
+Nor does what an operator was given to write to, where nothing that was dumped wrote it: memory that was not cleared
+holds anything. Whoever reads it afterwards reads what is there then.
+
 Checksums are taken of live tensors while the run goes on (seen with mindstudio-probe 26.2): of what an operator
 overwrites, they differ between two identical runs.
 """
@@ -19,6 +22,8 @@ def _applies(case: Case) -> bool:
         return finding.pair.slot in {f"input:{slot}" for slot in slots}
     if not node.op.has("in place"):
         return False
+    if case.nowhere and node.writes_to(finding):
+        return True
     mark = fingerprint(finding)
     return mark is not None and any(
         other is not None and mark.agrees(other) for other in map(fingerprint, node.outputs)

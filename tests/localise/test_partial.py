@@ -1,0 +1,140 @@
+"""Recordings of a part of a network: a planted fault is never agreement, and never born where nobody could know."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import npucmp
+from tests.reports import screen
+
+SAMPLES = Path(__file__).parents[2] / "sample_dumps"
+READ = ("input_args", "input_kwargs", "input")
+
+
+def of_phase(phase):
+    return lambda data: {name: record for name, record in data.items() if f".{phase}" in name}
+
+
+def without(*keys):
+    return lambda data: {
+        name: {key: leaf for key, leaf in record.items() if key not in keys} for name, record in data.items()
+    }
+
+
+def named(*parts):
+    return lambda data: {name: record for name, record in data.items() if any(part in name for part in parts)}
+
+
+def every(step):
+    return lambda data: dict(list(data.items())[::step])
+
+
+def both(one, other):
+    return lambda data: other(one(data))
+
+
+PARTS = {
+    "inputs": without("output"),
+    "outputs": without(*READ),
+    "forward": of_phase("forward"),
+    "backward": of_phase("backward"),
+    "inputs of the forward": both(of_phase("forward"), without("output")),
+    "inputs of the backward": both(of_phase("backward"), without("output")),
+    "outputs of the backward": both(of_phase("backward"), without(*READ)),
+    "products": named("linear", "matmul"),
+    "norms": named("norm", "softmax"),
+    "every second": every(2),
+    "every third": every(3),
+}
+UNSEEN = {("msprobe_backward", "forward"), ("msprobe_backward", "inputs of the forward")}  # a fault of the backward
+
+
+def recorded(folder, source, change, remove=()):
+    """A copy of a sample with another dump.json, and without some of its files."""
+    shutil.copytree(source, folder)
+    (dump,) = folder.rglob("dump.json")
+    content = json.loads(dump.read_text())
+    dump.write_text(json.dumps({**content, "data": change(content["data"])}))
+    for name in remove:
+        next(folder.rglob(name)).unlink()
+    return folder
+
+
+def compared(tmp_path, sample, change=dict, remove=(), **options):
+    target = recorded(tmp_path / "target", SAMPLES / sample / "target", change, remove)
+    golden = recorded(tmp_path / "golden", SAMPLES / sample / "golden", change)
+    return npucmp.compare(target, golden, **options)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("sample", ["msprobe_softmax", "msprobe_uncaptured", "msprobe_backward"])
+def test_a_fault_in_a_part_is_no_agreement(tmp_path, sample, part):
+    report = compared(tmp_path, sample, PARTS[part])
+    if (sample, part) in UNSEEN:
+        assert report.roots == ()
+        return
+    assert report.exit_status == 1
+    for root in report.roots:
+        operator, cause = root.pair.operator.name, root.cause.value
+        if "inputs" in part:
+            assert cause == "GAP"
+        if "outputs" in part:
+            assert cause in ("UNKNOWN", "PROPAGATED")
+        if cause in ("BORN", "WORSENED"):
+            assert (operator, cause) == ("Functional.softmax.1.forward", "BORN") or part == "norms"
+    forward = {root.pair.operator.name for root in report.roots if root.pair.operator.phase == "forward"}
+    if "backward" not in part and sample == "msprobe_softmax":
+        assert report.roots[0].pair.operator.name in forward
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("sample", ["msprobe_clean", "msprobe_bfloat16"])
+def test_a_clean_part_is_silent(tmp_path, sample, part):
+    report = compared(tmp_path, sample, PARTS[part])
+    assert (report.roots, report.exit_status) == ((), 0)
+
+
+def test_a_gap_between_inputs_may_be_born_in_what_was_dumped(tmp_path):
+    (root,) = compared(tmp_path, "msprobe_softmax", PARTS["inputs"]).roots
+    assert (root.pair.operator.name, root.slot) == ("Torch.matmul.3.forward", "input:0")
+    assert "in an operator before it whose outputs were not dumped, or in code that was not" in root.because
+
+
+def test_a_gradient_whose_forward_was_not_dumped_is_of_unknown_cause(tmp_path):
+    report = compared(tmp_path, "msprobe_softmax", PARTS["backward"])
+    (softmax,) = [root for root in report.roots if root.pair.operator.name == "Functional.softmax.1.backward"]
+    assert softmax.cause.value == "UNKNOWN"
+    assert "what its forward saved was not dumped" in softmax.because
+
+
+SOFTMAX, READER = "Functional.softmax.1.forward", "Torch.matmul.3.forward"
+NOT_COMPARED = [
+    ({"remove": [f"{SOFTMAX}.output.0.pt"]}, "could not be compared", "saved could not be compared"),
+    ({"exclude": [SOFTMAX]}, "was left out by --include or --exclude", "its forward was left out"),
+]
+
+
+@pytest.mark.parametrize("how, why, saved", NOT_COMPARED)
+def test_whoever_reads_what_was_not_compared_is_not_accused(tmp_path, how, why, saved):
+    report = compared(tmp_path, "msprobe_softmax", **how)
+    first = report.roots[0]
+    assert (first.pair.operator.name, first.cause.value) == (READER, "UNKNOWN")
+    assert f"it is {SOFTMAX} output:0, which {why}: look there first" in first.because
+    causes = {root.pair.operator.name: root for root in report.roots}
+    assert {root.cause.value for root in report.roots} == {"UNKNOWN", "PROPAGATED"}
+    assert saved in causes["Functional.softmax.1.backward"].because
+    words = screen(report)
+    assert "First diverging operator" not in words and "100 % of elements compared" not in words
+    assert "everything" not in words and "code that was not dumped" not in words
+
+
+@pytest.mark.parametrize("operator", ["linear.8", "linear.9", "matmul.3"])
+def test_what_was_filtered_out_did_not_agree(tmp_path, operator):
+    report = compared(tmp_path, "msprobe_softmax", include=[f"*{operator}.forward"])
+    first = report.roots[0]
+    assert first.cause.value in ("UNKNOWN", "GAP")
+    assert "left out by --include or --exclude" in first.because
+    assert "everything" not in first.because and "an input of the network" not in first.because
+    assert "First diverging operator" not in screen(report)
