@@ -105,7 +105,7 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        inherits |= node.carried
+        inherits |= node.carried or self._reads_what_differs(node)
         known = self.past.input_error(node)
         own = None if gap else self._own(node, known)
         diverged = [output for output in node.outputs if differs(output)]
@@ -181,6 +181,11 @@ class _Search:
         if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
         return self.past.inside.get(operator.name) or self.past.inside.get(f"{operator.phase} {operator.path}", "")
+
+    def _reads_what_differs(self, node: OperatorFindings) -> bool:
+        """Whether something that its forward read or wrote still differs, after what is explained was taken back."""
+        read = (self.revised.get(id(finding), finding) for finding in node.context)
+        return self.past.any_tainted and any(map(differs, read))
 
     def _inputs(self, node: OperatorFindings) -> "tuple[Optional[_Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
