@@ -126,7 +126,7 @@ class Past:
         wanders = self.wanders(node)
         for finding in node.inputs:
             left = wanders or id(finding) in self.left_over
-            source = Source(finding, node.tainted and differs(finding), wanders=left and differs(finding))
+            source = Source(finding, (node.tainted or node.inherits) and differs(finding), wanders=left and differs(finding))
             self.trail.read(source, only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:

@@ -105,10 +105,11 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        inherits |= node.carried or self._reads_what_differs(node)
+        inherits |= node.carried or self._reads_what_differs(node) or self.past.is_half_known(node)
         known = self.past.input_error(node)
         own = None if gap else self._own(node, known)
         diverged = [output for output in node.outputs if differs(output)]
+        inherits |= bool(diverged and self._culprit(node))
         if gap:
             where = self.past.last_agreeing, self._writer(gap.finding), self._between(node)
             self._add(node, Cause.GAP, gap, evidence.gap_reasons(gap.finding, *where), known)
@@ -137,6 +138,7 @@ class _Search:
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self.past.behind.update((id(output), known) for output in hidden)
+        node.inherits = inherits
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self.past.remember(node)
 
