@@ -34,9 +34,9 @@ def disregard(finding: Finding) -> Finding:
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="meaningless")
 
 
-def live(finding: Finding) -> Finding:
-    """A checksum of a tensor that is overwritten meanwhile decides nothing; values that were kept are what they are."""
-    if finding.metric != "checksum":
-        return finding
+def overwritten(finding: Finding) -> Finding:
+    """What an operator overwrites in place before it is recorded, or while it is, decides nothing."""
     because = "the checksum of a tensor that its operator overwrites in place, taken at an unknown moment"
+    if finding.metric != "checksum":
+        because = f"its operator overwrites it in place, and it may have been recorded after that ({finding.because})"
     return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="overwritten")

@@ -17,6 +17,7 @@ class OperatorFindings:
 
     context  forward tensors that a backward operator also reads, and what other ranks put in
     presumed where no inputs were recorded: what came just before
+    tainted  it bears an error or wrote one on; inherits: some of what it reads descends from a root
     arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
     """
 
@@ -26,6 +27,7 @@ class OperatorFindings:
     context: list[Finding] = field(default_factory=list)
     presumed: list[Finding] = field(default_factory=list)
     tainted: bool = False
+    inherits: bool = False
     arrived: bool = False
     carried: bool = False
 

@@ -141,7 +141,8 @@ class Past:
         wanders = self.wanders(node)
         for finding in node.inputs:
             left = wanders or id(finding) in self.left_over
-            source = Source(finding, node.tainted and differs(finding), wanders=left and differs(finding))
+            descends, off = node.tainted or node.inherits, differs(finding)
+            source = Source(finding, descends and off, wanders=left and off)
             self.trail.read(source, only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:

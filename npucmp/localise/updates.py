@@ -66,7 +66,7 @@ class Updates:
 
 
 def _averaged(node: OperatorFindings, statistic: Finding) -> float:
-    """How far a running statistic may be off by the error of what it is taken of: a mean may be much smaller than it."""
+    """How far a running statistic may be off by the error of what it averages: a mean may be much smaller than that."""
     read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
     rms = scale_of(statistic).rms
     return max((FACTOR * error_size(one) * scale_of(one).rms / rms for one in read), default=0.0) if rms else math.inf

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.judge.verdicts import FACTOR
+from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_of, error_size
-from npucmp.localise.limits import disregard, live
+from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source, is_few
@@ -111,10 +111,11 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         gap, inherits = self._inputs(node)
-        inherits |= node.carried
+        inherits |= node.carried or self._reads_what_differs(node) or self.past.is_half_known(node)
         known = self.past.input_error(node)
         own = None if gap else self._own(node, known)
         diverged = [output for output in node.outputs if differs(output)]
+        inherits |= bool(diverged and self._culprit(node))
         if gap:
             self._add(node, *self._gap(node, gap), known)
             self.past.trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
@@ -127,18 +128,23 @@ class _Search:
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
-                self.revised[id(output)] = output._replace(explained_by=self._explanation(node, output, known))
+                self.revised[id(output)] = _told(output, self._explanation(node, output, known))
             by = self.revised[id(worst)].explained_by
             self._add(node, Cause.PROPAGATED, _Own(worst, by), evidence.passed_reasons(known, worst), known)
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
             for finding in node.inputs:
-                if self.past.overwritten(node, finding) and not node.writes_to(finding):
-                    self._excuse(finding, "overwritten")
+                # an input that was overwritten is what was written
+                if differs(finding) and self.past.overwritten(node, finding) and not node.writes_to(finding):
+                    told = self._explanation(node, finding, known)
+                    self._excuse(finding, told)
+                    if told is None:
+                        self.revised[id(finding)] = overwritten(finding)
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
         self.past.behind.update((id(output), known) for output in hidden)
+        node.inherits = inherits
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self.past.remember(node)
         self._uncompared.remember(node)
@@ -193,6 +199,11 @@ class _Search:
             return ""
         return self.past.inside.get(operator.name) or self.past.inside.get(f"{operator.phase} {operator.path}", "")
 
+    def _reads_what_differs(self, node: OperatorFindings) -> bool:
+        """Whether something that its forward read or wrote still differs, after what is explained was taken back."""
+        read = (self.revised.get(id(finding), finding) for finding in node.context)
+        return self.past.any_tainted and any(map(differs, read))
+
     def _inputs(self, node: OperatorFindings) -> "tuple[Optional[_Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[_Own] = None
@@ -206,7 +217,10 @@ class _Search:
             if not differs(finding):
                 continue
             if self.past.overwritten(node, finding):
-                self.revised[id(finding)] = (disregard if node.writes_to(finding) else live)(finding)
+                if node.writes_to(finding):
+                    self.revised[id(finding)] = disregard(finding)
+                else:
+                    self.revised[id(finding)] = overwritten(finding) if finding.metric == "checksum" else finding
             elif source is not None and source.meaningless:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
@@ -226,7 +240,7 @@ class _Search:
                 gap = gap or found
                 if by and is_few(finding):  # a number left of a sum that cancels, for all that is known
                     self.past.left_over.add(id(finding))
-                self._excuse(finding, "" if found else by)
+                self._excuse(finding, None if found else by)
         return gap, inherits
 
     def _from_nowhere(self, finding: Finding) -> Case:
@@ -259,17 +273,17 @@ class _Search:
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
-    def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> str:
-        """The rule that explains an output's error, "" if none does; behind a root, inputs below the limit count as at
+    def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
+        """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
         before = self.past.background(finding) if known is None else known
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit, FACTOR * finding.working)
         return self._explains(Case(finding, node, before, flipped=self.past.flipped))
 
-    def _explains(self, case: Case) -> str:
+    def _explains(self, case: Case) -> Optional[Limit]:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
-        return self.rules.explanation(case) if self.by_round_off or case.before > 0 else ""
+        return self.rules.explanation(case) if self.by_round_off or case.before > 0 else None
 
     def _cause(self, node: OperatorFindings) -> Cause:
         if not self.past.is_known(node, self.past.read(node)) or not self.past.is_saved_known(node):
@@ -303,20 +317,22 @@ class _Search:
             return evidence.Worst()
         return evidence.Worst(error_size(worst), worst, any(worst is finding for finding in node.context))
 
-    def _excuse(self, finding: Finding, by: str) -> None:
+    def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
-        if by == "cancellation":
+        if by is None:
+            return
+        if by.rule == "cancellation":
             self.past.left_over.add(id(finding))
-        if by == "choice":
+        if by.rule == "choice":
             self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
-        if by and self.by_round_off and finding.verdict is Verdict.SHAPE:
+        if self.by_round_off and finding.verdict is Verdict.SHAPE:
             because = f"{finding.because}; a choice before it fell otherwise"
-            self.revised[id(finding)] = finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by=by)
-        elif by and self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
+            self.revised[id(finding)] = _told(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
+        elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             because = f"{finding.because}; explained by the errors of its inputs"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
-            self.revised[id(finding)] = finding._replace(verdict=verdict, because=because, explained_by=by)
+            self.revised[id(finding)] = _told(finding._replace(verdict=verdict, because=because), by)
 
     def _add(
         self, node: OperatorFindings, cause: Cause, own: _Own, reasons: "list[Evidence]", known: Optional[float]
@@ -339,6 +355,11 @@ class _Search:
                 rule=own.rule,
             )
         )
+
+
+def _told(finding: Finding, by: Optional[Limit]) -> Finding:
+    """A finding that names what explains it, if anything does."""
+    return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
 
 
 def _shown(finding: Finding) -> Optional[float]:

@@ -70,7 +70,8 @@ class Finding(NamedTuple):
 
     error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
     difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
-    decided, `explained_by` the one that says that the errors of the inputs make an error of this size.
+    decided, `explained_by` the one that says that the errors of the inputs make an error of this size, and
+    `explained_limit` the largest error that they make by it.
     `working` is the coarsest unit round-off that its values went through.
     """
 
@@ -82,6 +83,7 @@ class Finding(NamedTuple):
     metric: str = ""
     rule: str = ""
     explained_by: str = ""
+    explained_limit: float = 0.0
     working: float = 0.0
 
     @property

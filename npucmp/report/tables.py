@@ -20,7 +20,7 @@ _FIRST = tuple(
         "elements cosine rel_l2 max_abs_err max_abs_index max_rel_err max_rel_index mean_abs_err mean_rel_err rmse "
         "err_1e3_ratio err_5e3_ratio allclose mismatch_ratio max_ulp exact_ratio nonfinite_mismatch "
         "target_nan target_inf golden_nan golden_inf target_min target_max target_mean target_l2 "
-        "golden_min golden_max golden_mean golden_l2 stack cause limit rule explained_by masked"
+        "golden_min golden_max golden_mean golden_l2 stack cause limit rule explained_by explained_limit masked"
     ).split(" ")
 )
 TENSOR_COLUMNS = (*_FIRST, *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST))
@@ -119,6 +119,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     columns["limit"] = [finding.limit if finding.rule else None for finding in findings]
     columns["rule"] = [finding.rule or None for finding in findings]
     columns["explained_by"] = [finding.explained_by or None for finding in findings]
+    columns["explained_limit"] = [finding.explained_limit if finding.explained_by else None for finding in findings]
     columns["masked"] = [None if one.moments is None else one.moments.masked for one in measured]
     columns["elements"] = [_elements(pair.target or pair.golden) for pair in pairs]
     for number, side in enumerate(("target", "golden")):

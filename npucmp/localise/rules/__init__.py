@@ -91,11 +91,11 @@ class Rulebook:
         return max((Limit(rule.bound(case), rule.name) for rule in self._of["limit"] if rule.applies(case)),
                    key=lambda limit: limit.value, default=Limit(0.0))  # fmt: skip
 
-    def explanation(self, case: Case) -> str:
-        """The rule whose bound is the largest, if the error is within it; "" if nothing explains the error."""
-        bounds = [(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
-        bound, name = max(bounds, key=lambda one: one[0], default=(-1.0, ""))
-        return name if case.error <= bound else ""
+    def explanation(self, case: Case) -> Optional[Limit]:
+        """The largest bound and its rule, if the error is within it; None if nothing explains the error."""
+        bounds = [Limit(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
+        largest = max(bounds, key=lambda one: one.value, default=None)
+        return largest if largest is not None and case.error <= largest.value else None
 
     def accusation(self, case: Case) -> Optional[Rule]:
         """A rule that accuses, the first that is listed if several do; None if none does."""

@@ -1,8 +1,8 @@
 """A tensor that is a choice itself, a mask or an index: an error e of what it was chosen by changes a share of √e.
 
 Near ties flip; with the errors of 16-bit types any choice may. Where the operator wrote what it chose as well, as top-k
-does, and these values agree, whatever fell otherwise was a tie, up to half of it. Two elements are nothing to speak of. Evidence: without
-it, nine pairs of the corpus sample with top-k routing are wrong.
+does, and these values agree, whatever fell otherwise was a tie, up to half of it. Two elements are nothing to speak of.
+Evidence: without it, nine pairs of the corpus sample with top-k routing are wrong.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def decision(case: Case, rules: Rulebook, name: str):
     if kind == "limit":
         return rules.limit(case)
     if kind == "explanation":
-        return rules.explanation(case)
+        found = rules.explanation(case)
+        return found.rule if found else ""
     if kind == "fact" or case.grown:
         return name if rules.holds(name, case) else ""
     accused = rules.accusation(case)
