@@ -35,9 +35,9 @@ def show(dump: str, pattern: Optional[str], top: int, format_: Optional[str], **
 
     runs, notes = inspect(dump, pattern, Choice(format=format_, **given))
     for run, rows in runs:
-        click.echo(listing(run, rows, None if pattern else top), nl=False)
+        tell(listing(run, rows, None if pattern else top))
     for note in notes:
-        click.echo(f"note: {visible(note)}")
+        tell(f"note: {visible(note)}\n")
 
 
 @click.command(help="The formats that npucmp reads, and how it recognises them.")
