@@ -86,10 +86,10 @@ def test_a_module_around_a_root_descends_from_it(tmp_path):
 
 
 def test_what_was_overwritten_on_one_side_alone_is_no_match(tmp_path):
-    """The golden holds what an in-place operator wrote, the target what it read: nothing says that they are the same."""
+    """The golden holds what an in-place operator wrote, the target what it read: nothing says they are the same."""
     x, step, wrote = normal(8, 8), normal(8, 8), normal(8, 8)
     runs = ({"Tensor.add_.0.forward": {"in": [read, step], "out": [wrote]}} for read in (x, wrote))
     sides = (write_run(tmp_path / side, run) for side, run in zip(("target", "golden"), runs))
     got = npucmp.compare(*sides, jobs=1)
-    assert [(one.verdict.value, one.rule) for one in got.findings][0] == ("unknown", "overwritten")
+    assert (got.findings[0].verdict.value, got.findings[0].rule) == ("unknown", "overwritten")
     assert got.exit_status == 0 and not got.roots
