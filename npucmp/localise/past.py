@@ -141,9 +141,8 @@ class Past:
         wanders = self.wanders(node)
         for finding in node.inputs:
             left = wanders or id(finding) in self.left_over
-            descends, off = node.tainted or node.inherits, differs(finding)
-            source = Source(finding, descends and off, wanders=left and off)
-            self.trail.read(source, only_new=True)
+            tainted = (node.tainted or node.inherits) and differs(finding)
+            self.trail.read(Source(finding, tainted, wanders=left and differs(finding)), only_new=True)
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = error_size(finding)
