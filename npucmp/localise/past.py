@@ -137,6 +137,17 @@ class Past:
         source = self.trail.source(worst) if worst is not None and error_size(worst) else None
         return source is not None and source.wanders
 
+    def hands_on_nothing(self, node: OperatorFindings) -> bool:
+        """Whether an operator copies memory that nobody wrote, or looks at it."""
+        if not node.inputs or not node.op.has("copies", "hands on", "views"):
+            return False
+        return all(source is not None and source.meaningless for source in map(self.trail.source, node.inputs))
+
+    def pass_on_nothing(self, node: OperatorFindings) -> None:
+        """What it wrote is memory that nobody wrote, too."""
+        for finding in node.outputs:
+            self.trail.wrote(node.pair, Source(finding, tainted=False, meaningless=True), hidden=False)
+
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
         for finding in node.inputs:

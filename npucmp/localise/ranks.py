@@ -36,14 +36,16 @@ def with_roots(
     found = list(comparisons)
     ranked: list[tuple[int, int, int, int, Root]] = []  # step, gravity, clock, comparison, root
     before: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
+    faulty = False  # whether an error was born in a step before
     for step, numbers in sorted(steps.items()):
         some = [comparisons[number] for number in numbers]
-        updates = [Updates(before.get(one.rank, ())) for one in some]
+        updates = [Updates(before.get(one.rank, ()), faulty) for one in some]
         ranks = _Ranks(some, updates, by_round_off, rules or Rulebook())
         ranks.visit()
         for number, (findings, roots) in zip(numbers, ranks.finished()):
             before[found[number].rank] = findings
             found[number] = replace(found[number], findings=tuple(findings))
+            faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
             ranked += ((step, GRAVITY[root.cause], clock, number, root) for clock, root in roots)
     placed: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:4]), 1):

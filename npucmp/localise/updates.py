@@ -23,9 +23,13 @@ QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient 
 
 
 class Updates:
-    """The parameters of one rank at one step, and their gradients there."""
+    """The parameters of one rank at one step, and their gradients there.
 
-    def __init__(self, findings: Sequence[Finding] = ()) -> None:
+    faulty: an error was born by then, from which all that differs in the parameters afterwards descends.
+    """
+
+    def __init__(self, findings: Sequence[Finding] = (), faulty: bool = False) -> None:
+        self.faulty = faulty
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step

@@ -110,6 +110,10 @@ class _Search:
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
+        if self.past.hands_on_nothing(node):
+            self.revised.update((id(one), disregard(one)) for one in (*node.inputs, *node.outputs))
+            self.past.pass_on_nothing(node)
+            return
         gap, inherits = self._inputs(node)
         inherits |= node.carried or self._reads_what_differs(node) or self.past.is_half_known(node)
         known = self.past.input_error(node)
@@ -227,6 +231,8 @@ class _Search:
                 by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
                 gap = gap or (None if by else _Own(finding, finding.rule))
                 self._excuse(finding, by)
+            elif source is None and is_parameter(finding.pair) and self._updates.faulty:
+                inherits = True
             elif source is None and is_parameter(finding.pair):
                 by = self._explains(Case(finding, None, inherited=self._updates.bound(finding)))
                 gap = gap or (None if by else _Own(finding, finding.rule))

@@ -523,3 +523,40 @@ def test_shapes_that_differ_by_axes_of_one_are_compared_with_a_note(tmp_path):
     assert found(wrong) == [("Torch.conv.0.forward", "BORN", "output:0")]
     other = report(tmp_path / "other", run(np.tanh(x), (1, 16, 8)), golden)
     assert other.exit_status == 1 and other.comparisons[0].notes == ()
+
+
+def test_a_copy_of_memory_that_nobody_wrote_is_nobodys_fault_either(tmp_path):
+    x, garbage, other = (random.standard_normal((4, 8)).astype(np.float32) for _ in range(3))
+
+    def run(memory):
+        return {
+            "Torch.empty.0.forward": {"in": [4, 8], "out": [memory]},
+            "Tensor.clone.0.forward": {"in": [memory], "out": [memory]},
+            "Torch.tanh.0.forward": {"in": [x], "out": [np.tanh(x)]},
+        }
+
+    got = report(tmp_path, run(garbage), run(other))
+    assert got.roots == ()
+    assert {finding.verdict.value for finding in got.findings} == {"match", "unknown"}
+
+
+def test_parameters_behind_a_faulty_step_descend_from_it(tmp_path):
+    """They are no match, however their gradients excuse them, and no suspects of their own."""
+    x, w, g = (random.standard_normal((8, 8)).astype(np.float32) for _ in range(3))
+    y = x @ w
+    for name, wrong in (("target", 1.05), ("golden", 1.0)):
+        for step in range(2):
+            weight = w * np.float32(1 + (wrong - 1) / 50) if step else w
+            write_run(
+                tmp_path / name,
+                {
+                    "Functional.linear.0.forward": {"in": [x, weight], "out": [y * np.float32(wrong)]},
+                    "Functional.linear.0.backward": {"in": [g], "out": [g, g * np.float32(wrong)]},
+                },
+                step=step,
+            )
+    got = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    suspects = [(one.step, root.cause.value) for one in got.comparisons for root in one.roots]
+    assert (0, "BORN") in suspects and not {(1, "GAP"), (1, "BORN")} & set(suspects)
+    [weight] = [one for one in got.comparisons[1].findings if one.pair.slot == "input:1"]
+    assert weight.verdict.value == "diverged"
