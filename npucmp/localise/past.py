@@ -7,13 +7,15 @@ from bisect import insort
 from collections import deque
 from typing import Mapping, Optional, Sequence
 
+from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import scale_of
-from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_parameter
+from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_output, is_parameter
 from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
+from npucmp.model.optypes import is_gradient, op_type_of
 
 RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
 Read = tuple[Finding, Optional[float]]
@@ -35,6 +37,7 @@ class Past:
         self.left_over: set[int] = set()  # by id, findings of what is left of a sum that cancels
         self._left = 0.0  # largest error of those
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest of these
+        self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
         self._errors: list[float] = []  # of what else descends from no root, sorted
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
 
@@ -129,7 +132,17 @@ class Past:
         if is_few(finding):
             return max([*self._errors[-1:], self._left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
-        return max(usual, *self._recent, 0.0)
+        return max(usual, *self._recent, self._below_rounding(finding))
+
+    def _below_rounding(self, finding: Finding) -> float:
+        """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
+        that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
+        operator = finding.pair.operator
+        if is_output(finding.pair) or not (is_gradient(operator) or op_type_of(operator).has("collective")):
+            return 0.0
+        size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
+        rounding = unit * max(self._sizes, default=0.0)
+        return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
 
     def wanders(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
@@ -176,6 +189,7 @@ class Past:
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
+            self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
             own = [error_size(one) for one in node.outputs if id(one) not in self.left_over]
             self._recent.append(max(filter(math.isfinite, own), default=0.0))
             agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))

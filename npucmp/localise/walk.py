@@ -72,7 +72,7 @@ class Walk:
 
 
 def _habit(nodes: Sequence[OperatorFindings]) -> float:
-    """Share of the operators that write in a coarser type than the golden's though they read in none."""
+    """Share of the operators that write in a coarser type than the golden's."""
     return sum(map(coarser.writes_coarser, nodes)) / len(nodes) if nodes else 0.0
 
 

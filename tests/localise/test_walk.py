@@ -560,3 +560,34 @@ def test_parameters_behind_a_faulty_step_descend_from_it(tmp_path):
     assert (0, "BORN") in suspects and not {(1, "GAP"), (1, "BORN")} & set(suspects)
     [weight] = [one for one in got.comparisons[1].findings if one.pair.slot == "input:1"]
     assert weight.verdict.value == "diverged"
+
+
+def test_a_gradient_below_the_rounding_of_what_was_just_written_is_noise(tmp_path):
+    """Of a bias that softmax makes irrelevant, brought in by code that was not dumped: zero in exact arithmetic."""
+    g, w = (random.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+
+    def run(size, seed):
+        noise = np.random.default_rng(seed).standard_normal(64).astype(np.float32) * np.float32(size)
+        return {
+            "Functional.linear.0.backward": {"in": [g], "out": [g @ w]},
+            "Distributed.all_reduce.0.forward": {"in": [noise], "out": [noise + noise]},
+        }
+
+    assert report(tmp_path / "noise", run(1e-8, 1), run(1e-8, 2)).exit_status == 0
+    assert report(tmp_path / "more", run(1e-4, 1), run(1e-4, 2)).exit_status == 1
+
+
+def test_a_coarser_type_in_the_whole_run_accuses_nobody(tmp_path):
+    """The first operator alone reads what is no coarser than the golden's: that makes it no exception."""
+    x = [random.standard_normal((16, 16)).astype(np.float32) for _ in range(42)]
+
+    def run(dtype):
+        return {
+            f"Functional.linear.{n}.forward": {
+                "in": [x[n].astype(dtype if n else np.float32)],
+                "out": [x[n + 1].astype(dtype)],
+            }
+            for n in range(41)
+        }
+
+    assert report(tmp_path, run(np.float16), run(np.float32)).roots == ()

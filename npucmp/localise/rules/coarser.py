@@ -16,8 +16,8 @@ ALONE = 0.05  # share of the operators of a run that makes a coarser type a habi
 
 
 def writes_coarser(node: OperatorFindings) -> bool:
-    """Whether an operator writes in a coarser type than the golden's, and reads in none."""
-    return any(map(_coarser, _pairs(node.outputs))) and not any(map(_coarser, _pairs(node.inputs)))
+    """Whether an operator writes in a coarser type than the golden's, whatever it reads."""
+    return any(map(_coarser, _pairs(node.outputs)))
 
 
 def _pairs(findings: "list[Finding]") -> "list[Pair]":
@@ -35,7 +35,8 @@ def _accuses(case: Case) -> bool:
     if case.node is None or not 0 < case.habit <= ALONE or not _coarser(case.pair) or not case.node.inputs:
         return False
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
-    return golden is not None and case.error > golden.round_off and writes_coarser(case.node)
+    reads_coarser = any(map(_coarser, _pairs(case.node.inputs)))
+    return golden is not None and case.error > golden.round_off and not reads_coarser
 
 
 RULE = Rule(
