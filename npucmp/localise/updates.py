@@ -33,6 +33,9 @@ class Updates:
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
+        known = sorted(error for error in map(error_of, findings) if error is not None and math.isfinite(error))
+        self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
+        unseen = 1.0 if known and known[-1] else 0.0  # a gradient that was not recorded: noise, if there is any at all
         nodes = nodes_of(findings)
         backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
         by_shape: dict[tuple[int, ...], float] = {}
@@ -51,12 +54,10 @@ class Updates:
                     continue
                 error = _gradient(finding, backward.get(node.operator.call))
                 if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
-                    error = 1.0  # a bias, which need not have any gradient but noise
+                    error = unseen  # of a bias, which need not have any gradient but noise
                 error = by_shape.get(_shape(finding)) if error is None else error
                 if error is not None:
                     self._gradients[key] = max(error, self._gradients.get(key, 0.0))
-        known = sorted(error for error in map(error_of, findings) if error is not None and math.isfinite(error))
-        self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
 
     def bound(self, finding: Finding) -> float:
         """How large the steps before may have made the error of a parameter; 0 for one that they did not have."""

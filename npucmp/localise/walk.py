@@ -231,7 +231,7 @@ class _Search:
                 by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
                 gap = gap or (None if by else _Own(finding, finding.rule))
                 self._excuse(finding, by)
-            elif source is None and is_parameter(finding.pair) and self._updates.faulty:
+            elif source is None and is_parameter(finding.pair) and self._updates.faulty and self.by_round_off:
                 inherits = True
             elif source is None and is_parameter(finding.pair):
                 by = self._explains(Case(finding, None, inherited=self._updates.bound(finding)))
