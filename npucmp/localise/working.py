@@ -68,7 +68,8 @@ class _Flow:
                 came = self._came_in(finding)
                 self.of[id(finding)] = Working(came, came)
         self._clock = coarsest([self._clock, own])
-        read = [self.of[id(finding)].through for finding in (*node.inputs, *node.context)]
+        saved = (finding for finding in node.context if id(finding) in self.of)  # a dump may tell a backward first
+        read = [self.of[id(finding)].through for finding in (*node.inputs, *saved)]
         through = coarsest([own, *read] if node.reads_recorded else [own, *read, self._clock])
         known = self._is_known(node)
         for finding in node.outputs:

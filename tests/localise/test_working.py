@@ -96,3 +96,12 @@ def test_products_whose_outputs_were_not_dumped_say_nothing_of_hf32(tmp_path):
     assert [(root.pair.operator.name, root.cause.value) for root in report.roots] == [
         ("Functional.linear.1.forward", "GAP")
     ]
+
+
+def test_a_backward_may_stand_before_its_forward(tmp_path):
+    x, half = drawn(np.float32), drawn(np.float16)
+    run = {
+        "Functional.linear.0.backward": {"in": [half], "out": [drawn(np.float32)]},
+        "Functional.linear.0.forward": {"in": [x], "out": [half]},
+    }
+    assert limits(tmp_path, run)["Functional.linear.0.forward output:0"] == 8 * 2**13
