@@ -79,8 +79,8 @@ class _Product(NamedTuple):
 
     @property
     def added(self) -> float:
-        """The error that it adds to what it read, as far as errors add up like independent ones."""
-        return math.sqrt(max(0.0, self.wrote**2 - sum(error**2 for error in self.read)))
+        """The error that it adds to what it read, as far as errors add up like independent ones; ** would raise."""
+        return math.sqrt(max(0.0, self.wrote * self.wrote - sum(error * error for error in self.read)))
 
 
 def _products(measurements: Sequence[Measurement]) -> "Iterator[_Product]":

@@ -42,8 +42,8 @@ def scale_of(finding: Finding) -> Scale:
     if recorded is None or recorded.norm is None:
         return Scale()
     rms = recorded.norm / math.sqrt(count)
-    largest = max(abs(recorded.max or 0.0), abs(recorded.min or 0.0), rms)
-    return Scale(rms, math.sqrt(max(0.0, rms * rms - (recorded.mean or 0.0) ** 2)), largest, int(count))
+    largest, mean = max(abs(recorded.max or 0.0), abs(recorded.min or 0.0), rms), recorded.mean or 0.0
+    return Scale(rms, math.sqrt(max(0.0, rms * rms - mean * mean)), largest, int(count))
 
 
 def _is_possible(shape: "tuple[int, ...]") -> bool:
@@ -73,7 +73,7 @@ def amplification(node: OperatorFindings) -> float:
     elif op.has("reciprocal"):
         value = x.rms * y.largest
     elif op.has("tangent"):
-        value = x.largest * (1.0 + y.largest**2) / y.rms
+        value = x.largest * (1.0 + y.largest * y.largest) / y.rms
     elif op.has("power"):
         numbers = [one for one in node.operator.arguments.values() if type(one) in (int, float)]
         value = max((abs(float(one)) for one in numbers if abs(one) < 1e300), default=1.0)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.judge.precision import _Product
 from tests.synthetic import write_run
 
 random = np.random.default_rng(3)
@@ -105,3 +106,18 @@ def test_a_backward_may_stand_before_its_forward(tmp_path):
         "Functional.linear.0.forward": {"in": [x], "out": [half]},
     }
     assert limits(tmp_path, run)["Functional.linear.0.forward output:0"] == 8 * 2**13
+
+
+def test_errors_beyond_all_bounds_are_errors_and_no_traceback(tmp_path):
+    x, w, tiny = drawn(np.float32), drawn(np.float32), np.full((16, 16), 1e-30, np.float64)
+    golden = {**one_product(0, x, w, x @ w), **one_product(1, x, w, tiny.astype(np.float32))}
+    wrong = (x @ w).astype(np.float32)
+    target = {**one_product(0, x, w, wrong), **one_product(1, x, w, np.full((16, 16), 3e38, np.float32))}
+    golden["Torch.tan.0.forward"] = {"in": [tiny * 1e-270], "out": [tiny * 1e-270]}
+    target["Torch.tan.0.forward"] = {"in": [tiny * 1e-270 + 1e200], "out": [tiny + 1e200]}
+    report = npucmp.compare(write_run(tmp_path / "t", target), write_run(tmp_path / "g", golden))
+    assert report.exit_status == 1 and report.roots[0].pair.operator.name == "Functional.linear.1.forward"
+
+
+def test_a_product_of_huge_errors_adds_no_less():
+    assert _Product([1.0], 1e250, False).added == np.inf

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from npucmp.localise.condition import scale_of
+from npucmp.model import Finding, Measurement, Operator, Pair, Statistics, TensorRef, Verdict
 from tests.localise.rules.craft import RuleContract, case, drawn, spelled
 
 normal, noisy = drawn(__name__)
@@ -48,3 +50,11 @@ class TestCondition(RuleContract):
         ),
         "nothing came in": case("exp", [(X, X)], (noisy(np.exp(X), 1e-6), np.exp(X))),
     }
+
+
+def test_a_recorded_mean_beyond_all_bounds_is_no_traceback():
+    """A dump of statistics may claim any number."""
+    tensor = TensorRef("output:0", "float32", (4,), statistics=Statistics(1e300, 1e300, 1e300, 1e300))
+    operator = Operator("tanh.0", "tanh", "tanh", "forward", 0, (tensor,))
+    pair = Pair(0, "output:0", operator, operator, tensor, tensor, "name", 1.0)
+    assert scale_of(Finding(Measurement(pair), Verdict.UNKNOWN, "")).largest == 1e300
