@@ -24,27 +24,13 @@ from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 
 
-def find_roots(
-    findings: Sequence[Finding],
-    by_round_off: bool = True,
-    rules: Optional[Rulebook] = None,
-    updates: Optional[Updates] = None,
-    left_out: Sequence[Pair] = (),
-) -> tuple[list[Finding], list[Root]]:
-    """(findings with `diverged` taken back where inputs explain the error, roots in graph order; ranks.py places them).
-
-    by_round_off is False when the user's own rules decide; then nothing is taken back. updates: what the step before
-    tells of the parameters. left_out: what the user did not want compared.
-    """
-    walk = Walk(findings, by_round_off, rules, updates, left_out)
-    for node in walk.nodes:
-        walk.visit(node)
-    return walk.finished()
-
-
 class Walk:
-    """find_roots operator by operator, for whoever walks several runs at once: each of `nodes` is to be visited, in
-    order, then `finished` has what was found. `revised` are findings that were taken back, by the id of the one given.
+    """The search through one run, operator by operator, for whoever walks several runs at once.
+
+    Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
+    inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
+    own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
+    findings that were taken back, by the id of the one given.
     """
 
     def __init__(

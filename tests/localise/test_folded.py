@@ -9,7 +9,7 @@ from npucmp.align import align, pairs
 from npucmp.judge.tolerances import Tolerances
 from npucmp.localise.limits import judged
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.walk import find_roots
+from npucmp.localise.walk import Walk
 from npucmp.measure.pairs import Closeness, measure_pairs
 from npucmp.model import Operator, TensorRef
 from tests.align.craft import a_run
@@ -52,7 +52,10 @@ def roots(folder, kind="Conv2D", stored=True, factor=1.5, data=1.0):
     ]
     one, other = a_run(target), a_run(golden)
     measured = measure_pairs(list(pairs(one, other, align(one, other))), Closeness(), 1)
-    _, found = find_roots(judged(list(measured), Tolerances(), Rulebook()))
+    walk = Walk(judged(list(measured), Tolerances(), Rulebook()))
+    for node in walk.nodes:
+        walk.visit(node)
+    _, found = walk.finished()
     return [(root.pair.operator.name, root.cause.value, root.because) for root in found]
 
 
