@@ -3,7 +3,8 @@
 An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
 no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
 noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other. Running
-statistics have no gradient: they average what their operator reads.
+statistics have no gradient: they average what their operator reads. An optimizer that computes something else moves
+all of them: what is beyond these bounds in several parameters of a step explains no other of that step.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
 from npucmp.localise.condition import scale_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
-from npucmp.model import Finding
+from npucmp.model import Finding, Verdict
 
 UPDATE = 0.5  # of a parameter's size: no step of a network that trains changes one by more
 GREW = 2.0  # times the error that a parameter had in the step before
+SEVERAL, SHARE = 3, 0.1  # parameters of a step beyond their bounds, and their share of those that differ
 QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient that was not recorded
 
 
@@ -30,6 +32,7 @@ class Updates:
 
     def __init__(self, findings: Sequence[Finding] = (), faulty: bool = False) -> None:
         self.faulty = faulty
+        self._is_wrong = False
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
@@ -59,10 +62,16 @@ class Updates:
                 if error is not None:
                     self._gradients[key] = max(error, self._gradients.get(key, 0.0))
 
+    def hold(self, findings: Sequence[Finding]) -> None:
+        """Takes in the parameters of the step itself: whether the update was another one on this side."""
+        differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
+        beyond = sum(0.0 < self.bound(one) < error_size(one) for one in differing)
+        self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))
+
     def bound(self, finding: Finding) -> float:
         """How large the steps before may have made the error of a parameter; 0 for one that they did not have."""
         key = _key(finding)
-        if key not in self._errors:
+        if key not in self._errors or self._is_wrong:
             return 0.0
         if key in self._averaged:
             return GREW * self._errors[key] + self._averaged[key]

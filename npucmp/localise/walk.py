@@ -49,7 +49,9 @@ class Walk:
         }
         scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
         uncompared = Uncompared(left_out)
-        self._search = _Search(rules, by_round_off, alone, scopes, updates or Updates(), _habit(self.nodes), uncompared)
+        updates = updates or Updates()
+        updates.hold(self._findings)
+        self._search = _Search(rules, by_round_off, alone, scopes, updates, _habit(self.nodes), uncompared)
         self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -91,6 +93,8 @@ class _Search:
         self._uncompared = uncompared
         self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
+        self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # whose outputs were not recorded, and what they read
+        self._last_unseen = ""
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
 
@@ -138,6 +142,9 @@ class _Search:
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self.past.remember(node)
         self._uncompared.remember(node)
+        if not node.outputs and node.inputs:
+            self._last_unseen = node.operator.name
+            self._unseen[self._last_unseen] = node, known or 0.0
 
     def _gap(self, node: OperatorFindings, gap: _Own) -> "tuple[Cause, _Own, list[Evidence]]":
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
@@ -228,12 +235,24 @@ class _Search:
             elif source is None:
                 case = self._from_nowhere(finding)
                 by = self._explains(case)
+                if by is None and (written := self._unseen_writer(finding)) is not None:
+                    case, by = written, self._explains(written)
                 found = self._accused(case) if by else _Own(finding, finding.rule)
                 gap = gap or found
                 if by and is_few(finding):  # a number left of a sum that cancels, for all that is known
                     self.past.left_over.add(id(finding))
                 self._excuse(finding, None if found else by)
         return gap, inherits
+
+    def _unseen_writer(self, finding: Finding) -> Optional[Case]:
+        """An input as the output of an operator of which only the inputs were recorded: of the one that a graph names,
+        else of the one just before."""
+        sides = [one.source.rpartition(":")[0] for one in (finding.pair.target, finding.pair.golden) if one]
+        name = next((name for name in sides if name), self._last_unseen)
+        if name not in self._unseen:
+            return None
+        node, known = self._unseen[name]
+        return Case(finding, node, known, flipped=self.past.flipped)
 
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""
@@ -271,7 +290,16 @@ class _Search:
         before = self.past.background(finding) if known is None else known
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit, FACTOR * finding.working)
-        return self._explains(Case(finding, node, before, flipped=self.past.flipped))
+        by = self._explains(Case(finding, node, before, flipped=self.past.flipped))
+        return by or self._written_before(finding)
+
+    def _written_before(self, finding: Finding) -> Optional[Limit]:
+        """What explained the error of the same tensor where an operator inside this module wrote it."""
+        source = self.past.trail.by_content(finding)
+        if source is None or source.tainted or error_size(finding) > error_size(source.finding):
+            return None
+        seen = self.revised.get(id(source.finding), source.finding)
+        return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
 
     def _explains(self, case: Case) -> Optional[Limit]:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""

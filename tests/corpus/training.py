@@ -102,7 +102,7 @@ def update(
     decay = (0.1 if adam else 0.01) * (3 * wrong["decay"] if "decay" in wrong else 1.0)
     beta1, beta2 = 0.9 / wrong.get("momentum", 1.0), 0.999
     for place, name in enumerate(sorted(name for r, name in session.weight_gradients if r == rank)):
-        if "skip" in wrong and place == 1:
+        if ("skip" in wrong and place == 1) or name not in weights.values:  # an expert that only another rank has used
             continue
         g = session.weight_gradients[rank, name].values.astype(np.float64) / recipe.loss_scale
         w = weights.values[name]

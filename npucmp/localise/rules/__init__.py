@@ -92,10 +92,9 @@ class Rulebook:
                    key=lambda limit: limit.value, default=Limit(0.0))  # fmt: skip
 
     def explanation(self, case: Case) -> Optional[Limit]:
-        """The largest bound and its rule, if the error is within it; None if nothing explains the error."""
+        """The smallest bound that the error is within, and its rule; None if nothing explains the error."""
         bounds = [Limit(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
-        largest = max(bounds, key=lambda one: one.value, default=None)
-        return largest if largest is not None and case.error <= largest.value else None
+        return min((one for one in bounds if case.error <= one.value), key=lambda one: one.value, default=None)
 
     def accusation(self, case: Case) -> Optional[Rule]:
         """A rule that accuses, the first that is listed if several do; None if none does."""
