@@ -37,7 +37,7 @@ class Case:
     grown       the error is what operators before made of theirs, each within what explains it
     flipped     the largest share of a choice before that fell otherwise, as near ties do
     precision   in which the runs worked up to here
-    habit       share of the operators that write in a coarser type than the golden's
+    habit       share of the other operators that turn to a coarser type than the golden's
     inherited   how large the steps before may have made the error of a parameter; 0 in the first
     """
 
@@ -46,7 +46,7 @@ class Case:
     before: float = 0.0
     precision: Precision = Precision()
     inherited: float = 0.0
-    habit: float = 0.0
+    habit: float = 1.0
     nowhere: bool = False
     grown: bool = False
     flipped: float = 0.0

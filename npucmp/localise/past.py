@@ -9,7 +9,7 @@ from typing import Mapping, Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
-from npucmp.localise.condition import scale_of
+from npucmp.localise.condition import Scale, scale_of
 from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_output, is_parameter
 from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
@@ -65,7 +65,8 @@ class Past:
         if not self.is_known(node, read) and not any(map(self._is_reached, node.inputs)):
             return None
         errors = [_share(node, finding, error) for finding, error in read]
-        errors += [_share(node, finding, self._error(finding)) for finding in node.context]
+        if not node.op.has("saves nothing"):
+            errors += [_share(node, finding, self._error(finding)) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
 
     def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
@@ -197,8 +198,11 @@ class Past:
 
 
 def _share(node: OperatorFindings, finding: Finding, error: Optional[float]) -> Optional[float]:
-    """The error of what a product reads, as far as it can reach what it writes: a bias by its share of the output, and
-    no gradient; nor does the gradient read what its forward wrote."""
+    """The error of what an operator reads, as far as it can reach what it writes: of a sum by the share that the operand
+    has in it, and so the bias of a product, which reaches no gradient; nor does the gradient read what its forward
+    wrote."""
+    if error and node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
+        return error * _part(node, finding)
     if not error or not node.op.has("contracts"):
         return error
     if node.is_gradient and finding.pair.slot.startswith("output"):
@@ -207,8 +211,13 @@ def _share(node: OperatorFindings, finding: Finding, error: Optional[float]) -> 
         return error
     if node.is_gradient:
         return None
-    wrote = max((scale_of(output).rms for output in node.outputs), default=0.0)
-    return error * min(1.0, scale_of(finding).rms / wrote) if wrote else error
+    return error * _part(node, finding)
+
+
+def _part(node: OperatorFindings, finding: Finding) -> float:
+    """How large an operand is beside the result, 1 at most, and of a sum over elements of one operand."""
+    read, wrote = scale_of(finding), max(map(scale_of, node.outputs), default=Scale())
+    return min(1.0, read.rms / wrote.rms) if wrote.rms and 0 < read.elements <= wrote.elements else 1.0
 
 
 def differs(finding: Finding) -> bool:

@@ -51,17 +51,12 @@ class Walk:
         uncompared = Uncompared(left_out)
         updates = updates or Updates()
         updates.hold(self._findings)
-        self._search = _Search(rules, by_round_off, alone, scopes, updates, _habit(self.nodes), uncompared)
+        self._search = _Search(rules, by_round_off, alone, scopes, updates, coarser.habit(self.nodes), uncompared)
         self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
         self._search.finish()
         return [self.revised.get(id(finding), finding) for finding in self._findings], self._search.roots
-
-
-def _habit(nodes: Sequence[OperatorFindings]) -> float:
-    """Share of the operators that write in a coarser type than the golden's."""
-    return sum(map(coarser.writes_coarser, nodes)) / len(nodes) if nodes else 0.0
 
 
 class _Own(NamedTuple):
@@ -260,7 +255,9 @@ class _Search:
         inherited = self._updates.bound(finding)
         nowhere = not self.past.any_tainted
         flipped = self.past.flipped
-        return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped)
+        return Case(
+            finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit
+        )
 
     def _accused(self, case: Case) -> "Optional[_Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
