@@ -35,7 +35,7 @@ class Past:
         self._by_round_off = by_round_off
         self._scopes = scopes
         self.left_over: set[int] = set()  # by id, findings of what is left of a sum that cancels
-        self._left = 0.0  # largest error of those
+        self.left = 0.0  # largest error of those
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest of these
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
         self._errors: list[float] = []  # of what else descends from no root, sorted
@@ -128,10 +128,10 @@ class Past:
     def background(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
         be what is left of a sum that cancels, the largest."""
-        if not (self._errors or self._left) or not self._rules.holds("background", Case(finding)):
+        if not (self._errors or self.left) or not self._rules.holds("background", Case(finding)):
             return 0.0
         if is_few(finding):
-            return max([*self._errors[-1:], self._left])
+            return max([*self._errors[-1:], self.left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
         return max(usual, *self._recent, self._below_rounding(finding))
 
@@ -147,6 +147,8 @@ class Past:
 
     def wanders(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
+        if not node.inputs:
+            return bool(node.presumed) and all(id(one) in self.left_over for one in node.presumed)
         worst = max(node.inputs, key=error_size, default=None)
         source = self.trail.source(worst) if worst is not None and error_size(worst) else None
         return source is not None and source.wanders
@@ -176,7 +178,7 @@ class Past:
             left = id(finding) in self.left_over or (wanders and differs(finding))
             self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair), left), hidden)
             if left and math.isfinite(error_size(finding)):
-                self._left = max(self._left, error_size(finding))
+                self.left = max(self.left, error_size(finding))
                 self.left_over.add(id(finding))
         if node.tainted:
             self.any_tainted = True

@@ -123,6 +123,8 @@ class _Search:
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
+                if known is None and is_few(output):  # a number left of a sum that cancels, for all that is known
+                    self.past.left_over.add(id(output))
             for finding in node.inputs:
                 # an input that was overwritten is what was written
                 if differs(finding) and self.past.overwritten(node, finding) and not node.writes_to(finding):
@@ -234,7 +236,7 @@ class _Search:
                     case, by = written, self._explains(written)
                 found = self._accused(case) if by else _Own(finding, finding.rule)
                 gap = gap or found
-                if by and is_few(finding):  # a number left of a sum that cancels, for all that is known
+                if by and is_few(finding):  # likewise
                     self.past.left_over.add(id(finding))
                 self._excuse(finding, None if found else by)
         return gap, inherits
@@ -284,7 +286,9 @@ class _Search:
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
-        before = self.past.background(finding) if known is None else known
+        before = known
+        if before is None:
+            before = self.past.left if self.past.wanders(node) else self.past.background(finding)
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit, FACTOR * finding.working)
         by = self._explains(Case(finding, node, before, flipped=self.past.flipped))
