@@ -122,6 +122,16 @@ def test_an_answer_that_nobody_is_told_is_status_2(words, where):
     assert got.stderr.count("\n") == 1 and got.stderr.startswith("npucmp: ")
 
 
+@FULL
+@pytest.mark.parametrize(
+    "words", [("compare", "/nowhere", CLEAN[0]), ("compare", "--rtool", "0")], ids=["error", "usage"]
+)
+@pytest.mark.parametrize("where", ["2>/dev/full", ">/dev/full 2>/dev/full"])
+def test_an_error_that_nobody_is_told_is_status_2(words, where):
+    shell = ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-m", "npucmp", *map(str, words)]
+    assert subprocess.run(shell, timeout=120, stdout=subprocess.DEVNULL).returncode == 2
+
+
 @pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
 def test_who_wants_the_status_alone_may_close_the_screen(paths, status):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "npucmp", "compare", *map(str, paths), "-q"]
