@@ -6,6 +6,7 @@ import gc
 import importlib
 import os
 import sys
+from contextlib import suppress
 from typing import Any, Optional
 
 import click
@@ -87,7 +88,8 @@ def main() -> None:
     except click.exceptions.Abort:
         status = _say("interrupted", 130)
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
         status = 2
     except NpucmpError as error:
         status = _say(str(error), 2)
@@ -110,7 +112,9 @@ def _mute() -> None:
 
 
 def _say(message: str, status: int) -> int:
+    """The status, and one line on stderr if that takes it; where it is full too, the status alone tells."""
     from npucmp.report.sanitise import visible
 
-    click.echo(f"npucmp: {visible(message)}", err=True)
+    with suppress(OSError):
+        click.echo(f"npucmp: {visible(message)}", err=True)
     return status

@@ -122,6 +122,16 @@ def test_an_answer_that_nobody_is_told_is_status_2(words, where):
     assert got.stderr.count("\n") == 1 and got.stderr.startswith("npucmp: ")
 
 
+@FULL
+@pytest.mark.parametrize(
+    "words", [("compare", "/nowhere", CLEAN[0]), ("compare", "--rtool", "0")], ids=["error", "usage"]
+)
+@pytest.mark.parametrize("where", ["2>/dev/full", ">/dev/full 2>/dev/full"])
+def test_an_error_that_nobody_is_told_is_status_2(words, where):
+    shell = ["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, "-m", "npucmp", *map(str, words)]
+    assert subprocess.run(shell, timeout=120, stdout=subprocess.DEVNULL).returncode == 2
+
+
 @pytest.mark.parametrize("paths, status", [(CLEAN, 0), (SOFTMAX, 1)], ids=["agrees", "differs"])
 def test_who_wants_the_status_alone_may_close_the_screen(paths, status):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "npucmp", "compare", *map(str, paths), "-q"]
@@ -194,7 +204,7 @@ def test_dumps_below_a_path_are_named(broken):
         (["compare", *CLEAN, "--step", "7"], "has no step 7; it holds step 0"),
         (["compare", *CLEAN, "--include", "sofmax"], "no operator fits --include 'sofmax'; nearest: *softmax*"),
         (["compare", *CLEAN, "--include", "softmax"], "no operator fits --include 'softmax'; nearest: *softmax*"),
-        (["compare", *CLEAN, "--include", "*softmax*", "--exclude", "*"], "no operator passes"),
+        (["compare", *CLEAN, "--include", "*softmax*", "--exclude", "*"], "no tensor passes"),
         (["overflow", CLEAN[0], "--include", "sofmax"], "nearest: *softmax*"),
         (["rerun-diff", *CLEAN, "--include", "sofmax"], "nearest: *softmax*"),
         (["show", CLEAN[0], "--include", "sofmax"], "nearest: *softmax*"),
@@ -270,6 +280,16 @@ def test_steps_and_ranks_are_paired_by_number(tmp_path):
     assert {(row["step"], row["rank"]) for row in rows(tmp_path / "out" / "tensors.csv")} == {("0", "0"), ("0", "1")}
     assert {row["rank"] for row in rows(tmp_path / "out" / "roots.csv")} == {"1"}
     assert "only in target: step 1 rank 0" in got.stdout
+
+
+def test_an_agreement_tells_of_runs_that_were_compared_with_none(tmp_path):
+    for step in range(3):
+        write_run(tmp_path / "golden", chain(), step=step)
+    for step in range(2):
+        write_run(tmp_path / "target", chain(), step=step)
+    got = run("compare", tmp_path / "target", tmp_path / "golden")
+    assert got.returncode == 0 and "only in golden: step 2" in got.stdout
+    assert "AGREES: 36 tensors compared, none diverged, 1 run without a partner." in got.stdout
 
 
 def headings(shown):

@@ -15,11 +15,37 @@ WHOLE = 0.9  # share of an error that a common factor makes up where it is worth
 
 
 class Worst(NamedTuple):
-    """The largest error of what an operator reads, and whether its forward saved that tensor."""
+    """The largest error of what an operator reads, and whether its forward saved that tensor; without any, how they are
+    known to be alike."""
 
     error: float = 0.0
     finding: Optional[Finding] = None
     saved: bool = False
+    alike: str = "bit for bit"
+
+
+def alike(read: Sequence[Finding]) -> str:
+    """How tensors without any error agree: in their bits, in their values, or only in what was recorded of them."""
+    compared = [one for one in read if one.error is not None]
+    if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
+        return "as far as statistics tell"
+    if any(has_other_masks(one) for one in compared):
+        return "the same values but for masks"
+    return "bit for bit" if all(map(is_bit_equal, compared)) else "the same values"
+
+
+def is_bit_equal(finding: Finding) -> bool:
+    """Whether tensors that match do so in their bits: not where zeros have another sign, or values another type."""
+    moments, sides = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
+    if moments is None:
+        return True
+    return moments.equal == moments.elements and len({tensor.dtype for tensor in sides if tensor}) == 1
+
+
+def has_other_masks(finding: Finding) -> bool:
+    """Whether the types of the two sides write minus infinity as different numbers, and these do."""
+    moments = finding.measurement.moments
+    return moments is not None and bool(moments.masked) and moments.equal < moments.elements
 
 
 def reason(kind: str, words: str, **facts: Union[str, int, float, Fact, None]) -> Evidence:
@@ -51,7 +77,7 @@ def _inputs(own: Finding, worst: Worst, reads: bool, agree: bool) -> Evidence:
         return reason("inputs", "it reads no tensor")
     how = "differ" if not agree else "agree" if worst.error <= own.limit else "differ no more than is explained"
     if worst.error == 0:
-        return reason(f"inputs {how}", f"inputs {how} (bit for bit)")
+        return reason(f"inputs {how}", f"inputs {how} ({worst.alike})")
     if worst.saved and worst.finding is not None and not agree:
         pair = worst.finding.pair
         words = "what its forward saved differs: {op} {slot}, rel_l2 {error}"

@@ -14,6 +14,7 @@ from npucmp.model import Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import lookup
 
 NAMED = 3  # tensors of differing types that are named
+KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # of tensors whose types are no finding of their own
 REDUCED_PRODUCTS = (
     "the float32 matrix products of these runs differ as HF32 or TF32 units make them (10-bit mantissas): limits "
     f"follow that precision ({REDUCED:.1e}); switch it off on both sides to see smaller faults"
@@ -26,6 +27,7 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
         *_not_a_number(findings),
         *_shapes(findings),
         *_dtypes(findings, roots),
+        *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
         *_arguments(findings, roots),
     )
@@ -61,18 +63,10 @@ def _has_nan_twice(finding: Finding) -> bool:
 
 def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
     """Differing types, and where nothing is wrong how far the error stays within them."""
-    floats = [one for one in findings if one.measurement.moments is not None and _are_floats(one.pair)]
-    differing = [
-        (one.pair, f"{target.dtype} against {golden.dtype}")
-        for one, target, golden in ((one, one.pair.target, one.pair.golden) for one in floats)
-        if target and golden and target.dtype != golden.dtype
-    ]
-    if not differing:
+    floats = [*filter(_are_measured_floats, findings)]
+    words = _differing([one.pair for one in floats], "float tensors")
+    if not words:
         return
-    ((kind, _),) = Counter(kind for _, kind in differing).most_common(1)
-    words = f"dtypes differ in {len(differing)} of {len(floats)} float tensors ({kind})"
-    if len(differing) <= NAMED:
-        words += ": " + ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in differing)
     if roots:
         yield words
         return
@@ -84,6 +78,30 @@ def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator
         f"{words}; {within}largest rel_l2 {error:.1e} = {error / round_off:.1f} unit round-offs, "
         f"at {worst.pair.operator.name} {worst.pair.slot}"
     )
+
+
+def _other_dtypes(findings: "Sequence[Finding]") -> "Iterator[str]":
+    """Differing types of whole numbers, and of tensors whose values were not kept."""
+    others = [one for one in findings if one.verdict in KNOWN and not _are_measured_floats(one)]
+    words = _differing([one.pair for one in others], "other tensors" if len(others) < len(findings) else "tensors")
+    if words:
+        yield words
+
+
+def _differing(pairs: "Sequence[Pair]", what: str) -> str:
+    """In how many tensors types differ, and in which; "" if in none."""
+    sides = [(pair, pair.target.dtype, pair.golden.dtype) for pair in pairs if pair.target and pair.golden]
+    found = [(pair, f"{target} against {golden}") for pair, target, golden in sides if target != golden]
+    if not found:
+        return ""
+    ((kind, _),) = Counter(kind for _, kind in found).most_common(1)
+    named = ", ".join(f"{pair.operator.name} {pair.slot}" for pair, _ in found)
+    words = f"dtypes differ in {len(found)} of {len(sides)} {what} ({kind})"
+    return f"{words}: {named}" if len(found) <= NAMED else words
+
+
+def _are_measured_floats(finding: Finding) -> bool:
+    return finding.measurement.moments is not None and _are_floats(finding.pair)
 
 
 def _error(finding: Finding) -> float:

@@ -54,7 +54,7 @@ class Uncompared:
         for side, operator in (("target", pair.target_op), ("golden", pair.golden_op)):
             if operator is not None:
                 self._named[side, escaped(f"{operator.name}:{pair.slot.partition(':')[2]}")] = pair
-        if pair.golden is not None:
+        if pair.golden is not None and (pair.golden.shape or not pair.golden.problem):  # else its shape is not known
             self._outputs[_kind(pair.golden)].append(pair)
 
     @staticmethod

@@ -333,9 +333,10 @@ class _Search:
     def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
         """The largest error of what it reads, as it was written where it was only compared there."""
         read = [finding for finding in (*node.inputs, *node.context) if not self.past.overwritten(node, finding)]
-        worst = max(map(self.past.seen, read), key=error_size, default=None)
+        seen = [*map(self.past.seen, read)]
+        worst = max(seen, key=error_size, default=None)
         if worst is None or not error_size(worst):
-            return evidence.Worst()
+            return evidence.Worst(alike=evidence.alike(seen))
         return evidence.Worst(error_size(worst), worst, any(worst is finding for finding in node.context))
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterator, Sequence
 
+from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Verdict, brief
 from npucmp.report import coverage, pairs, tables
 from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects
@@ -124,18 +125,12 @@ def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
     largest = max((finding.error or 0.0 for finding in findings), default=0.0)
     trusted = any(one.verdict is Verdict.MATCH and one.measurement.bound is not None for one in findings)
     how = "every tensor that was compared "
-    how += "is bit for bit the same" if all(map(_is_bit_equal, findings)) else "holds the same values"
+    in_bits = all(is_bit_equal(one) for one in findings if one.verdict is Verdict.MATCH)
+    how += "is bit for bit the same" if in_bits else "holds the same values"
+    how += " but for masks" if any(map(has_other_masks, findings)) else ""
     if largest or trusted:
         how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
     return Line("No operator diverged", "good", f": {count_of(agreeing, 'tensor')} agree, {how}")
-
-
-def _is_bit_equal(finding: Finding) -> bool:
-    """Unless a tensor matches in other bits: zeros of another sign, masks or values of another type."""
-    moments, sides = finding.measurement.moments, (finding.pair.target, finding.pair.golden)
-    if moments is None or finding.verdict is not Verdict.MATCH:
-        return True
-    return moments.equal == moments.elements and len({tensor.dtype for tensor in sides if tensor}) == 1
 
 
 def notes_of(report: Report) -> "list[str]":
@@ -184,7 +179,9 @@ def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
         return "DIVERGED", ", ".join(_diverged_words(report, counts))
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
-        return "AGREES", ", ".join(words + [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]])
+        words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
+        words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
+        return "AGREES", ", ".join(words)
     if report.broken:
         return "UNDECIDED", f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
     if counts[Verdict.UNREADABLE]:

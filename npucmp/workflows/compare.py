@@ -25,7 +25,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.workflows.graphs import loaded, with_graphs
-from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_tolerances
+from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
 
@@ -104,6 +104,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     todo = [[pair for pair in some if options.wants(pair.target_op, pair.golden_op)] for some in every]
     left_out = [[pair for pair in some if not options.wants(pair.target_op, pair.golden_op)] for some in every]
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
+    remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, interrupted = _measured(todo, options, context)
     comparisons = concluded(aligned, todo, measured, tolerances, rules, left_out)
@@ -153,7 +154,7 @@ def _measured(
     """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
     every = [pair for some in todo for pair in some]
     if not every:
-        raise UsageError("nothing to compare: no operator passes --include and --exclude")
+        raise UsageError(f"nothing to compare: {options.nothing()}")
     closeness = Closeness(options.rtol, options.atol)
     meter = Meter(options.progress, sum(map(payload_bytes, every)))
     journal = None

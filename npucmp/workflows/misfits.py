@@ -56,6 +56,14 @@ def unfit_tolerances(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[s
     return _noted(words)
 
 
+def unfit_noise(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[str]":
+    """A note on the noise of repeated runs that is none of these: not one of its rows fits a tensor."""
+    sides = ((op.name, pair.slot) for pair in pairs for op in (pair.target_op, pair.golden_op) if op is not None)
+    if not tolerances.noise or any(side in tolerances.noise for side in sides):
+        return []
+    return ["noise: no row of the table fits a tensor"]
+
+
 def _near(glob: str, operators: "Sequence[Operator]") -> "list[str]":
     """Globs that come nearest: the same word inside a name, else words that are spelled nearly so."""
     core = glob.strip("*")

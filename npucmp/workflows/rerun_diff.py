@@ -72,7 +72,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **
     if not comparisons:
         raise UsageError(f"no step and rank of the first run is in another: {', '.join(map(str, paths))}")
     if not interrupted and not any(one.findings for one in comparisons):
-        raise UsageError("nothing to compare: no operator passes --include and --exclude")
+        raise UsageError(f"nothing to compare: {options.nothing()}")
     found_at = reruns_of(comparisons, numbers, context)
     reruns = tuple(found_at.values())
     return Repeated(

@@ -62,6 +62,12 @@ class Choice:
             return mapping.load(Path(self.mapping))
         return self.mapping or {}
 
+    def nothing(self) -> str:
+        """Why nothing is left to look at."""
+        if self.include or self.exclude:
+            return "no tensor passes --include and --exclude"
+        return "no operator of the dumps holds a tensor"
+
     def chosen(self, run: Run) -> "list[Operator]":
         """The operators of a run that are meant."""
         return [operator for operator in run.operators if self.wants(operator)]

@@ -4,10 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import npucmp
 from tests.reports import screen
+from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 READ = ("input_args", "input_kwargs", "input")
@@ -128,6 +130,25 @@ def test_whoever_reads_what_was_not_compared_is_not_accused(tmp_path, how, why, 
     words = screen(report)
     assert "First diverging operator" not in words and "100 % of elements compared" not in words
     assert "everything" not in words and "code that was not dumped" not in words
+
+
+def test_an_output_of_unknown_shape_is_not_taken_for_a_number(tmp_path):
+    """dump.json may be damaged where it tells a shape; a number that differs later need not come from there."""
+    x, number = np.linspace(1, 2, 8, dtype=np.float32), np.array(0.7321, np.float32)
+    runs = []
+    for side, loss in (("t", number * 2), ("g", number)):
+        run = {
+            "Torch.tanh.0.forward": {"in": [x], "out": [np.tanh(x)]},
+            "Torch.mul.0.forward": {"in": [np.array(loss)], "out": [np.array(loss * 2)]},
+        }
+        runs.append(write_run(tmp_path / side, run))
+        (dump,) = runs[-1].rglob("dump.json")
+        whole = json.loads(dump.read_text())
+        whole["data"]["Torch.tanh.0.forward"]["output"][0]["shape"] = ["?"]
+        dump.write_text(json.dumps(whole))
+    first = npucmp.compare(*runs).roots[0]
+    assert (first.pair.operator.name, first.cause.value) == ("Torch.mul.0.forward", "GAP")
+    assert "tanh" not in first.because
 
 
 @pytest.mark.parametrize("operator", ["linear.8", "linear.9", "matmul.3"])

@@ -88,6 +88,43 @@ def test_one_product_alone_is_no_hf32(tmp_path):
     assert report.roots == () and any("HF32" in note for one in report.comparisons for note in one.notes)
 
 
+def eleven_bits(x):
+    """As HF32 units round a float32: to the nearest of 11 significant bits."""
+    fraction, exponent = np.frexp(x.astype(np.float64))
+    return np.ldexp(np.round(fraction * 2**11), exponent - 11)
+
+
+def rectified(seed, held=np.float64, faults=()):
+    """Eight products with a rectifier between each two, their operands as `held` leaves them; relative noise of
+    {product: size} on what they write."""
+    draw, chance = np.random.default_rng(seed), np.random.default_rng(seed + 1000)
+    x, run = draw.standard_normal((32, 64)).astype(np.float32), {}
+    for n in range(8):
+        w = (draw.standard_normal((64, 64)) / 8).astype(np.float32)
+        noise = 1 + dict(faults).get(n, 0.0) * chance.standard_normal((32, 64))
+        y = (held(x) @ held(w) * noise).astype(np.float32)
+        run.update(one_product(n, x, w, y))
+        x = np.maximum(y, 0)
+        run[f"Functional.relu.{n}.forward"] = {"in": [y], "out": [x]}
+    return run
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hf32_in_a_chain_is_told_by_what_each_product_adds(tmp_path, seed):
+    report = npucmp.compare(
+        write_run(tmp_path / "t", rectified(seed, eleven_bits)), write_run(tmp_path / "g", rectified(seed))
+    )
+    assert report.roots == () and any("HF32" in note for one in report.comparisons for note in one.notes)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 6])
+def test_a_fault_that_grows_on_its_way_is_no_hf32(tmp_path, seed):
+    """Chains in which most products, but not all, happen to make what they read a tenth larger."""
+    faulty = rectified(seed, faults={0: 3e-4, 3: 1e-3})
+    report = npucmp.compare(write_run(tmp_path / "t", faulty), write_run(tmp_path / "g", rectified(seed)))
+    assert (report.roots[0].pair.operator.name, report.roots[0].cause.value) == ("Functional.linear.0.forward", "BORN")
+
+
 def test_products_whose_outputs_were_not_dumped_say_nothing_of_hf32(tmp_path):
     x, w, y = drawn(np.float32, 64, 64), drawn(np.float32, 64, 64), drawn(np.float32, 64, 64)
     golden = {"Functional.linear.0.forward": {"in": [x, w]}, "Functional.linear.1.forward": {"in": [y, w]}}

@@ -62,6 +62,23 @@ def test_a_row_of_tolerances_that_fits_nothing_is_a_note(dumps, tmp_path):
         npucmp.compare(*dumps, tolerances=table)
 
 
+def test_noise_of_another_network_is_a_note(dumps, tmp_path):
+    table = tmp_path / "noise.csv"
+    table.write_text("op,slot,rel_l2\nFunctional.linaer.0.forward,output:0,1e-3\n")
+    assert notes(dumps, noise=table) == ("noise: no row of the table fits a tensor",)
+    table.write_text(f"op,slot,rel_l2\nFunctional.linaer.0.forward,output:0,1e-3\n{LINEAR(0)},output:0,1e-3\n")
+    assert notes(dumps, noise=table) == notes(dumps, noise=table, include=LINEAR(1)) == ()
+
+
+def test_dumps_without_tensors_are_not_said_to_be_filtered(tmp_path):
+    """Numbers that operators were given are no tensors."""
+    runs = [write_run(tmp_path / name, {"Torch.add.0.forward": {"in": [1, 2.0]}}) for name in "ab"]
+    with pytest.raises(UsageError, match="no operator of the dumps holds a tensor"):
+        npucmp.compare(*runs)
+    with pytest.raises(UsageError, match="no tensor passes --include and --exclude"):
+        npucmp.compare(*runs, include="*add*")
+
+
 def test_a_dump_without_numbers_is_step_0_and_rank_0(dumps):
     assert npucmp.compare(*dumps, step=0, rank=0).exit_status == 0
     for rank in (1, 3):

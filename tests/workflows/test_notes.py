@@ -1,5 +1,6 @@
 """What a reader is told besides: slips in the paths, NaN on both sides, types that differ."""
 
+import json
 import os
 import shutil
 
@@ -69,6 +70,25 @@ def test_up_to_three_tensors_of_other_types_are_named(tmp_path, half):
     assert note.startswith(
         f"dtypes differ in {half} of 18 float tensors (float16 against float32){names}; the error stays"
     )
+
+
+def test_other_types_of_whole_numbers_are_named_too(tmp_path):
+    run = {"Torch.argmax.0.forward": {"in": [np.eye(3, dtype=np.float32)], "out": [np.arange(3, dtype=np.int32)]}}
+    wide = {"Torch.argmax.0.forward": {**run["Torch.argmax.0.forward"], "out": [np.arange(3, dtype=np.int64)]}}
+    found = notes(write_run(tmp_path / "a", run), write_run(tmp_path / "b", wide))
+    assert found == ["dtypes differ in 1 of 1 other tensors (int32 against int64): Torch.argmax.0.forward output:0"]
+
+
+def test_types_are_told_of_statistics_too(tmp_path):
+    for name, dtype in (("a", "bfloat16"), ("b", "float32")):
+        leaf = {"type": "torch.Tensor", "shape": [4], "Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 3.0}
+        leaves = [{**leaf, "dtype": "torch.float32"}, {**leaf, "dtype": f"torch.{dtype}"}]
+        data = {"Torch.mul.0.forward": {"input_args": leaves[:1], "input_kwargs": {}, "output": leaves[1:]}}
+        (tmp_path / name).mkdir()
+        whole = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
+        (tmp_path / name / "dump.json").write_text(json.dumps(whole))
+    (note,) = notes(tmp_path / "a", tmp_path / "b")
+    assert note == "dtypes differ in 1 of 2 tensors (bfloat16 against float32): Torch.mul.0.forward output:0"
 
 
 def test_an_error_that_does_not_stay_within_the_types_is_not_said_to(tmp_path):

@@ -99,3 +99,37 @@ def test_values_in_other_bits_are_not_called_the_same_bits(tmp_path):
     assert "every tensor that was compared holds the same values" in screen(npucmp.compare(*runs))
     same = npucmp.compare(runs[0], runs[0])
     assert "every tensor that was compared is bit for bit the same" in screen(same)
+
+
+HELD = np.linspace(1.0, 2.0, 8, dtype=np.float32)
+LOW = np.array([-1e4] * 4 + [1.0, 2.0], np.float16), np.array([-1e9] * 4 + [1.0, 2.0], np.float32)
+ALIKE = {
+    "the same bits": (HELD, HELD, "bit for bit", "is bit for bit the same"),
+    "zeros of another sign": (np.append(HELD, 0.0), np.append(HELD, -0.0), "the same values", "holds the same values"),
+    "another type": (HELD.astype(np.float64), HELD, "the same values", "holds the same values"),
+    "other masks": (*LOW, "the same values but for masks", "holds the same values but for masks"),
+}
+
+
+@pytest.mark.parametrize("target, golden, how, whole", ALIKE.values(), ids=ALIKE)
+def test_how_values_are_alike_is_told_as_it_is(tmp_path, target, golden, how, whole):
+    """In what an operator read that bears an error, and of a run that bears none."""
+    faulty, right = ({"Torch.op.0.forward": {"in": [x], "out": [HELD * by]}} for x, by in ((target, 2), (golden, 1)))
+    good = npucmp.compare(
+        write_run(tmp_path / "t", {"Torch.op.0.forward": {"in": [target]}}), write_run(tmp_path / "g", right)
+    )
+    assert f"every tensor that was compared {whole}\n" in screen(good)
+    (root,) = npucmp.compare(write_run(tmp_path / "f", faulty), tmp_path / "g").roots
+    assert (root.cause.value, root.evidence[0].sentence()) == ("BORN", f"inputs agree ({how})")
+
+
+def test_trusted_statistics_of_inputs_are_not_called_bits(tmp_path):
+    runs = []
+    for name, number in (("a", 3.0), ("b", 7.0)):
+        runs.append(write(tmp_path / name, of_values(number)))
+        dump = runs[-1] / "dump.json"
+        whole = json.loads(dump.read_text())
+        whole["data"]["Torch.op0.0.forward"]["input_args"] = [SOME]
+        dump.write_text(json.dumps(whole))
+    (root,) = npucmp.compare(*runs, trust_statistics=True).roots
+    assert root.evidence[0].sentence() == "inputs agree (as far as statistics tell)"

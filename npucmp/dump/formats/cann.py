@@ -127,6 +127,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     models: dict[CannPlace, set[str]] = defaultdict(set)
     notes: dict[CannPlace, list[str]] = defaultdict(list)
     debug: dict[CannPlace, list[str]] = defaultdict(list)
+    strangers: list[str] = []
     found = [(str(path.parent), [path.name])] if path.is_file() else folders(path)
     for folder, names in found:
         where = _place(Path(folder))
@@ -135,6 +136,10 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         if records or debug[where]:
             places[where] += records
             models[where].add(_model(Path(folder)))
+        elif not notes[where]:
+            strangers += (os.path.relpath(os.path.join(folder, name), path) for name in names)
+    if places:
+        notes[next(iter(places))] += filter(None, [left_out(path, strangers)])
     return [
         replace(_run(where, records, models[where], notes[where], context), records=tuple(debug[where]))
         for where, records in places.items()

@@ -29,13 +29,13 @@ import math
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Iterator, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
-from npucmp.dump.readers.names import type_of_name
+from npucmp.dump.readers.names import left_out, type_of_name
 from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
@@ -80,9 +80,10 @@ def _files(folder: Path) -> Iterator[Path]:
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per file. Raises DumpError if the only one is damaged, MissingExtra without h5py."""
     files = list(_files(path)) if path.is_dir() else [path]
-    if len(files) == 1:
-        return [_open(files[0], context)]
-    return [_open_one_of_many(file, context) for file in files]
+    runs = [_open(files[0], context)] if len(files) == 1 else [_open_one_of_many(file, context) for file in files]
+    others = {*os.listdir(path)} - {file.name for file in files} if path.is_dir() else ()
+    note = left_out(path, sorted(others))
+    return [replace(runs[0], notes=(*runs[0].notes, note)), *runs[1:]] if note else runs
 
 
 def _open_one_of_many(file: Path, context: ReadContext) -> Run:

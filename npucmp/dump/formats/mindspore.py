@@ -127,6 +127,7 @@ def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
     places: dict[MindsporePlace, PlaceContents] = defaultdict(PlaceContents)
+    strangers: list[str] = []
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else _dump_folders(path):
         notes: list[str] = []
         entries = list(_entries(Path(folder), names, notes, context))
@@ -136,6 +137,10 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
             found.entries += entries
             found.records += records
             found.notes += notes
+        else:
+            strangers += (os.path.relpath(os.path.join(folder, name), path) for name in names)
+    if places:
+        next(iter(places.values())).notes += filter(None, [left_out(path, strangers)])
     steps = _steps(list(places))
     _join_records(places, steps)
     beside: dict[Path, Companions] = {}  # the runs of one rank share it

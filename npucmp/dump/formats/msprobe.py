@@ -29,6 +29,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
@@ -152,7 +153,7 @@ def _open(path: Path, context: ReadContext) -> Run:
         step=_number(path.parent, "step"),
         rank=_number(path.parent, "rank"),
         detail=_detail(top, operators),
-        notes=notes + more,
+        notes=(*notes, *more, *unnamed(dump.folder, (tensor.file for one in operators for tensor in one.tensors))),
     )
 
 

@@ -15,16 +15,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Mapping, NamedTuple
+from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.readers import header
 from npucmp.dump.readers.executions import executions
+from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
-from npucmp.dump.readers.names import left_out, natural, type_of_name
+from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_name
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, TensorRef
+from npucmp.model import Operator, Run, TensorRef, first_of
 
 NAME = "npy"
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
@@ -58,7 +59,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
-    notes += filter(None, [left_out(path, others)])
+    notes += filter(None, [left_out(path, others), _below(names)])
     groups = _executions(files)
     operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)
@@ -75,6 +76,14 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
             ordered=timed,
         )
     ]
+
+
+def _below(names: "list[Path]") -> "Optional[str]":
+    """The note on folders beside the files, whose tensors nobody reads; None if there are none."""
+    found = [path.name for path in names if path.is_dir() and any(map(may_be_tensor, some_names(path)))]
+    if not found:
+        return None
+    return f"{names[0].parent}: folders beside the files are not read: {first_of(found, 3)}"
 
 
 def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Iterable, Optional
+from typing import Iterable, Iterator, Optional
+
+from npucmp.model import first_of
 
 BESIDE = (  # endings of what lies beside tensors, or is read for itself: tables, texts, graphs
     ".csv", ".json", ".txt", ".pbtxt", ".prototxt", ".pb", ".ir", ".om", ".onnx", ".log", ".md", ".html", ".py", ".sh",
@@ -13,10 +16,29 @@ BESIDE = (  # endings of what lies beside tensors, or is read for itself: tables
 
 def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
     """The note on files that no operator was made of, though they may hold a tensor; None if there are none."""
-    found = [name for name in names if not name.lower().endswith(BESIDE) and not name.startswith(".")]
+    found = [name for name in names if may_be_tensor(name)]
     if not found:
         return None
+    if len(found) == 1:
+        return f"{folder}: 1 file has no name that is understood and is left out: {found[0]}"
     return f"{folder}: {len(found)} files have no name that is understood and are left out, as {found[0]}"
+
+
+def unnamed(folder: str, known: "Iterable[str]") -> "Iterator[str]":
+    """A note on files of a tensor folder that are none of the known ones: a run that ended before its last records were
+    written leaves such."""
+    names = {os.path.basename(file) for file in known}
+    try:
+        left = sorted(name for name in os.listdir(folder) if name not in names and may_be_tensor(name))
+    except OSError:
+        return
+    if left:
+        yield f"{folder}: {len(left)} files that no record names are left out: {first_of(left)}"
+
+
+def may_be_tensor(name: str) -> bool:
+    """Whether a file may hold numbers, as far as its name tells."""
+    return not name.lower().endswith(BESIDE) and not os.path.basename(name).startswith(".")
 
 
 def natural(text: str) -> "list[object]":

@@ -173,8 +173,15 @@ def test_a_dump_of_an_unusual_name_is_read_by_its_bytes(tmp_path, name):
 def test_a_name_that_is_not_understood_is_told(tmp_path, name):
     save(tmp_path, **{file("a"): SMALL, name: b"no dump", "fusion_result.json": b"", "ge_proto_1.txt": b""})
     run = opened(tmp_path)
-    words = f"1 files have no name that is understood and are left out, as {name}"
+    words = f"1 file has no name that is understood and is left out: {name}"
     assert names(run) == ["a"] and run.notes == (f"{tmp_path}: {words}",)
+
+
+def test_files_of_a_folder_that_holds_no_tensor_are_told(tmp_path):
+    save(tmp_path / "net", **{file("a"): SMALL})
+    save(tmp_path / "weights", **{"w.bin": b"no dump", "w.txt": b""})
+    words = "1 file has no name that is understood and is left out: weights/w.bin"
+    assert opened(tmp_path).notes == (f"{tmp_path}: {words}",)
 
 
 def test_one_file_is_a_run(tmp_path):

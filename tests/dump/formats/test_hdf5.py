@@ -351,6 +351,10 @@ def test_a_folder_is_a_run_per_file(tmp_path):
         (None, 1, False),
         (7, 2, True),
     ]
+    assert runs[0].notes == ()
+    (tmp_path / "weights.npy").touch()
+    words = "1 file has no name that is understood and is left out: weights.npy"
+    assert [run.notes for run in hdf5.open_runs(tmp_path)] == [(f"{tmp_path}: {words}",), (), ()]
 
 
 def test_without_h5py_it_is_told(tmp_path, monkeypatch):

@@ -466,6 +466,14 @@ def test_other_files_are_counted_and_one_is_named(tmp_path, other):
     assert note == f"{folder}: 2 files have no name that is understood and are left out, as {min(other, 'weights.npy')}"
 
 
+def test_files_of_a_folder_that_holds_no_tensor_are_told(tmp_path):
+    touch(tmp_path / "rank_0" / "Net" / "0" / "0", kernel("a-op0", 1))
+    touch(tmp_path / "rank_0" / "Net" / "0" / "more", "weights.npy")
+    (tmp_path / "rank_0" / "notes.txt").write_text("")
+    (note,) = opened(tmp_path).notes
+    assert note == f"{tmp_path}: 1 file has no name that is understood and is left out: rank_0/Net/0/more/weights.npy"
+
+
 class TestTables:
     @pytest.mark.parametrize("text", ["", "\n", NEW, NEW + '\n"' + "x" * 200_000, NEW + "\n\0\0,,,,", "a,b\n1,2"])
     def test_a_table_without_rows_is_a_run_that_cannot_be_read(self, tmp_path, text):

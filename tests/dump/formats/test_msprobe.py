@@ -637,6 +637,18 @@ def test_a_dump_that_cannot_be_read_is_told(tmp_path, make):
         open_runs(tmp_path)
 
 
+def test_tensor_files_that_no_record_names_are_told(tmp_path):
+    """A run that was killed has written more tensors than its dump.json tells."""
+    data = tmp_path / "dump_tensor_data"
+    data.mkdir()
+    for name in ("a.0.forward.output.0.pt", "b.0.forward.output.0.pt", "b.0.forward.input.0.pt", "notes.txt"):
+        (data / name).write_bytes(b"")
+    write(tmp_path, {"a.0.forward": record(output=[leaf(data_name="a.0.forward.output.0.pt")])}, task="tensor")
+    (run,) = open_runs(tmp_path)
+    words = "2 files that no record names are left out: b.0.forward.input.0.pt, b.0.forward.output.0.pt"
+    assert run.notes == (f"{data}{os.sep}: {words}",)
+
+
 def test_a_fifo_does_not_keep_the_run_waiting(tmp_path):
     os.mkfifo(tmp_path / "dump.json")
     outcome = []

@@ -159,14 +159,16 @@ def test_only_files_directly_below_count(tmp_path):
 
 
 def test_files_that_are_no_npy_are_counted_and_one_is_named(tmp_path):
-    """Raw bytes beside .npy are tensors that nobody compares; texts, graphs and folders are none."""
+    """Raw bytes beside .npy and folders are tensors that nobody compares; texts and graphs are none."""
     folder = touch(tmp_path / "d", "x.0.1619494134703053.npy")
-    (folder / "below").mkdir()
+    touch(folder / "below", "y.npy")
+    (folder / "empty").mkdir()
     for name in ("a.0.1619494134703053.raw", "b.ND.BF16", "notes.txt", "graph.pbtxt", "mapping.csv", ".hidden"):
         (folder / name).write_bytes(b"")
     run = opened(folder)
     words = "2 files have no name that is understood and are left out, as a.0.1619494134703053.raw"
-    assert [operator.name for operator in run.operators] == ["x"] and run.notes == (f"{folder}: {words}",)
+    assert [operator.name for operator in run.operators] == ["x"]
+    assert run.notes == (f"{folder}: {words}", f"{folder}: folders beside the files are not read: below")
 
 
 def test_a_terabyte_opens_at_once(tmp_path):
