@@ -16,6 +16,9 @@ REDUCED_ADDS = 1.5 * 2.0**-13  # what each such product adds to the error of wha
 NEAREST = 5  # products behind a single witness that are asked: those that read the smallest errors, all but one of them
 FEWEST = 3  # that must be there; where fewer than those are, all are asked
 SINGLE = 2.0**-24
+# Units in the last place of float32, round-off, and decade of the histogram that half of it is in: bfloat16, float16.
+KEPT = ((1 << 16, 2.0**-8, 17), (1 << 13, 2.0**-11, 16))
+KEPT_SAME = 0.5  # share of values that are the same
 
 
 class Precision(NamedTuple):
@@ -35,6 +38,21 @@ def round_off_of(pair: Pair) -> float:
     """The coarser unit round-off of a pair's float types; 0 without floats."""
     rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
     return max((row.round_off for row in rows if row), default=0.0)
+
+
+def kept_round_off(measurement: Measurement) -> float:
+    """The unit round-off of a 16-bit type whose values both runs keep in float32; 0 of what is none.
+
+    Files of numpy have no bfloat16. That the largest difference is a whole number of its steps, 2^16 units in the last
+    place of float32 (2^13 for float16), and no element differs by less than half of one, is no chance.
+    """
+    moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
+    if moments is None or not moments.max_ulp or moments.equal < KEPT_SAME * moments.elements:
+        return 0.0
+    if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
+        return 0.0
+    smallest = next((place for place, count in enumerate(moments.histogram) if place and count), 0)
+    return next((unit for steps, unit, least in KEPT if moments.max_ulp % steps == 0 and smallest >= least), 0.0)
 
 
 def quantised(measurement: Measurement) -> bool:

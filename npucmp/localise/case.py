@@ -170,11 +170,14 @@ class Case:
 
         What a module with a path does inside is not known, unless its class is that of a smooth layer.
         """
-        if self.node is None:
+        if self.node is None or not self.node.is_gradient:
             return False
-        op = self.node.op
-        inside = bool(self.node.operator.path) and not op.has("smooth")
-        return self.node.is_gradient and (inside or (op.has("non-smooth") and not self.chose_alike))
+        return self.is_composed or (self.node.op.has("non-smooth") and not self.chose_alike)
+
+    @property
+    def is_composed(self) -> bool:
+        """Of a module with others inside, for all that is known: it may choose."""
+        return self.node is not None and bool(self.node.operator.path) and not self.node.op.has("smooth")
 
     @property
     def chose_alike(self) -> bool:

@@ -200,9 +200,9 @@ class Past:
 
 
 def _share(node: OperatorFindings, finding: Finding, error: Optional[float]) -> Optional[float]:
-    """The error of what an operator reads, as far as it can reach what it writes: of a sum by the share that the operand
-    has in it, and so the bias of a product, which reaches no gradient; nor does the gradient read what its forward
-    wrote."""
+    """The error of what an operator reads, as far as it can reach what it writes: of a sum by the part that the operand
+    is of it, and so the bias of a product, which reaches no gradient; nor does a gradient read what its forward wrote.
+    """
     if error and node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
         return error * _part(node, finding)
     if not error or not node.op.has("contracts"):

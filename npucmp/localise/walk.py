@@ -17,7 +17,7 @@ from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source, is_few
-from npucmp.localise.rules import Rulebook, coarser, gradual
+from npucmp.localise.rules import Rulebook, coarser, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.measure import metrics
@@ -88,7 +88,7 @@ class _Search:
         self._uncompared = uncompared
         self.past = Past(rules, by_round_off, scopes)
         self._alone = alone  # operators that one side has, by their place
-        self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # whose outputs were not recorded, and what they read
+        self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
         self._last_unseen = ""
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
@@ -257,9 +257,7 @@ class _Search:
         inherited = self._updates.bound(finding)
         nowhere = not self.past.any_tainted
         flipped = self.past.flipped
-        return Case(
-            finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit
-        )
+        return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
 
     def _accused(self, case: Case) -> "Optional[_Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
@@ -348,6 +346,7 @@ class _Search:
         if by.rule == "choice":
             self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
+            self.past.flipped = max(self.past.flipped, routed.apart(finding))
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[id(finding)] = _told(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":

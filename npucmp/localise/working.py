@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, NamedTuple, Sequence
 
-from npucmp.judge.precision import Precision, quantised, round_off_of
+from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Verdict
@@ -113,7 +113,8 @@ class _Flow:
 
 def own_precision(finding: Finding) -> Precision:
     """Of the types of one tensor on both sides."""
-    return Precision(round_off_of(finding.pair), quantised=quantised(finding.measurement))
+    round_off = max(round_off_of(finding.pair), kept_round_off(finding.measurement))
+    return Precision(round_off, quantised=quantised(finding.measurement))
 
 
 def coarsest(some: "Iterable[Precision]") -> Precision:

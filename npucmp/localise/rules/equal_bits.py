@@ -17,7 +17,7 @@ from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs between two right results from the same bits
 APART_OF_FEW = 3.0  # the same, of a handful of elements
-CHANGED = 0.4  # share of elements that may be rounded otherwise
+CHANGED = 0.25  # share of elements that may be rounded otherwise
 BIASED = 0.25  # round-offs that all elements may be off by in common
 CERTAIN = 8.0  # standard deviations of such a factor, were it chance
 MANY = 64  # elements from which shares and factors are no chance
@@ -32,8 +32,10 @@ def _accuses(case: Case) -> bool:
     row = max((lookup(golden.dtype), lookup(target.dtype)), key=lambda one: one.round_off if one else 0.0)
     if row is None or row.round_off <= SINGLE:
         return False
-    moments, is_module = case.moments, bool(node.operator.path) and not node.op.has("smooth")
-    if moments is None or is_module or target.dtype != golden.dtype or moments.compared < MANY:
+    moments = case.moments
+    if case.is_composed and case.flipped:
+        return False
+    if moments is None or case.is_composed or target.dtype != golden.dtype or moments.compared < MANY:
         return case.error > APART_OF_FEW * row.round_off
     return case.error > APART * row.round_off or case.share_changed > CHANGED or _is_biased(case, row.round_off)
 

@@ -20,7 +20,7 @@ def _accuses(case: Case) -> bool:
         return False
     if case.finding.metric != "rel_l2" or moments.compared < FEWEST or case.is_choice or case.is_non_smooth:
         return False
-    if case.flipped and case.node.op.has("picks"):
+    if case.flipped and (case.node.op.has("picks") or case.is_composed):
         return False
     if moments.max_abs <= LOST * case.scale.largest:
         return False

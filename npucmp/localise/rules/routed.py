@@ -11,7 +11,7 @@ import math
 
 from npucmp.localise.case import Case, Rule
 from npucmp.localise.rules.choice import COARSE, SHARE
-from npucmp.model import Verdict
+from npucmp.model import Finding, Verdict
 
 ROWS = 4.0  # times √s
 
@@ -25,18 +25,25 @@ def _applies(case: Case) -> bool:
 
 def _is_routed(case: Case) -> bool:
     """Whether shapes differ along one axis, and a choice fell otherwise that may have made them so."""
-    target, golden = case.pair.target, case.pair.golden
-    if target is None or golden is None or len(target.shape) != len(golden.shape):
-        return False
-    axes = [(a, b) for a, b in zip(target.shape, golden.shape) if a != b]
-    if len(axes) != 1:
-        return False
-    apart = abs(axes[0][0] - axes[0][1]) / max(axes[0])
-    return case.flipped > 0 or (case.before > COARSE and apart <= SHARE * math.sqrt(case.before))
+    share = apart(case.finding)
+    return share > 0 and (case.flipped > 0 or (case.before > COARSE and share <= SHARE * math.sqrt(case.before)))
 
 
 def _bound(case: Case) -> float:
-    return math.inf if case.finding.verdict is Verdict.SHAPE else ROWS * math.sqrt(case.flipped)
+    if case.finding.verdict is Verdict.SHAPE:
+        return math.inf
+    read = [] if case.node is None else [Case(one) for one in case.node.inputs]
+    rows = [one.share_changed for one in read if one.is_choice and one.moments is not None]
+    return ROWS * math.sqrt(max([case.flipped, *rows]))
+
+
+def apart(finding: Finding) -> float:
+    """Share of the rows that one side has more of, along the one axis in which shapes differ; 0 if it is not one."""
+    target, golden = finding.pair.target, finding.pair.golden
+    if target is None or golden is None or len(target.shape) != len(golden.shape):
+        return 0.0
+    axes = [(a, b) for a, b in zip(target.shape, golden.shape) if a != b]
+    return abs(axes[0][0] - axes[0][1]) / max(axes[0]) if len(axes) == 1 else 0.0
 
 
 RULE = Rule(
