@@ -15,7 +15,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, mapping, name, order
 from npucmp.align.logical import settle_axes
-from npucmp.align.shape import same_shapes
+from npucmp.align.shape import same_but_for_rows, same_shapes
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -76,7 +76,7 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     names_given = any(match.via == "mapping" for match in matches)
     named = sum(match.target.name == match.golden.name or match.via == "fused" for match in matches)
     named += sum(len(match.inside) for match in matches)
-    alike = sum(same_shapes(match.target, match.golden) or _is_unreadable(match) for match in matches)
+    alike = sum(_is_alike(match) or _is_unreadable(match) for match in matches)
     own = sum(match.target.unique and match.target.name == match.golden.name for match in matches)
     own_names = own >= 0.8 * smaller and alike >= 0.5 * smaller
     if names_given or own_names or named >= 0.8 * larger or alike >= 0.5 * smaller:
@@ -86,6 +86,10 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
         f"{len(golden.operators)} operators {alike} line up with equal shapes; "
         "check the paths, or name the partners with --mapping"
     )
+
+
+def _is_alike(match: Match) -> bool:
+    return same_shapes(match.target, match.golden) or same_but_for_rows(match.target, match.golden)
 
 
 def _is_unreadable(match: Match) -> bool:
