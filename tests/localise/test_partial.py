@@ -159,3 +159,41 @@ def test_what_was_filtered_out_did_not_agree(tmp_path, operator):
     assert "left out by --include or --exclude" in first.because
     assert "everything" not in first.because and "an input of the network" not in first.because
     assert "First diverging operator" not in screen(report)
+
+
+def test_an_input_is_the_output_of_what_was_recorded_before_it(tmp_path):
+    """Where only inputs were recorded, the next operator reads what is left of a sum that cancels."""
+    x = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
+    x -= x.mean(axis=1, keepdims=True)
+    other = x[:, ::-1]  # another order
+
+    def run(values, total):
+        return {
+            "Torch.tanh.0.forward": {"in": [values]},
+            "Torch.sum.0.forward": {"in": [values]},
+            "Torch.exp.0.forward": {"in": [total]},
+        }
+
+    added = [
+        one.sum(axis=1, dtype=np.float32) if name == "g" else _one_by_one(one) for name, one in (("t", other), ("g", x))
+    ]
+    report = npucmp.compare(
+        write_run(tmp_path / "target", run(x, added[0])), write_run(tmp_path / "golden", run(x, added[1]))
+    )
+    (row,) = [one for one in report.findings if one.pair.operator.name.startswith("Torch.exp")]
+    assert row.error > 1e-3 and row.explained_by == "cancellation" and report.exit_status == 0
+
+
+def _one_by_one(rows):
+    return np.cumsum(rows, axis=1, dtype=np.float32)[:, -1]
+
+
+def test_a_fault_behind_what_was_recorded_of_inputs_is_no_noise(tmp_path):
+    """The same with an operator before that sums nothing."""
+    x = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
+
+    def run(factor):
+        return {"Torch.tanh.0.forward": {"in": [x]}, "Torch.exp.0.forward": {"in": [np.tanh(x) * np.float32(factor)]}}
+
+    report = npucmp.compare(write_run(tmp_path / "target", run(1.001)), write_run(tmp_path / "golden", run(1.0)))
+    assert [(root.cause.value, root.pair.operator.name) for root in report.roots] == [("GAP", "Torch.exp.0.forward")]

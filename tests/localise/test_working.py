@@ -158,3 +158,20 @@ def test_errors_beyond_all_bounds_are_errors_and_no_traceback(tmp_path):
 
 def test_a_product_of_huge_errors_adds_no_less():
     assert _Product([1.0], 1e250, False).added == np.inf
+
+
+@pytest.mark.parametrize("bits, error, verdict", [(16, 0.0, "match"), (16, 1e-4, "diverged"), (13, 0.0, "match")])
+def test_values_of_16_bits_kept_in_float32_are_held_to_their_type(tmp_path, bits, error, verdict):
+    """Files of numpy have no bfloat16. A few values of a tensor are one step of it apart, in a float32 run."""
+    random = np.random.default_rng(6)
+    x = random.standard_normal((32, 32)).astype(np.float32)
+    y = (x.view(np.uint32) & np.uint32(0xFFFFFFFF << bits & 0xFFFFFFFF)).view(np.float32)  # the low bits are zero
+    other = y.view(np.uint32).copy()
+    other[random.random(y.shape) < 0.05] += np.uint32(1 << bits)
+    off = (other.view(np.float32) * (1 + error * random.standard_normal(y.shape))).astype(np.float32)
+    runs = [
+        write_run(tmp_path / name, {"Torch.tanh.0.forward": {"out": [x]}, "Torch.exp.0.forward": {"out": [values]}})
+        for name, values in (("target", off), ("golden", y))
+    ]
+    (row,) = [one for one in npucmp.compare(*runs).findings if one.pair.operator.name.startswith("Torch.exp")]
+    assert row.error > 1e-4 and row.verdict.value == verdict

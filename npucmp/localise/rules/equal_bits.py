@@ -17,7 +17,7 @@ from npucmp.model.dtypes import lookup
 
 APART = 1.5  # round-offs between two right results from the same bits
 APART_OF_FEW = 3.0  # the same, of a handful of elements
-CHANGED = 0.25  # share of elements that may be rounded otherwise
+CHANGED = 0.4  # share of elements that may be rounded otherwise
 BIASED = 0.25  # round-offs that all elements may be off by in common
 CERTAIN = 8.0  # standard deviations of such a factor, were it chance
 MANY = 64  # elements from which shares and factors are no chance

@@ -74,3 +74,22 @@ def test_a_parameter_may_be_off_by_what_its_gradient_made_of_it(tmp_path, errors
         runs.append(two_steps(tmp_path / name, **told))
     report = npucmp.compare(*runs)
     assert [root.cause.value for root in report.roots if root.cause.value != "PROPAGATED"] == roots
+
+
+def test_an_update_that_is_wrong_in_several_parameters_excuses_none(tmp_path):
+    """An optimizer that computes something else moves all parameters, some by no more than noise would have."""
+    weights = [normal(8, 8, size=0.3) for _ in range(6)]
+    errors = (1e-5, 1e-2, 1e-5, 1e-2, 1e-2, 1e-5)  # of which half are beyond what gradients of 4e-7 make
+    x = normal(16, 8).astype(np.float32)
+    gradients = [normal(8, 8) for _ in weights]
+    for name, wrong in (("target", 1.0), ("golden", 0.0)):
+        for step in range(2):
+            operators = {}
+            for place, (w, g, error) in enumerate(zip(weights, gradients, errors)):
+                w = off(w, wrong * step * error)
+                operators[f"Functional.linear.{place}.forward"] = {"in": [x, w], "out": [(x @ w.T).astype(np.float32)]}
+                operators[f"Functional.linear.{place}.backward"] = {"in": [x], "out": [x, off(g, wrong * 4e-7)]}
+            write_run(tmp_path / name, operators, step=step)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    first = min((root for one in report.comparisons for root in one.roots), key=lambda root: root.place)
+    assert (first.cause.value, first.pair.operator.name) == ("GAP", "Functional.linear.0.forward")

@@ -13,6 +13,8 @@ normal, noisy = drawn(__name__)
 
 X, Y = normal(64, 64), normal(64, 64)
 OTHER = np.where(np.arange(64)[:, None] == 7, normal(64, 64), Y)
+PLACES = np.arange(64)
+MOVED = np.where((PLACES > 20) & (PLACES < 26), PLACES + 1, PLACES)  # one row more before them, one less behind
 
 
 def shapes(target, golden, **more):
@@ -30,6 +32,9 @@ class TestRouted(RuleContract):
         "a row more": shapes((59, 32), (58, 32), flipped=0.01),
         "with the errors of 16 bits any choice may fall otherwise": shapes((59, 32), (58, 32), before=3e-3),
         "one row is another": case("index_select", [(X, X)], (OTHER, Y), before=1e-6, flipped=0.02),
+        "as many rows as the indices that differ": case(
+            "index_select", [(X, X), (MOVED, PLACES, "int64")], (X[MOVED], X[PLACES]), before=1e-6, flipped=1e-4
+        ),
         "it came from nowhere": case("tanh", [], (OTHER, Y), before=1e-6, node=False, flipped=0.02),
     }
     silent = {
