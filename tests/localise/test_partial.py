@@ -197,3 +197,31 @@ def test_a_fault_behind_what_was_recorded_of_inputs_is_no_noise(tmp_path):
 
     report = npucmp.compare(write_run(tmp_path / "target", run(1.001)), write_run(tmp_path / "golden", run(1.0)))
     assert [(root.cause.value, root.pair.operator.name) for root in report.roots] == [("GAP", "Torch.exp.0.forward")]
+
+
+def test_what_is_left_of_a_sum_is_followed_where_only_outputs_were_recorded(tmp_path):
+    """A sum that cancels, what is made of that number, and a fault behind."""
+    random = np.random.default_rng(3)
+    values = [random.standard_normal((32, 32)) for _ in range(3)]
+    values[0] -= values[0].mean()
+
+    def run(seed, factor):
+        random = np.random.default_rng(seed)
+        noisy = [(one * (1 + 1e-7 * random.standard_normal(one.shape))).astype(np.float32) for one in values]
+        total = noisy[0].sum(dtype=np.float64)
+        return {
+            "Torch.exp.0.forward": {"out": [noisy[0]]},
+            "Torch.sum.0.forward": {"out": [np.array(total, np.float32)]},
+            "Tensor.__mul__.0.forward": {"out": [(total * np.arange(1.0, 65)).astype(np.float32)]},
+            "Torch.tanh.0.forward": {"out": [noisy[1]]},
+            "Torch.sin.0.forward": {"out": [(noisy[2] * factor).astype(np.float32)]},
+        }
+
+    runs = [
+        recorded(tmp_path / name, write_run(tmp_path / f"all of {name}", run(seed, factor)), without(*READ))
+        for name, seed, factor in (("target", 4, 1.03), ("golden", 5, 1.0))
+    ]
+    report = npucmp.compare(*runs)
+    errors = {one.pair.operator.name: one.error for one in report.findings}
+    assert errors["Tensor.__mul__.0.forward"] > 0.1
+    assert [(one.cause.value, one.pair.operator.name) for one in report.roots] == [("UNKNOWN", "Torch.sin.0.forward")]
