@@ -139,19 +139,20 @@ def terms_summed(operator: Operator, output: TensorRef) -> float:
     """About how many terms went into each element of an output, from shapes alone; 1 for what is no sum.
 
     A product (m, k) × (k, n) → (m, n) has k = √(mk · kn / mn); a gradient of a parameter sums over what is left of
-    the incoming gradient when the parameter's first axis is taken out of it.
+    the incoming gradient when the parameter's first axis is taken out of it, that of a number over all of it.
     """
-    if not output.is_output or not output.shape or 0 in output.shape:
+    backward = is_gradient(operator)
+    if not output.is_output or not (output.shape or backward) or 0 in output.shape:
         return 1.0
     weights = [t.shape for t in operator.tensors if t.slot.startswith("param:") and len(t.shape) > 1]
-    backward = is_gradient(operator)
     if weights and not backward:
         return float(max(min(math.prod(shape[1:]), 2**62) for shape in weights))
     inputs = (math.prod(tensor.shape) for tensor in operator.tensors if not tensor.is_output)
     sizes = sorted((min(size, 2**62) for size in inputs), reverse=True)
     elements = math.prod(output.shape)
     if backward:
-        return float(sizes[0] // output.shape[0]) if sizes and len(output.shape) in (1, 2, 4, 5) else 1.0
+        rows = output.shape[0] if output.shape else 1  # of a number that was broadcast, all
+        return float(sizes[0] // rows) if sizes and len(output.shape) != 3 else 1.0
     if op_type_of(operator).has("contracts") and len(sizes) > 1:
         return math.sqrt(sizes[0] * sizes[1] // elements)
     return float(sizes[0] // elements) if sizes else 1.0
