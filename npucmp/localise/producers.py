@@ -73,6 +73,11 @@ def is_few(finding: Finding) -> bool:
     return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
 
 
+def is_vector(finding: Finding) -> bool:
+    """Whether a tensor has one axis or none, as the sums over all others have."""
+    return finding.pair.golden is not None and len(finding.pair.golden.shape) <= 1
+
+
 def _is_computed(value: Optional[float]) -> bool:
     """Whether a number is none that people write or count: more than 4 significant bits."""
     return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0

@@ -16,7 +16,7 @@ from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
-from npucmp.localise.producers import Source, is_few
+from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.rules import Rulebook, coarser, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
@@ -341,7 +341,7 @@ class _Search:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
         if by is None:
             return
-        if by.rule == "cancellation":
+        if by.rule == "cancellation" and is_vector(finding):
             self.past.left_over.add(id(finding))
         if by.rule == "choice":
             self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
