@@ -69,6 +69,11 @@ class Updates:
         gradient = self._gradients.get(key, self._usual)
         return math.inf if gradient > 1.0 else GREW * self._errors[key] + UPDATE * math.sqrt(gradient)
 
+    @property
+    def unproven(self) -> float:
+        """How large an error may be that came of the parameters, and that statistics do not prove."""
+        return UPDATE * math.sqrt(self._usual)
+
     def _gradient(self, parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
         """The error of a parameter's gradient: the largest of its shape that its backward wrote, whose outputs stand in
         another order than what the forward read."""

@@ -269,6 +269,8 @@ class _Search:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
         before = self.past.background(finding) if known is None else known
+        if known is None and finding.measurement.bound is not None:
+            before = max(before, self._updates.unproven)
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit, FACTOR * finding.working)
         return self._explains(Case(finding, node, before, flipped=self.past.flipped))

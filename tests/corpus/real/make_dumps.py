@@ -18,8 +18,8 @@ The networks are random with fixed seeds: another machine gives other roundings,
 writes real_dumps/runs/... and real_dumps/manifest.json, a list of pairs: name, target and golden (relative to the
 folder), network, kind, clean, operators (names in the target that are right at place 1), causes (the right ones),
 precision, level, task, part, steps, ranks, step and rank of the fault (null where there is one only, rank also where
-the fault is in both), note. A pair whose dumps do not confirm its truth is left out, with a message. 370 pairs take seven
-minutes on two cores and 1.5 GB.
+the fault is in both), note. A pair whose dumps do not confirm its truth is left out, with a message. 370 pairs take
+seven minutes on two cores and 1.5 GB.
 """
 
 from __future__ import annotations

@@ -32,7 +32,10 @@ class Setting(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What is recorded. task: "tensor", "statistics" or "md5"; part: "all", "input", "output", "forward", "backward"."""
+    """What is recorded. task: "tensor", "statistics" or "md5".
+
+    part: "all", "input", "output", "forward" or "backward".
+    """
 
     level: str = "L1"
     task: str = "tensor"

@@ -119,3 +119,26 @@ def test_statistics_that_agree_do_not_prove_that_gradients_do(tmp_path, errors, 
         return with_statistics_alone(two_steps(folder, **told))
 
     assert alike(recorded, tmp_path, **errors) == roots
+
+
+def reading_behind_a_weight(folder, read=0.0, first=0.0):
+    """A lookup and a product at two steps; at the second the weight of the lookup is off, which statistics do not show,
+    and what reads it is."""
+    table, w = normal(32, 8), normal(8, 8)
+    for step in range(2):
+        y, error = table[:16], max(first, read * step)
+        z = y @ w
+        write_run(
+            folder,
+            {
+                "Functional.embedding.0.forward": {"in": [np.arange(16), off(table, 0)], "out": [off(y, error)]},
+                "Torch.matmul.0.forward": {"in": [off(y, error), off(w, 0)], "out": [off(z, first)]},
+            },
+            step=step,
+        )
+    return with_statistics_alone(folder)
+
+
+@pytest.mark.parametrize("first, roots", [(1e-6, []), (0.0, ["UNKNOWN"])])
+def test_what_a_parameter_hides_from_statistics_may_show_in_what_reads_it(tmp_path, first, roots):
+    assert alike(reading_behind_a_weight, tmp_path, read=1e-4, first=first) == roots
