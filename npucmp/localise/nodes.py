@@ -48,6 +48,14 @@ class OperatorFindings:
         """Whether it is a gradient of products that reads the operands of its forward itself, as those of graphs do."""
         return self.is_gradient and not self.context and self.op.has("contracts")
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether it is a backward of something that its forward saves; what is called by no index, as are operators
+        of graphs, reads what it needs itself."""
+        operator, op = self.operator, self.op
+        forgets = op.has("saves nothing") or (op.has("views", "hands on") and not op.has("picks"))
+        return operator.phase == "backward" and operator.call not in ("", operator.name) and not forgets
+
     def writes_to(self, finding: Finding) -> bool:
         """Whether an input is memory that it was given to write to, and does not read."""
         return self.op.has("in place") and self.op.has("overwrites", "copies") and finding.pair.slot == "input:0"

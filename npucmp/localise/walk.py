@@ -89,7 +89,7 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.past = Past(rules, by_round_off, scopes)
+        self.past = Past(rules, by_round_off, scopes, updates.unproven)
         self._alone = alone  # operators that one side has, by their place
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
@@ -261,18 +261,19 @@ class _Search:
             return _Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
-        cases = [Case(one, node, known, habit=self._habit, flipped=self.past.flipped) for one in node.outputs]
+        cases = [
+            Case(one, node, self.past.came_in(node, one, known), habit=self._habit, flipped=self.past.flipped)
+            for one in node.outputs
+        ]
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
-        before = self.past.background(finding) if known is None else known
-        if known is None and finding.measurement.bound is not None:
-            before = max(before, self._updates.unproven)
+        before = self.past.came_in(node, finding, known)
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
-            before = max(known, finding.limit, FACTOR * finding.working)
+            before = max(before, finding.limit, FACTOR * finding.working)
         return self._explains(Case(finding, node, before, flipped=self.past.flipped))
 
     def _explains(self, case: Case) -> Optional[Limit]:

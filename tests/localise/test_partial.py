@@ -4,10 +4,12 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import npucmp
 from tests.reports import screen
+from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 READ = ("input_args", "input_kwargs", "input")
@@ -138,3 +140,42 @@ def test_what_was_filtered_out_did_not_agree(tmp_path, operator):
     assert "left out by --include or --exclude" in first.because
     assert "everything" not in first.because and "an input of the network" not in first.because
     assert "First diverging operator" not in screen(report)
+
+
+def backward_of(dtype, error, saved):
+    """A backward that reads the same gradient on both sides; with or without the record of its forward, which read and
+    wrote the same."""
+    random = np.random.default_rng(4)
+    x, dy, dx = (random.standard_normal((16, 16)).astype(dtype) for _ in range(3))
+    off = (dx + error * random.standard_normal(dx.shape) * dx.std()).astype(dtype)
+    forward = {"Functional.gelu.0.forward": {"in": [x], "out": [np.maximum(x, 0)]}} if saved else {}
+    return [{**forward, "Functional.gelu.0.backward": {"in": [dy], "out": [one]}} for one in (off, dx)]
+
+
+@pytest.mark.parametrize(
+    "dtype, error, saved, causes",
+    [
+        (np.float32, 7e-7, True, ["BORN"]),
+        (np.float32, 7e-7, False, []),  # 12 round-offs: what the forward saved may be as far off
+        (np.float32, 1e-5, False, ["UNKNOWN"]),
+        (np.float16, 2e-3, True, ["BORN"]),  # the same bits went in, and 4 roundings came out
+        (np.float16, 2e-3, False, []),
+        (np.float16, 3e-2, False, ["UNKNOWN"]),
+    ],
+)
+def test_what_a_forward_saved_that_nobody_dumped_is_not_the_same_bits(tmp_path, dtype, error, saved, causes):
+    target, golden = backward_of(dtype, error, saved)
+    report = npucmp.compare(write_run(tmp_path / "target", target), write_run(tmp_path / "golden", golden))
+    assert [root.cause.value for root in report.roots] == causes
+
+
+@pytest.mark.parametrize("saved, working", [(True, 2.0**-24), (False, 2.0**-11)])
+def test_what_a_forward_saved_that_nobody_dumped_went_through_what_the_run_works_in(tmp_path, saved, working):
+    run, _ = backward_of(np.float32, 0, saved)
+    half = np.ones((4, 4), np.float16)
+    run["Functional.gelu.1.backward"] = {"in": [half], "out": [half]}
+    report = npucmp.compare(write_run(tmp_path / "target", run), write_run(tmp_path / "golden", run))
+    first = next(
+        one for one in report.findings if one.pair.operator.phase == "backward" and one.pair.slot == "output:0"
+    )
+    assert first.limit == 8 * working
