@@ -44,17 +44,19 @@ def write_run(folder, operators, step=0, rank=None, **top):
     return Path(folder)
 
 
-def with_statistics_alone(folder):
-    """The same dump as if only statistics had been recorded, in float32 as msprobe does."""
+def with_statistics(folder, alone=False):
+    """The same dump with statistics, in float32 as msprobe has them; alone: without the values."""
     for file in Path(folder).rglob("dump.json"):
         dump = json.loads(file.read_text())
         leaves = [leaf for record in dump["data"].values() for key in record for leaf in record[key]]
         for leaf in leaves:
             if "data_name" in leaf:
-                x = np.load(file.parent / "dump_tensor_data" / leaf.pop("data_name"))
+                x = np.load(file.parent / "dump_tensor_data" / leaf["data_name"])
                 figures = x.max(), x.min(), x.mean(), np.sqrt(np.square(x).sum())
                 leaf.update(zip(("Max", "Min", "Mean", "Norm"), map(float, figures)))
-        file.write_text(json.dumps({**dump, "task": "statistics"}))
+                if alone:
+                    del leaf["data_name"]
+        file.write_text(json.dumps({**dump, "task": "statistics" if alone else "tensor"}))
     return Path(folder)
 
 

@@ -298,7 +298,8 @@ class _Search:
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):
-            return evidence.unsaved_reasons(own, self.past.unread(node), self._uncompared.forward_of(node))
+            left_out = self._uncompared.forward_of(node)
+            return evidence.unsaved_reasons(own, self.past.unread(node), left_out, node.recomputed)
         reads = bool(node.inputs) or node.arrived
         reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), reads, agree)
         reasons += evidence.folded_reasons(node.inputs)

@@ -9,7 +9,7 @@ import pytest
 
 import npucmp
 from tests.reports import screen
-from tests.synthetic import write_run
+from tests.synthetic import with_statistics, write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 READ = ("input_args", "input_kwargs", "input")
@@ -179,3 +179,22 @@ def test_what_a_forward_saved_that_nobody_dumped_went_through_what_the_run_works
         one for one in report.findings if one.pair.operator.phase == "backward" and one.pair.slot == "output:0"
     )
     assert first.limit == 8 * working
+
+
+@pytest.mark.parametrize("side", ["target", "golden"])
+@pytest.mark.parametrize("again, cause", [(1.0, "BORN"), (1.5, "UNKNOWN")])
+def test_a_forward_that_ran_again_is_what_its_backward_reads(tmp_path, side, again, cause):
+    """Checkpointing of one side, whose second forward has no partner: what it recorded is held against the first."""
+    random = np.random.default_rng(4)
+    x, y, dy, dx, off = (random.standard_normal((8, 8)).astype(np.float32) for _ in range(5))
+    forward = {"Functional.gelu.0.forward": {"in": [x], "out": [y]}}
+    for name in ("target", "golden"):
+        gradient = {"in": [dy], "out": [dx + 0.1 * off if name == "target" else dx]}
+        run = {**forward, "Functional.gelu.0.backward": gradient}
+        if name == side:
+            second = {"Functional.gelu.1.forward": {"in": [x], "out": [y * np.float32(again)]}}
+            run = {**forward, **second, "Functional.gelu.1.backward": gradient}
+        with_statistics(write_run(tmp_path / name, run))
+    (root,) = npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
+    assert root.cause.value == cause
+    assert ("ran again as Functional.gelu.1.forward, with other values" in root.because) == (cause == "UNKNOWN")

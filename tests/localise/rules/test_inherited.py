@@ -9,7 +9,7 @@ import pytest
 
 import npucmp
 from tests.localise.rules.craft import RuleContract, case, drawn
-from tests.synthetic import with_statistics_alone, write_run
+from tests.synthetic import with_statistics, write_run
 
 normal, noisy = drawn(__name__)
 X, W, B = normal(16, 8), normal(4, 8, size=0.3), normal(4, size=0.3)
@@ -116,7 +116,7 @@ def test_gradients_stand_in_another_order_than_parameters(tmp_path, scale, roots
 )
 def test_statistics_that_agree_do_not_prove_that_gradients_do(tmp_path, errors, roots):
     def recorded(folder, **told):
-        return with_statistics_alone(two_steps(folder, **told))
+        return with_statistics(two_steps(folder, **told), alone=True)
 
     assert alike(recorded, tmp_path, **errors) == roots
 
@@ -136,7 +136,7 @@ def reading_behind_a_weight(folder, read=0.0, first=0.0):
             },
             step=step,
         )
-    return with_statistics_alone(folder)
+    return with_statistics(folder, alone=True)
 
 
 @pytest.mark.parametrize("first, roots", [(1e-6, []), (0.0, ["UNKNOWN"])])
