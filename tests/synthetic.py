@@ -44,6 +44,22 @@ def write_run(folder, operators, step=0, rank=None, **top):
     return Path(folder)
 
 
+def with_statistics(folder, alone=False):
+    """The same dump with statistics, in float32 as msprobe has them; alone: without the values."""
+    for file in Path(folder).rglob("dump.json"):
+        dump = json.loads(file.read_text())
+        leaves = [leaf for record in dump["data"].values() for key in record for leaf in record[key]]
+        for leaf in leaves:
+            if "data_name" in leaf:
+                x = np.load(file.parent / "dump_tensor_data" / leaf["data_name"])
+                figures = x.max(), x.min(), x.mean(), np.sqrt(np.square(x).sum())
+                leaf.update(zip(("Max", "Min", "Mean", "Norm"), map(float, figures)))
+                if alone:
+                    del leaf["data_name"]
+        file.write_text(json.dumps({**dump, "task": "statistics" if alone else "tensor"}))
+    return Path(folder)
+
+
 def _leaf(data, name, role, key, value):
     if not isinstance(value, np.ndarray):
         return {"type": type(value).__name__, "value": value}

@@ -148,10 +148,16 @@ def writer_reason(writer: Writer) -> Evidence:
     return reason("writer", "it is {writer}, which {why}: look there first", writer=writer.name, why=writer.why)
 
 
-def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str) -> "list[Evidence]":
-    """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out."""
+def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> "list[Evidence]":
+    """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out,
+    `recomputed` if it ran again and only one run shows that."""
     words = "what its forward saved was not dumped"
-    if unread:
+    if recomputed:
+        words, left_out = (
+            "its forward ran again as {names}, with other values that nothing was compared with",
+            recomputed,
+        )
+    elif unread:
         words = "what its forward saved could not be compared ({names})"
     elif left_out:
         words = "its forward was left out by --include or --exclude ({names})"

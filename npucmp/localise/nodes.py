@@ -19,6 +19,7 @@ class OperatorFindings:
     presumed where no inputs were recorded: what came just before
     tainted  it bears an error or wrote one on; inherits: some of what it reads descends from a root
     arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
+    recomputed  the forward that a backward reads from, where it ran again, alone and with other values
     """
 
     pair: Pair
@@ -30,6 +31,7 @@ class OperatorFindings:
     inherits: bool = False
     arrived: bool = False
     carried: bool = False
+    recomputed: str = ""
 
     @property
     def operator(self) -> Operator:
@@ -48,6 +50,14 @@ class OperatorFindings:
         """Whether it is a gradient of products that reads the operands of its forward itself, as those of graphs do."""
         return self.is_gradient and not self.context and self.op.has("contracts")
 
+    @property
+    def reads_saved(self) -> bool:
+        """Whether it is a backward of something that its forward saves; what is called by no index, as are operators
+        of graphs, reads what it needs itself."""
+        operator, op = self.operator, self.op
+        forgets = op.has("saves nothing") or (op.has("views", "hands on") and not op.has("picks"))
+        return operator.phase == "backward" and operator.call not in ("", operator.name) and not forgets
+
     def writes_to(self, finding: Finding) -> bool:
         """Whether an input is memory that it was given to write to, and does not read."""
         return self.op.has("in place") and self.op.has("overwrites", "copies") and finding.pair.slot == "input:0"
@@ -63,10 +73,14 @@ class OperatorFindings:
 def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     """Matched operators in graph order; gradients of parameters read what their module's backward reads."""
     nodes = []
+    alone: dict[tuple[str, str], Operator] = {}  # forwards that one side has, by side and call
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = list(group)
         pair = rows[0].pair
         if pair.target_op is None or pair.golden_op is None:
+            side, one = ("golden", pair.golden_op) if pair.target_op is None else ("target", pair.target_op)
+            if one is not None and one.phase == "forward" and one.call:
+                alone[side, one.call] = one
             continue
         outputs = [row for row in rows if is_output(row.pair)]
         inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
@@ -79,7 +93,8 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     for node in nodes:
         if node.operator.phase == "backward":
             partner = next((forward[call] for call in _calls(node) if call in forward), None)
-            node.context += partner.inputs + partner.outputs if partner else []
+            node.recomputed = _recomputed(node, partner, alone) if partner else ""
+            node.context += partner.inputs + partner.outputs if partner and not node.recomputed else []
             if ".parameters_grad" in node.operator.name:
                 for other in backward.get(node.operator.call, ()):
                     node.inputs += other.inputs
@@ -88,6 +103,22 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
         node.presumed = before[node.is_gradient] if not node.inputs else []
         before[node.is_gradient] = node.outputs or before[node.is_gradient]
     return nodes
+
+
+def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: "Mapping[tuple[str, str], Operator]") -> str:
+    """The forward that ran again on one side (checkpointing), for a backward to read from, if other values were
+    recorded of it than the first time: then what was compared the first time is not what is read."""
+    first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
+    for side, call in _calls(node):
+        again, before = alone.get((side, call)), first[side]
+        if again is not None and before is not None and _figures(again) != _figures(before):
+            return again.name
+    return ""
+
+
+def _figures(operator: Operator) -> "list[str]":
+    """What was recorded of its tensors beside their values; NaN equals NaN."""
+    return [repr((one.slot, one.shape, one.statistics, one.checksum)) for one in operator.tensors]
 
 
 def _calls(node: OperatorFindings) -> "list[tuple[str, str]]":

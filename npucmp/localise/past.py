@@ -17,14 +17,18 @@ from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
+SAVED = 2.0  # round-offs that what a forward saved is off by; outputs of clean forwards: up to 3 in 16 bits, 21 in 32
 RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
 Read = tuple[Finding, Optional[float]]
 
 
 class Past:
-    """The tensors seen so far, which of them descend from a root, and how large errors are that descend from none."""
+    """The tensors seen so far, which of them descend from a root, and how large errors are that descend from none.
 
-    def __init__(self, rules: Rulebook, by_round_off: bool, scopes: Mapping[str, str]) -> None:
+    unproven: how large an error may be that came of the parameters and that statistics do not prove.
+    """
+
+    def __init__(self, rules: Rulebook, by_round_off: bool, scopes: Mapping[str, str], unproven: float = 0.0) -> None:
         self.trail = Trail()
         self.any_tainted = False
         self.flipped = 0.0  # largest share of a choice that fell otherwise, as near ties do
@@ -33,6 +37,7 @@ class Past:
         self.behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
         self._rules = rules
         self._by_round_off = by_round_off
+        self._unproven = unproven
         self._scopes = scopes
         self.left_over: set[int] = set()  # by id, findings of what is left of a sum that cancels
         self.left = 0.0  # largest error of those
@@ -46,13 +51,8 @@ class Past:
         return self.any_tainted and not node.reads_recorded
 
     def is_saved_known(self, node: OperatorFindings) -> bool:
-        """Whether what a forward saved for its backward was compared, if it saves anything; True for what is none, as
-        are the operators of a graph: those read what they need themselves."""
-        operator, op = node.operator, node.op
-        forgets = op.has("saves nothing") or (op.has("views", "hands on") and not op.has("picks"))
-        if operator.phase != "backward" or operator.call in ("", operator.name) or forgets:
-            return True
-        return bool(node.context) and not self.unread(node)
+        """Whether what a forward saved for its backward was compared, if it saves anything."""
+        return not node.reads_saved or (bool(node.context) and not self.unread(node))
 
     def unread(self, node: OperatorFindings) -> "list[Finding]":
         """What its forward read or wrote and could not be compared."""
@@ -68,6 +68,16 @@ class Past:
         if not node.op.has("saves nothing"):
             errors += [_share(node, finding, self._error(finding)) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
+
+    def came_in(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> float:
+        """The error that came in, for one output, with what stands for the part that nobody knows."""
+        if known is None:
+            statistics = finding.measurement.bound is not None
+            usual = self.left if self.wanders(node) else self.background(finding)
+            return max(usual, self._unproven if statistics else 0.0)
+        if self.is_saved_known(node) or not self._by_round_off:
+            return known
+        return max(known, self.background(finding), SAVED * Case(finding).round_off)
 
     def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
         """Whether all that the operator reads was compared, here or where it was written. Weights that were folded

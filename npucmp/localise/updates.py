@@ -10,7 +10,7 @@ all of them: what is beyond these bounds in several parameters of a step explain
 from __future__ import annotations
 
 import math
-from typing import Iterable, Optional, Sequence
+from typing import Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, error_size
@@ -36,7 +36,7 @@ class Updates:
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
-        known = sorted(error for error in map(error_of, findings) if error is not None and math.isfinite(error))
+        known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
         unseen = 1.0 if known and known[-1] else 0.0  # a gradient that was not recorded: noise, if there is any at all
         nodes = nodes_of(findings)
@@ -45,17 +45,17 @@ class Updates:
         for node in nodes:
             for finding in node.outputs if node.is_gradient else ():
                 shape = _shape(finding)
-                by_shape[shape] = max(by_shape.get(shape, 0.0), error_size(finding))
+                by_shape[shape] = max(by_shape.get(shape, 0.0), self._size(finding) or 0.0)
         for node in nodes:
             for finding in node.inputs:
                 key = _key(finding)
-                self._errors[key] = error_size(finding)
+                self._errors[key] = _proven(finding) or 0.0
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
                     self._averaged[key] = _averaged(node, finding)
                 if not is_parameter(finding.pair):  # nor does a graph always say what is one
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
-                error = _gradient(finding, backward.get(node.operator.call))
+                error = self._gradient(finding, backward.get(node.operator.call))
                 if error is None and node.op.has("contracts") and len(_shape(finding)) == 1:
                     error = unseen  # of a bias, which need not have any gradient but noise
                 error = by_shape.get(_shape(finding)) if error is None else error
@@ -78,6 +78,22 @@ class Updates:
         gradient = self._gradients.get(key, self._usual)
         return math.inf if gradient > 1.0 else GREW * self._errors[key] + UPDATE * math.sqrt(gradient)
 
+    @property
+    def unproven(self) -> float:
+        """How large an error may be that came of the parameters, and that statistics do not prove."""
+        return UPDATE * math.sqrt(self._usual)
+
+    def _gradient(self, parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
+        """The error of a parameter's gradient: the largest of its shape that its backward wrote, whose outputs stand in
+        another order than what the forward read."""
+        fitting = [one for one in backward.outputs if _shape(one) == _shape(parameter)] if backward else []
+        return max((size for size in map(self._size, fitting) if size is not None), default=None)
+
+    def _size(self, finding: Finding) -> Optional[float]:
+        """The error of a gradient. Statistics bound it from below only, and may agree by chance: at least as usual."""
+        proven, statistics = _proven(finding), finding.measurement.bound is not None
+        return max(proven, self._usual) if proven is not None and statistics else proven
+
 
 def _averaged(node: OperatorFindings, statistic: Finding) -> float:
     """How far a running statistic may be off by the error of what it averages: a mean may be much smaller than that."""
@@ -86,14 +102,11 @@ def _averaged(node: OperatorFindings, statistic: Finding) -> float:
     return max((FACTOR * error_size(one) * scale_of(one).rms / rms for one in read), default=0.0) if rms else math.inf
 
 
-def _gradient(parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
-    """The error of a parameter's gradient: that of its place among the outputs of its backward, else of its shape."""
-    if backward is None:
-        return None
-    fitting = [one for one in backward.outputs if _shape(one) == _shape(parameter) and one.error is not None]
-    place = parameter.pair.slot.rpartition(":")[2]
-    same: Iterable[Finding] = [one for one in fitting if one.pair.slot.rpartition(":")[2] == place] or fitting
-    return max(map(error_size, same), default=None)
+def _proven(finding: Finding) -> Optional[float]:
+    """The error as far as it is proven: the lower bound of statistics, also of such as agree; None if nothing is."""
+    bound = finding.measurement.bound
+    known = finding.error is not None and not math.isnan(finding.error)
+    return bound if bound is not None and not known else error_of(finding)
 
 
 def _key(finding: Finding) -> "tuple[str, str]":

@@ -86,7 +86,7 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.past = Past(rules, by_round_off, scopes)
+        self.past = Past(rules, by_round_off, scopes, updates.unproven)
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
         self._last_unseen = ""
@@ -277,18 +277,19 @@ class _Search:
             return _Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
-        cases = [Case(one, node, known, habit=self._habit, flipped=self.past.flipped) for one in node.outputs]
+        cases = [
+            Case(one, node, self.past.came_in(node, one, known), habit=self._habit, flipped=self.past.flipped)
+            for one in node.outputs
+        ]
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
-        before = known
-        if before is None:
-            before = self.past.left if self.past.wanders(node) else self.past.background(finding)
+        before = self.past.came_in(node, finding, known)
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
-            before = max(known, finding.limit, FACTOR * finding.working)
+            before = max(before, finding.limit, FACTOR * finding.working)
         by = self._explains(Case(finding, node, before, flipped=self.past.flipped))
         return by or self._written_before(finding)
 
@@ -322,7 +323,8 @@ class _Search:
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):
-            return evidence.unsaved_reasons(own, self.past.unread(node), self._uncompared.forward_of(node))
+            left_out = self._uncompared.forward_of(node)
+            return evidence.unsaved_reasons(own, self.past.unread(node), left_out, node.recomputed)
         reads = bool(node.inputs) or node.arrived
         reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), reads, agree)
         reasons += evidence.folded_reasons(node.inputs)

@@ -70,8 +70,11 @@ class _Flow:
         self._clock = coarsest([self._clock, own])
         saved = (finding for finding in node.context if id(finding) in self.of)  # a dump may tell a backward first
         read = [self.of[id(finding)].through for finding in (*node.inputs, *saved)]
-        through = coarsest([own, *read] if node.reads_recorded else [own, *read, self._clock])
-        known = self._is_known(node)
+        unsaved = node.reads_saved and not node.context  # by a forward that nobody dumped
+        known = self._is_known(node) and not unsaved
+        if unsaved or not node.reads_recorded:
+            read.append(self._clock)
+        through = coarsest([own, *read, self._usual] if unsaved else [own, *read])
         for finding in node.outputs:
             self.of[id(finding)] = Working(own if known else through, through)
             self._trail.wrote(node.pair, Source(finding, False), hidden=False)

@@ -76,7 +76,7 @@ def graded(row: "Mapping[str, Any]", folder: Path) -> Result:
         statuses=(0, 2) if row["task"] == "statistics" else (0,),
     )
     facts = {key: str(row[key]) for key in ("network", "precision", "level", "task", "steps", "ranks")}
-    facts.update(part="all", format="msprobe", noise="", size="", phase="", variation="")
+    facts.update(part=row.get("part", "all"), format="msprobe", noise="", size="", phase="", variation="")
     told = tuple(f"{name} {'|'.join(sorted(causes))}" for name in row["operators"])
     return Result(
         row["name"], row["kind"], facts, row["clean"], math.inf, None, grade(answer, truth, names), answer, told

@@ -9,7 +9,7 @@ import pytest
 
 import npucmp
 from tests.reports import screen
-from tests.synthetic import write_run
+from tests.synthetic import with_statistics, write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
 READ = ("input_args", "input_kwargs", "input")
@@ -225,3 +225,61 @@ def test_what_is_left_of_a_sum_is_followed_where_only_outputs_were_recorded(tmp_
     errors = {one.pair.operator.name: one.error for one in report.findings}
     assert errors["Tensor.__mul__.0.forward"] > 0.1
     assert [(one.cause.value, one.pair.operator.name) for one in report.roots] == [("UNKNOWN", "Torch.sin.0.forward")]
+
+
+def backward_of(dtype, error, saved):
+    """A backward that reads the same gradient on both sides; with or without the record of its forward, which read and
+    wrote the same."""
+    random = np.random.default_rng(4)
+    x, dy, dx = (random.standard_normal((16, 16)).astype(dtype) for _ in range(3))
+    off = (dx + error * random.standard_normal(dx.shape) * dx.std()).astype(dtype)
+    forward = {"Functional.gelu.0.forward": {"in": [x], "out": [np.maximum(x, 0)]}} if saved else {}
+    return [{**forward, "Functional.gelu.0.backward": {"in": [dy], "out": [one]}} for one in (off, dx)]
+
+
+@pytest.mark.parametrize(
+    "dtype, error, saved, causes",
+    [
+        (np.float32, 7e-7, True, ["BORN"]),
+        (np.float32, 7e-7, False, []),  # 12 round-offs: what the forward saved may be as far off
+        (np.float32, 1e-5, False, ["UNKNOWN"]),
+        (np.float16, 2e-3, True, ["BORN"]),  # the same bits went in, and 4 roundings came out
+        (np.float16, 2e-3, False, []),
+        (np.float16, 3e-2, False, ["UNKNOWN"]),
+    ],
+)
+def test_what_a_forward_saved_that_nobody_dumped_is_not_the_same_bits(tmp_path, dtype, error, saved, causes):
+    target, golden = backward_of(dtype, error, saved)
+    report = npucmp.compare(write_run(tmp_path / "target", target), write_run(tmp_path / "golden", golden))
+    assert [root.cause.value for root in report.roots] == causes
+
+
+@pytest.mark.parametrize("saved, working", [(True, 2.0**-24), (False, 2.0**-11)])
+def test_what_a_forward_saved_that_nobody_dumped_went_through_what_the_run_works_in(tmp_path, saved, working):
+    run, _ = backward_of(np.float32, 0, saved)
+    half = np.ones((4, 4), np.float16)
+    run["Functional.gelu.1.backward"] = {"in": [half], "out": [half]}
+    report = npucmp.compare(write_run(tmp_path / "target", run), write_run(tmp_path / "golden", run))
+    first = next(
+        one for one in report.findings if one.pair.operator.phase == "backward" and one.pair.slot == "output:0"
+    )
+    assert first.limit == 8 * working
+
+
+@pytest.mark.parametrize("side", ["target", "golden"])
+@pytest.mark.parametrize("again, cause", [(1.0, "BORN"), (1.5, "UNKNOWN")])
+def test_a_forward_that_ran_again_is_what_its_backward_reads(tmp_path, side, again, cause):
+    """Checkpointing of one side, whose second forward has no partner: what it recorded is held against the first."""
+    random = np.random.default_rng(4)
+    x, y, dy, dx, off = (random.standard_normal((8, 8)).astype(np.float32) for _ in range(5))
+    forward = {"Functional.gelu.0.forward": {"in": [x], "out": [y]}}
+    for name in ("target", "golden"):
+        gradient = {"in": [dy], "out": [dx + 0.1 * off if name == "target" else dx]}
+        run = {**forward, "Functional.gelu.0.backward": gradient}
+        if name == side:
+            second = {"Functional.gelu.1.forward": {"in": [x], "out": [y * np.float32(again)]}}
+            run = {**forward, **second, "Functional.gelu.1.backward": gradient}
+        with_statistics(write_run(tmp_path / name, run))
+    (root,) = npucmp.compare(tmp_path / "target", tmp_path / "golden").roots
+    assert root.cause.value == cause
+    assert ("ran again as Functional.gelu.1.forward, with other values" in root.because) == (cause == "UNKNOWN")

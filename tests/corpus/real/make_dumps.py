@@ -4,7 +4,8 @@
 Small networks with random weights run forward and backward on CPU under mindstudio-probe's PrecisionDebugger: BERT,
 Llama, ViT, ConvNeXt, GPT-2, Mixtral, Qwen3, T5, a U-Net, training for three steps, and two ranks over gloo. A fault is
 planted into the target (plants.py) and confirmed bit by bit against the same run without it (truth.py). Clean pairs
-differ in threads, kernels, precision or the implementation of attention. tables.py holds a row for each pair.
+differ in threads, kernels, precision, the implementation of attention, or in that one computes its activations again
+on the way back. Recordings may be of inputs, outputs, forward or backward alone. tables.py holds a row for each pair.
 
 Needs torch, transformers and mindstudio-probe; made with torch 2.13, transformers 5.23 and mindstudio-probe 26.2.
 The networks are random with fixed seeds: another machine gives other roundings, and the same truths.
@@ -12,12 +13,13 @@ The networks are random with fixed seeds: another machine gives other roundings,
     python -m venv venv && venv/bin/pip install torch transformers mindstudio-probe
     venv/bin/python tests/corpus/real/make_dumps.py real_dumps
     venv/bin/python tests/corpus/real/make_dumps.py real_dumps --only unet,t5
+    venv/bin/python tests/corpus/real/make_dumps.py real_dumps --matching "recomputed|3 steps"
 
 writes real_dumps/runs/... and real_dumps/manifest.json, a list of pairs: name, target and golden (relative to the
 folder), network, kind, clean, operators (names in the target that are right at place 1), causes (the right ones),
-precision, level, task, steps, ranks, step and rank of the fault (null where there is one only, rank also where the
-fault is in both), note. A pair whose dumps do not confirm its truth is left out, with a message. 250 pairs take three
-minutes on two cores and 900 MB.
+precision, level, task, part, steps, ranks, step and rank of the fault (null where there is one only, rank also where
+the fault is in both), note. A pair whose dumps do not confirm its truth is left out, with a message. 370 pairs take
+seven minutes on two cores and 1.5 GB.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import re
 import sys
 import time
 from pathlib import Path
@@ -75,6 +78,7 @@ def row(pair: Pair, out: Path) -> "dict[str, Any]":
         "precision": precisions[0] if precisions[0] == precisions[1] else " against ".join(precisions),
         "level": target.recording.level,
         "task": target.recording.task,
+        "part": target.recording.part,
         "steps": target.recording.steps,
         "ranks": ranks.RANKS if target.network in ranks.PROGRAMS else 1,
         "step": None,
@@ -94,6 +98,8 @@ def name_of(pair: Pair) -> str:
         parts += [_words(target.setting), "against", _words(golden.setting)]
     if target.recording != runs.Recording():
         parts += [target.recording.level, target.recording.task, f"{target.recording.steps} steps"]
+    if target.recording.part != "all":
+        parts += [f"{target.recording.part} only"]
     return " ".join(part for part in parts if part)
 
 
@@ -115,8 +121,9 @@ def faulty_row(pair: Pair, out: Path) -> "dict[str, Any] | str":
         return "the fault changed nothing"
     if place.operator != fault.truth or (fault.steps and place.step != fault.steps[0]):
         return f"first difference at {place}, the table says {fault.truth}"
-    kind = KINDS[fault.kind]
-    causes = list(kind.causes)
+    causes = list(KINDS[fault.kind].causes)
+    if pair.target.recording.part == "input" and not place.inputs_agree:
+        causes = ["GAP"]  # who wrote it does not show
     # A module that shows what runs inside it unseen is where it is born.
     if fault.truth.startswith("Module.") and place.inputs_agree:
         causes = ["BORN"]
@@ -126,6 +133,10 @@ def faulty_row(pair: Pair, out: Path) -> "dict[str, Any] | str":
         causes.append("WORSENED")  # its inputs do not agree bit for bit
     if pair.target.recording.task == "statistics":
         causes.append("UNKNOWN")  # statistics that agree prove nothing
+    if pair.target.recording.part == "output":
+        causes = ["UNKNOWN", "GAP"]  # what it read is not known
+    if pair.target.recording.part == "backward":
+        causes.append("UNKNOWN")  # nor what its forward saved
     several = pair.target.recording.steps > 1
     return {
         **row(pair, out),
@@ -136,12 +147,12 @@ def faulty_row(pair: Pair, out: Path) -> "dict[str, Any] | str":
     }
 
 
-def selected(only: "Optional[list[str]]", quick: bool) -> "list[Pair]":
-    """The pairs asked for; quick: of each network one clean and one faulty."""
+def selected(only: "Optional[list[str]]", matching: str, quick: bool) -> "list[Pair]":
+    """The pairs asked for, by network and by name; quick: of each network one clean and one faulty."""
     chosen = [
         pair
         for pair in pairs({name: network.attentions for name, network in NETWORKS.items()})
-        if not only or pair.target.network in only
+        if (not only or pair.target.network in only) and re.search(matching, name_of(pair))
     ]
     if not quick:
         return chosen
@@ -152,11 +163,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="folder to write into; runs of the same name are replaced")
     parser.add_argument("--only", type=lambda text: text.split(","), help="networks, separated by commas")
+    parser.add_argument("--matching", default="", help="regular expression that the names of pairs hold")
     parser.add_argument("--quick", action="store_true", help="one clean and one faulty pair of each network")
     parser.add_argument("--jobs", type=int, default=2, help="processes side by side")
     options = parser.parse_args()
     began, out = time.monotonic(), options.out.resolve()
-    todo = selected(options.only, options.quick)
+    todo = selected(options.only, options.matching, options.quick)
     needed = dict.fromkeys(run for pair in todo for run in pair.runs)
     # Everything heavy is imported here, once, and nothing is computed: each run forks from this state.
     _ = (torch, transformers.T5ForConditionalGeneration, transformers.MixtralForCausalLM)

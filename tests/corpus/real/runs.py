@@ -21,20 +21,26 @@ class Setting(NamedTuple):
 
     precision: "float32", "float64", "bfloat16" and "float16" (autocast), "bfloat16 weights" (no autocast).
     kernels: "plain" takes the ones for old processors: other orders of sums, no oneDNN.
+    activations: "stored", or "recomputed" on the way back, as checkpointing does in its two ways.
     """
 
     precision: str = "float32"
     threads: int = 1
     kernels: str = "fast"
     attention: str = "eager"
+    activations: str = "stored"
 
 
 class Recording(NamedTuple):
-    """What is recorded. task: "tensor", "statistics" or "md5"."""
+    """What is recorded. task: "tensor", "statistics" or "md5".
+
+    part: "all", "input", "output", "forward" or "backward".
+    """
 
     level: str = "L1"
     task: str = "tensor"
     steps: int = 1
+    part: str = "all"
 
 
 class Run(NamedTuple):
@@ -103,7 +109,7 @@ def prepare_model(model: torch.nn.Module, setting: Setting) -> torch.nn.Module:
 def debugger(recording: Recording, folder: Path, who: str = "") -> Any:
     """msprobe's PrecisionDebugger, writing into `folder`; `who` tells the ranks apart that make one each."""
     task = "tensor" if recording.task == "tensor" else "statistics"
-    part = {"scope": [], "list": [], "data_mode": ["all"]}
+    part = {"scope": [], "list": [], "data_mode": [recording.part]}
     config = {
         "task": task,
         "dump_path": str(folder),
@@ -127,6 +133,8 @@ def train(run: Run, folder: Path) -> None:
     with computing(run.setting):
         network, setting = NETWORKS[run.network], run.setting
         model = prepare_model(network.build(setting.attention), setting)
+        if setting.activations != "stored":
+            model.gradient_checkpointing_enable({"use_reentrant": setting.activations == "recomputed reentrant"})
         planter = Planter(run.fault)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
         planter.prepare_optimizer(optimizer)

@@ -134,8 +134,37 @@ NOISY_FAULTS = [
     (Fault("unet", "narrow", "Functional.conv2d.8.forward", amount=BF16), FLOAT32, Setting("float64")),
 ]  # fmt: skip
 
+RECOMPUTED, REENTRANT = Setting(activations="recomputed"), Setting(activations="recomputed reentrant")
+PLAIN_RECOMPUTED = Setting(kernels="plain", activations="recomputed")
+PLAIN_REENTRANT = Setting(kernels="plain", activations="recomputed reentrant")
+AUTOCAST_RECOMPUTED = Setting("bfloat16", activations="recomputed")
+AUTOCAST_REENTRANT = Setting("bfloat16", activations="recomputed reentrant")
+PLAIN_AUTOCAST_REENTRANT = Setting("bfloat16", kernels="plain", activations="recomputed reentrant")
+
+# Of networks whose forward runs again on the way back: there a fault is active where it is named, once.
+RECOMPUTED_FAULTS = [
+    (Fault("bert", "scaled", "Functional.linear.8.forward", amount=1.003), REENTRANT, FLOAT32),
+    (Fault("bert", "gradient", "Functional.linear.9.forward", amount=1.05), RECOMPUTED, FLOAT32),
+    (Fault("bert", "gradient", "Functional.linear.29.forward", amount=1.05), REENTRANT, FLOAT32),
+    (Fault("bert", "scaled", "Functional.linear.28.forward", amount=1.003), REENTRANT, REENTRANT),
+    (Fault("llama", "lost tile", "Functional.linear.11.forward"), RECOMPUTED, FLOAT32),
+    (Fault("llama", "lost tile", "Functional.linear.11.forward"), AUTOCAST_REENTRANT, FLOAT32),
+    (Fault("llama", "gradient", "Torch.matmul.3.forward", amount=1.05), FLOAT32, REENTRANT),
+    (Fault("llama", "lost tile", "Functional.linear.26.forward"), PLAIN_REENTRANT, REENTRANT),
+    (Fault("gpt2", "narrow", "Torch.addmm.6.forward", amount=BF16), FLOAT32, REENTRANT),
+    (Fault("gpt2", "incoming gradient", "Torch.addmm.5.forward", amount=1.05), PLAIN, RECOMPUTED),
+    (Fault("qwen3", "weight", "model.layers.1.self_attn.k_norm.weight",
+           "Tensor.__mul__.22.forward", 1.01), RECOMPUTED, RECOMPUTED),
+    (Fault("qwen3", "attribute", "model.layers.1.self_attn.q_norm.variance_epsilon",
+           "Tensor.__add__.13.forward", 1e-3), REENTRANT, FLOAT32),
+    (Fault("t5", "noise", "Functional.linear.13.forward", amount=1e-4), PLAIN_REENTRANT, FLOAT32),
+    (Fault("mixtral", "nan", "Functional.linear.19.forward"), REENTRANT, REENTRANT),
+]  # fmt: skip
+
 MIX, STATISTICS, MD5 = Recording("mix"), Recording(task="statistics"), Recording(task="md5")
 MIX_STATISTICS = Recording("mix", "statistics")
+INPUTS, OUTPUTS = Recording(part="input"), Recording(part="output")
+FORWARD, BACKWARD = Recording(part="forward"), Recording(part="backward")
 
 # Other recordings: fault, what is recorded.
 RECORDED_FAULTS = [
@@ -158,6 +187,15 @@ RECORDED_FAULTS = [
     (Fault("unet", "overwritten", "Functional.silu.9.forward", "Functional.conv2d.9.forward"), MIX),
     (Fault("unet", "nan", "Functional.conv2d.5.forward"), STATISTICS),
     (Fault("unet", "gradient", "Functional.group_norm.4.forward", amount=1.05), MD5),
+    (Fault("bert", "scaled", "Torch.matmul.3.forward", "Functional.linear.9.forward", 1.003), INPUTS),
+    (Fault("llama", "lost tile", "Functional.linear.11.forward", "Functional.silu.1.forward"), INPUTS),
+    (Fault("bert", "scaled", "Torch.matmul.3.forward", amount=1.003), OUTPUTS),
+    (Fault("unet", "lost tile", "Functional.conv2d.8.forward"), OUTPUTS),
+    (Fault("llama", "narrow", "Torch.matmul.2.forward", amount=FP16), FORWARD),
+    (Fault("unet", "weight", "middle.conv1.weight", "Functional.conv2d.7.forward", 1.01), FORWARD),
+    (Fault("bert", "gradient", "Functional.linear.9.forward", amount=1.05), BACKWARD),
+    (Fault("unet", "gradient", "Functional.conv2d.8.forward", amount=1.05), BACKWARD),
+    (Fault("llama", "incoming gradient", "Functional.linear.10.forward", amount=1.05), BACKWARD),
 ]  # fmt: skip
 
 TRAINING = Recording(steps=3)
@@ -243,6 +281,40 @@ CLEAN_ALSO = [
     ("llama", "bfloat16", AUTOCAST, FLOAT32, TRAINING),
     ("t5", "threads", Setting(threads=2), FLOAT32, TRAINING),
     *(
+        (network, kind, target, golden, TRAINING)
+        for network in ("bert", "unet", "gpt2", "vit", "qwen3")
+        for kind, target, golden in (
+            ("bfloat16", AUTOCAST, FLOAT32),
+            ("bfloat16 both", PLAIN_AUTOCAST, AUTOCAST),
+        )
+    ),
+    *((network, "kernels", PLAIN, FLOAT32, TRAINING) for network in ("gpt2", "vit", "qwen3")),
+    *(
+        (network, "attention", Setting(attention="sdpa"), FLOAT32, TRAINING)
+        for network in ("bert", "gpt2", "vit", "qwen3")
+    ),
+    ("bert", "bfloat16", AUTOCAST, FLOAT32, Recording(task="statistics", steps=3)),
+    ("gpt2", "kernels", PLAIN, FLOAT32, Recording(task="statistics", steps=3)),
+    ("qwen3", "bfloat16 both", PLAIN_AUTOCAST, AUTOCAST, TRAINING_STATISTICS),
+    *(
+        (network, kind, target, golden, Recording())
+        for network in ("bert", "llama", "gpt2", "t5", "qwen3", "mixtral")
+        for kind, target, golden in (
+            ("kernels", PLAIN_RECOMPUTED, FLOAT32),
+            ("kernels", PLAIN, REENTRANT),
+            ("kernels", PLAIN_REENTRANT, REENTRANT),
+            ("bfloat16", AUTOCAST_REENTRANT, FLOAT32),
+            ("bfloat16", AUTOCAST, RECOMPUTED),
+            ("bfloat16 both", PLAIN_AUTOCAST_REENTRANT, AUTOCAST_RECOMPUTED),
+        )
+    ),
+    *(
+        (network, kind, target, FLOAT32, recording)
+        for network in ("bert", "llama", "t5", "unet")
+        for kind, target in (("kernels", PLAIN), ("bfloat16", AUTOCAST))
+        for recording in (INPUTS, OUTPUTS, FORWARD, BACKWARD)
+    ),
+    *(
         (network, kind, target, golden, TWO_STEPS)
         for network in ("data_parallel", "tensor_parallel", "pipeline")
         for kind, target, golden in (
@@ -294,7 +366,7 @@ def pairs(networks: "dict[str, tuple[str, ...]]") -> Iterator[Pair]:
     """All pairs; `networks` says which implementations of attention each has."""
     for fault in FAULTS:
         yield _faulty(fault, FLOAT32, FLOAT32, Recording())
-    for fault, target, golden in NOISY_FAULTS:
+    for fault, target, golden in NOISY_FAULTS + RECOMPUTED_FAULTS:
         yield _faulty(fault, target, golden, Recording())
     for fault, recording in RECORDED_FAULTS + TRAINING_FAULTS + RANK_FAULTS:
         yield _faulty(fault, FLOAT32, FLOAT32, recording)

@@ -9,7 +9,7 @@ import pytest
 
 import npucmp
 from tests.localise.rules.craft import RuleContract, case, drawn
-from tests.synthetic import write_run
+from tests.synthetic import with_statistics, write_run
 
 normal, noisy = drawn(__name__)
 X, W, B = normal(16, 8), normal(4, 8, size=0.3), normal(4, size=0.3)
@@ -58,6 +58,17 @@ def two_steps(folder, weight=0.0, bias=0.0, gradients=(0.0, 0.0)):
     return folder
 
 
+def alike(write, tmp_path, **told):
+    """Two runs of the same values, the target with errors; their causes of divergence."""
+    state = np.random.default_rng(3).bit_generator.state
+    runs = []
+    for name, errors in (("target", told), ("golden", {})):
+        normal.__closure__[0].cell_contents.bit_generator.state = state
+        runs.append(write(tmp_path / name, **errors))
+    report = npucmp.compare(*runs)
+    return [root.cause.value for root in report.roots if root.cause.value != "PROPAGATED"]
+
+
 @pytest.mark.parametrize(
     "errors, roots",
     [
@@ -67,13 +78,70 @@ def two_steps(folder, weight=0.0, bias=0.0, gradients=(0.0, 0.0)):
     ],
 )
 def test_a_parameter_may_be_off_by_what_its_gradient_made_of_it(tmp_path, errors, roots):
-    state = np.random.default_rng(3).bit_generator.state
-    runs = []
-    for name, told in (("target", errors), ("golden", {})):
-        normal.__closure__[0].cell_contents.bit_generator.state = state  # the same values on both sides
-        runs.append(two_steps(tmp_path / name, **told))
-    report = npucmp.compare(*runs)
-    assert [root.cause.value for root in report.roots if root.cause.value != "PROPAGATED"] == roots
+    assert alike(two_steps, tmp_path, **errors) == roots
+
+
+def two_steps_of_a_norm(folder, scale=0.0, gradient=0.0):
+    """A norm, whose backward writes the gradients of input, scale and shift: one place before what its forward read."""
+    x, dy, ds, db = normal(16, 4), normal(16, 4), normal(4), normal(4)
+    for step in range(2):
+        given = [x.astype(np.float32), 4, off(1 + B, scale * step), off(B, 0), 1e-5]
+        y = (given[0] - given[0].mean(-1, keepdims=True)) / given[0].std(-1, keepdims=True) * (1 + B) + B
+        write_run(
+            folder,
+            {
+                "Functional.layer_norm.0.forward": {"in": given, "out": [off(y, 0)]},
+                "Functional.layer_norm.0.backward": {
+                    "in": [off(dy, 0)],
+                    "out": [off(dy, 0), off(ds, gradient), off(db, 0)],
+                },
+            },
+            step=step,
+        )
+    return folder
+
+
+@pytest.mark.parametrize("scale, roots", [(2e-6, []), (1e-2, ["GAP"])])
+def test_gradients_stand_in_another_order_than_parameters(tmp_path, scale, roots):
+    assert alike(two_steps_of_a_norm, tmp_path, scale=scale, gradient=4e-7) == roots
+
+
+@pytest.mark.parametrize(
+    "errors, roots",
+    [
+        ({"weight": 2e-4, "gradients": (4e-7, 4e-7)}, []),  # the statistics of the gradients agree, not their bits
+        ({"weight": 2e-4}, ["GAP"]),  # of the step before everything is the same
+        ({"weight": 3e-2, "gradients": (4e-7, 4e-7)}, ["GAP"]),
+    ],
+)
+def test_statistics_that_agree_do_not_prove_that_gradients_do(tmp_path, errors, roots):
+    def recorded(folder, **told):
+        return with_statistics(two_steps(folder, **told), alone=True)
+
+    assert alike(recorded, tmp_path, **errors) == roots
+
+
+def reading_behind_a_weight(folder, read=0.0, first=0.0):
+    """A lookup and a product at two steps; at the second the weight of the lookup is off, which statistics do not show,
+    and what reads it is."""
+    table, w = normal(32, 8), normal(8, 8)
+    for step in range(2):
+        y, error = table[:16], max(first, read * step)
+        z = y @ w
+        write_run(
+            folder,
+            {
+                "Functional.embedding.0.forward": {"in": [np.arange(16), off(table, 0)], "out": [off(y, error)]},
+                "Torch.matmul.0.forward": {"in": [off(y, error), off(w, 0)], "out": [off(z, first)]},
+            },
+            step=step,
+        )
+    return with_statistics(folder, alone=True)
+
+
+@pytest.mark.parametrize("first, roots", [(1e-6, []), (0.0, ["UNKNOWN"])])
+def test_what_a_parameter_hides_from_statistics_may_show_in_what_reads_it(tmp_path, first, roots):
+    assert alike(reading_behind_a_weight, tmp_path, read=1e-4, first=first) == roots
 
 
 def test_an_update_that_is_wrong_in_several_parameters_excuses_none(tmp_path):
