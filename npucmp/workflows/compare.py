@@ -24,6 +24,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
+from npucmp.model.collector import uncollected
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
@@ -84,6 +85,7 @@ class Sides(NamedTuple):
     goldens: "list[Run]"
 
 
+@uncollected()
 def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()

@@ -107,7 +107,7 @@ def write(folder: Path, layers: int, figures: Figures) -> None:
     rows = list(step(layers, figures))
     data = {name: record for name, _, record in rows}
     top = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
-    frames = [f"File /model/part_{n}.py, line {n}, in forward, \n return self.inner_{n}(hidden_states)" for n in range(9)]
+    frames = [f"File /model/part_{n}.py, line {n}, in forward, \n return self.inner_{n}(x)" for n in range(9)]
     stacks = {str(n): [[name], frames] for n, name in enumerate(data) if ".forward" in name and n % 2}
     for name, content in ("dump", top), ("stack", stacks), ("construct", {name: scope for name, scope, _ in rows}):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1))

@@ -24,8 +24,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
+
+from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
@@ -41,6 +45,8 @@ GRAPHS = None
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
 _DIGITS = 300  # of a whole number; a float has up to 309
+_ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
+_ENDLESS = b"0" * (_DIGITS + 1)
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
@@ -52,10 +58,11 @@ _TREES = (  # of a record, and how their slots begin
     ("parameters", "param:"),
     ("output", "output:"),
 )
+_READ = tuple(key for key, word in _TREES if word != "output:")
 _SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
-_NOTHING = (None,) * 4
+_FLOATS, _NOTHING = {float}, [None] * 4
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
@@ -125,6 +132,9 @@ def _number(path: Path, word: str) -> Optional[int]:
 
 def _load(path: Path, context: ReadContext) -> Any:
     text = read_text(path, "json_bytes", context)
+    if _ENDLESS not in text.encode().translate(_ALIKE):
+        with suppress(ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does, in twice the time
+            return decode(text)
     try:
         return json.loads(text, parse_int=_whole_number)
     except json.JSONDecodeError as error:
@@ -143,7 +153,7 @@ def _open(path: Path, context: ReadContext) -> Run:
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     stacks, notes = _beside(path, "stack.json", _stacks, context)
     scopes, more = _beside(path, "construct.json", _scopes, context)
-    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
+    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
         path=str(path),
@@ -174,8 +184,10 @@ def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
 
 def _framework(data: Mapping[str, Any]) -> str:
     """Old files do not name it; the "type" of the first tensor does."""
-    found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
-    return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
+    with suppress(RecursionError):
+        found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
+        return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
+    return ""
 
 
 def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -218,6 +230,7 @@ class MsprobeName(NamedTuple):
     unique: bool
 
 
+@lru_cache(maxsize=1 << 14)  # the ranks of a dump say the same names
 def parse_msprobe_name(name: str) -> MsprobeName:
     """Takes a name apart from the right: a module path may hold digits and dots of its own."""
     head, *tail = name.rsplit(".", 2)
@@ -235,11 +248,12 @@ def parse_msprobe_name(name: str) -> MsprobeName:
 
 
 class _Dump(NamedTuple):
-    """What the records of a dump.json share: its tensor folder, its companion files."""
+    """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text."""
 
     folder: str
     stacks: Mapping[str, tuple[str, ...]]
     scopes: Mapping[str, str]
+    shapes: dict[str, tuple[int, ...]]
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
@@ -269,6 +283,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
+@lru_cache(maxsize=1 << 14)
 def _module_path(parts: MsprobeName) -> str:
     """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
     for mark in (".forward", ".backward", ".parameters_grad"):
@@ -281,8 +296,8 @@ def _reads_recorded(record: Any) -> bool:
     """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
     if not isinstance(record, dict):
         return False
-    trees = [record[key] for key in ("input_args", "input_kwargs", "input", "parameters") if key in record]
-    return bool(trees) and any(tree != [None] for tree in trees)
+    trees = [record[key] for key in _READ if key in record]
+    return trees.count([None]) < len(trees)
 
 
 _Leaves = list[tuple[str, dict[str, Any]]]
@@ -328,9 +343,11 @@ def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
 
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
-    file, problem, shape = "", "", leaf["shape"]
-    if not _is_shape(shape):
-        shape, problem = (), f"dump.json gives it the shape {shape!r:.60}"
+    file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
+    if shape is None:
+        shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
+    if not shape and key != "[]":
+        problem = f"dump.json gives it the shape {key:.60}"
     if data_name is not None and str(data_name) != "-1":
         file, trouble = _inside(dump, data_name)
         problem = problem or trouble
@@ -338,7 +355,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
     checksum = str(leaf.get("md5") or "")
     dtype = canonical(str(leaf["dtype"]))
-    return TensorRef(slot, dtype, tuple(shape), file, encoding, _statistics(leaf), checksum, "", problem, label)
+    return TensorRef(slot, dtype, shape, file, encoding, _statistics(leaf), checksum, "", problem, label)
 
 
 def _is_shape(shape: Any) -> bool:
@@ -365,5 +382,7 @@ def _number_in(value: Any) -> Optional[float]:
 
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
-    numbers = tuple(map(_number_in, map(leaf.get, _STATISTICS)))
-    return Statistics.recorded(numbers) if numbers != _NOTHING else None
+    figures = [*map(leaf.get, _STATISTICS)]
+    if not _FLOATS.issuperset(map(type, figures)):
+        figures = [*map(_number_in, figures)]
+    return Statistics.recorded(figures) if figures != _NOTHING else None
