@@ -118,7 +118,8 @@ class Trail:
 
     def __init__(self) -> None:
         self._seen: Producers[Source] = Producers()
-        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded: hardly ever asked
+        self._unmarked: list[Source] = []  # written, and not among these yet
         self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
         self._unnamed: list[tuple[Pair, Source, bool]] = []  # written, and not among these yet: few dumps have a graph
         self._marks: dict[int, tuple[Measurement, Optional[Fingerprint]]] = {}  # by id of the measurement, kept alive
@@ -154,6 +155,9 @@ class Trail:
     def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
         mark, golden = None if of_target else self._mark(finding), finding.pair.golden
         if of_target or golden is None or (mark is None and math.prod(golden.shape) < TINY):
+            for source in self._unmarked:
+                self._of_target.add(fingerprint(source.finding, of_target=True), source)
+            self._unmarked.clear()
             return self._of_target.find(fingerprint(finding, of_target=True))
         return self._seen.find(mark)
 
@@ -166,7 +170,7 @@ class Trail:
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
         self._seen.add(self._mark(source.finding), source)
-        self._of_target.add(fingerprint(source.finding, of_target=True), source)
+        self._unmarked.append(source)
         self._unnamed.append((pair, source, hidden))
 
 
