@@ -145,15 +145,15 @@ class Trail:
         self._unnamed.clear()
         return self._named
 
-    def _mark(self, finding: Finding) -> Optional[Fingerprint]:
-        """Its fingerprint, made once: every operator on the way asks for those of its inputs again and again."""
+    def mark(self, finding: Finding) -> Optional[Fingerprint]:
+        """The fingerprint of a finding, made once: it is asked for again and again."""
         known = self._marks.get(id(finding.measurement))
         if known is None:
             known = self._marks[id(finding.measurement)] = finding.measurement, fingerprint(finding)
         return known[1]
 
     def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
-        mark, golden = None if of_target else self._mark(finding), finding.pair.golden
+        mark, golden = None if of_target else self.mark(finding), finding.pair.golden
         if of_target or golden is None or (mark is None and math.prod(golden.shape) < TINY):
             for source in self._unmarked:
                 self._of_target.add(fingerprint(source.finding, of_target=True), source)
@@ -163,13 +163,13 @@ class Trail:
 
     def read(self, source: Source, only_new: bool = False) -> None:
         """A tensor that was read; `only_new` if what is known of its content is to stay."""
-        mark = self._mark(source.finding)
+        mark = self.mark(source.finding)
         if not only_new or (mark is not None and self._seen.find(mark) is None):
             self._seen.add(mark, source)
 
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
-        self._seen.add(self._mark(source.finding), source)
+        self._seen.add(self.mark(source.finding), source)
         self._unmarked.append(source)
         self._unnamed.append((pair, source, hidden))
 

@@ -16,7 +16,7 @@ from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Producers, Source, fingerprint
+from npucmp.localise.producers import Producers, Source
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
@@ -151,7 +151,7 @@ class _Ranks:
             for at, node in enumerate(walk.nodes):
                 place = Place(rank, at)
                 for at_slot, finding in enumerate((*node.inputs, *node.outputs)):
-                    mark, is_read = fingerprint(finding), at_slot < len(node.inputs)
+                    mark, is_read = walk.past.trail.mark(finding), at_slot < len(node.inputs)
                     if mark is None:
                         continue
                     is_new = seen.find(mark) is None
@@ -163,7 +163,12 @@ class _Ranks:
                         made[rank].add(mark, _Sent(place, finding))
         for place, some in wanted.items():
             others = [one for rank, one in enumerate(made) if rank != place.rank]
-            found = [sent for finding in some for one in others if (sent := one.find(fingerprint(finding)))]
+            found = [
+                sent
+                for finding in some
+                for one in others
+                if (sent := one.find(self._walks[place.rank].past.trail.mark(finding)))
+            ]
             if found:
                 yield place, found
 

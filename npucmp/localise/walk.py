@@ -42,7 +42,9 @@ class Walk:
         left_out: Sequence[Pair] = (),
     ) -> None:
         rules = rules or Rulebook()
-        self._findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
+        self._findings = [
+            disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one for one in findings
+        ]
         self.nodes = nodes_of(self._findings)
         alone = {
             one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
@@ -93,9 +95,11 @@ class _Search:
         self._alone = alone  # operators that one side has, by their place
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
+        self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
+        self._explained.clear()
         if self.past.hands_on_nothing(node):
             self.revised.update((id(one), disregard(one)) for one in (*node.inputs, *node.outputs))
             self.past.pass_on_nothing(node)
@@ -268,6 +272,12 @@ class _Search:
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
+        key = id(finding), self.past.flipped
+        if key not in self._explained:
+            self._explained[key] = self._sought(node, finding, known)
+        return self._explained[key]
+
+    def _sought(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         before = self.past.background(finding) if known is None else known
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(known, finding.limit, FACTOR * finding.working)
