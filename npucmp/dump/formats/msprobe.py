@@ -11,11 +11,6 @@ parameters (forward), input and output (backward), or parameter names (parameter
 {"type", "dtype", "shape", "Max", "Min", "Mean", "Norm"[, "md5"][, "data_name"]} or {"type", "value"}.
 The files are JSON in Python's dialect: NaN and Infinity stand bare.
 
-Names:  API     {api type}.{api name}.{call index}.{forward|backward}
-        module  {Module|Cell}.{path}.{class}.{forward|backward}.{call index}
-        grads   {Module|Cell}.{path}.{class}.parameters_grad[.{n}]
-        debug   {user's name}.{count}.debug
-
 Source: public documentation and output of mindstudio-probe 26.2 and older; docs/formats.md.
 """
 
@@ -25,7 +20,6 @@ import json
 import os
 import re
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
@@ -33,6 +27,7 @@ from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
@@ -50,7 +45,6 @@ _ENDLESS = b"0" * (_DIGITS + 1)
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
-_PHASES = ("forward", "backward")
 _TREES = (  # of a record, and how their slots begin
     ("input_args", "input:"),
     ("input", "input:"),
@@ -220,33 +214,6 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
     return scopes
 
 
-class MsprobeName(NamedTuple):
-    """What an operator's name says; see the module's docstring for the grammar."""
-
-    op_type: str
-    kind: str
-    phase: str
-    call: str
-    unique: bool
-
-
-@lru_cache(maxsize=1 << 14)  # the ranks of a dump say the same names
-def parse_msprobe_name(name: str) -> MsprobeName:
-    """Takes a name apart from the right: a module path may hold digits and dots of its own."""
-    head, *tail = name.rsplit(".", 2)
-    if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
-        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
-    if len(tail) == 2 and tail[0] in _PHASES and tail[1].isdigit():
-        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
-    for mark in (".parameters_grad", ".debug"):
-        owner, found, number = name.rpartition(mark)
-        if found and (not number or number[1:].isdigit()):
-            kind = owner.rstrip(".0123456789") if mark == ".debug" else owner
-            phase = "backward" if mark == ".parameters_grad" else ""
-            return MsprobeName(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
-    return MsprobeName(name.rsplit(".", 1)[-1], name, "", name, unique=True)
-
-
 class _Dump(NamedTuple):
     """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text."""
 
@@ -274,22 +241,13 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         order=order,
         tensors=tuple(tensors),
         scope=dump.scopes.get(name, ""),
-        path=_module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
+        path=module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
         arguments=arguments,
         stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
         unique=parts.unique,
         call=parts.call,
         reads_recorded=_reads_recorded(record),
     )
-
-
-@lru_cache(maxsize=1 << 14)
-def _module_path(parts: MsprobeName) -> str:
-    """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
-    for mark in (".forward", ".backward", ".parameters_grad"):
-        if parts.kind.endswith(mark):
-            return parts.kind[: -len(mark)].rpartition(".")[0]
-    return ""
 
 
 def _reads_recorded(record: Any) -> bool:
