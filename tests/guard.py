@@ -24,9 +24,9 @@ KNOWN = (
     OWN
     | {"npucmp"}
     | set(
-        "numpy click h5py ml_dtypes pandas yaml tqdm tomli jinja2 markupsafe colorama dateutil six pytz psutil numexpr "
-        "bottleneck pyarrow IPython org mpi4py cython_runtime _loader _yaml threadpoolctl scipy lxml typing_extensions "
-        "tzdata _cython_0_29".split()
+        "numpy click h5py ml_dtypes msgspec pandas yaml tqdm tomli jinja2 markupsafe colorama dateutil six pytz psutil "
+        "numexpr bottleneck pyarrow IPython org mpi4py cython_runtime _loader _yaml threadpoolctl scipy lxml "
+        "typing_extensions tzdata _cython_0_29".split()
     )
 )
 PATHS = ("open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.truncate", "os.chmod")

@@ -32,6 +32,8 @@ Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" or "
 
 def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
     """Operators of a GE graph with made-up partners; the newest executions with the newest."""
+    if not any(tensor.origin for operator in target for tensor in operator.tensors):
+        return []
     written = _written(golden)
     own = {escaped(operator.name): operator for operator in golden}
     keys = _by_key(golden)

@@ -11,8 +11,10 @@ import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
+from npucmp.model.collector import uncollected
 
 
+@uncollected()
 def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
     """Runs a workflow with what is left of the options, shows its result, and exits with its status."""
     from npucmp.commands.progress import bar

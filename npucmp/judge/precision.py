@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from itertools import groupby
 from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
@@ -36,8 +37,13 @@ class Precision(NamedTuple):
 
 def round_off_of(pair: Pair) -> float:
     """The coarser unit round-off of a pair's float types; 0 without floats."""
-    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
-    return max((row.round_off for row in rows if row), default=0.0)
+    target, golden = pair.target or pair.golden, pair.golden or pair.target
+    return _coarser(target.dtype, golden.dtype) if target is not None and golden is not None else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _coarser(*names: str) -> float:
+    return max((row.round_off for row in map(lookup, names) if row), default=0.0)
 
 
 def kept_round_off(measurement: Measurement) -> float:
@@ -57,11 +63,13 @@ def kept_round_off(measurement: Measurement) -> float:
 
 def quantised(measurement: Measurement) -> bool:
     """Whether one run holds whole numbers where the other has floats that they are no roundings of: they are steps."""
+    moments = measurement.moments
+    if moments is None or not moments.max_abs > 1:
+        return False
     tensors = [tensor for tensor in (measurement.pair.target, measurement.pair.golden) if tensor is not None]
     rows = [row for tensor in tensors if (row := lookup(tensor.dtype))]
     counts = any(row.kind in "iu" and row.itemsize <= 4 for row in rows)  # sums of products have 32 bits
-    moments = measurement.moments
-    return counts and any(row.kind == "f" for row in rows) and moments is not None and moments.max_abs > 1
+    return counts and any(row.kind == "f" for row in rows)
 
 
 def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:

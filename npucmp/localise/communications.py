@@ -109,23 +109,30 @@ class Communications:
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 
         def before(place: Place) -> "list[Place]":
-            together = self.joint.get(place, ())
-            return [one for one in (*self.given.get(place, ()), *self._read.get(place, ())) if one not in together]
+            told, together = (*self.given.get(place, ()), *self._read.get(place, ())), self.joint.get(place, ())
+            return [one for one in told if one not in together] if told else []
 
         def is_ready(rank: int) -> bool:
             place = Place(rank, at[rank])
             passed = all(at[one.rank] > one.at for one in before(place))
             return passed and all(at[one.rank] >= one.at for one in self.joint.get(place, ()))
 
-        while left := [rank for rank, sequence in enumerate(self._sequences) if at[rank] < len(sequence)]:
-            ready = [rank for rank in left if is_ready(rank)]
-            rank = min(ready or left, key=lambda rank: (now[rank], rank))
+        ready: set[int] = set()  # ranks only go on, so what is ready stays so until it moves
+        waiting = {rank for rank, sequence in enumerate(self._sequences) if sequence}
+        while ready or waiting:
+            ready.update(filter(is_ready, waiting))
+            waiting -= ready
+            rank = min((now[rank], rank) for rank in ready or waiting)[1]
             place = Place(rank, at[rank])
             together = [one for one in (place, *self.joint.get(place, ())) if at[one.rank] == one.at]
             earlier = [clocks[one] for one in before(place) if one in clocks]
             clock = max([*earlier, *(now[one.rank] for one in together)]) + 1
             for one in together:
                 clocks[one], now[one.rank], at[one.rank] = clock, clock, one.at + 1
+                ready.discard(one.rank)
+                waiting.discard(one.rank)
+                if at[one.rank] < len(self._sequences[one.rank]):
+                    waiting.add(one.rank)
         return clocks
 
 

@@ -135,8 +135,8 @@ def is_output(pair: Pair) -> bool:
 
 def is_argument(pair: Pair) -> bool:
     """Whether a tensor holds an argument (an epsilon), which is no input that an error comes in by."""
-    sides = pair.target_op, pair.golden_op
-    return all(operator is not None and pair.slot in operator.arguments for operator in sides)
+    target, golden = pair.target_op, pair.golden_op
+    return target is not None and golden is not None and pair.slot in target.arguments and pair.slot in golden.arguments
 
 
 def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:

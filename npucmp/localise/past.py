@@ -133,7 +133,8 @@ class Past:
 
     def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
         """Whether a recorded input says nothing of what the operator read."""
-        return self._rules.holds("overwritten", Case(finding, node, nowhere=self.trail.source(finding) is None))
+        nowhere = node.op.has("in place") and self.trail.source(finding) is None  # asked of no other operator
+        return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
 
     def background(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may

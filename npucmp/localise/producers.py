@@ -14,7 +14,7 @@ from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, 
 
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.nodes import is_output
-from npucmp.model import Finding, Pair
+from npucmp.model import Finding, Measurement, Pair
 
 Owner = TypeVar("Owner")
 
@@ -22,15 +22,20 @@ TINY = 4  # elements
 SUM_ROUNDING = 1e-9  # sums of one tensor in another order (a transpose) agree to this, relative to their scale
 
 
+NO_SUMS = (0.0, 0.0)  # of what is known by its key alone
+
+
 class Fingerprint(NamedTuple):
     """key must be equal; sums (of elements, of squares) agree within rounding relative to scale."""
 
     key: Hashable
-    sums: tuple[float, float] = (0.0, 0.0)
-    scale: tuple[float, float] = (0.0, 0.0)
+    sums: tuple[float, float] = NO_SUMS
+    scale: tuple[float, float] = NO_SUMS
 
     def agrees(self, other: "Fingerprint") -> bool:
         """Whether both can be one tensor."""
+        if self.sums == other.sums == NO_SUMS:
+            return self.key == other.key
         return self.key == other.key and all(
             abs(a - b) <= SUM_ROUNDING * max(s, 1e-300) for a, b, s in zip(self.sums, other.sums, self.scale)
         )
@@ -118,39 +123,60 @@ class Trail:
 
     def __init__(self) -> None:
         self._seen: Producers[Source] = Producers()
-        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded
+        self._of_target: Producers[Source] = Producers()  # for inputs that only the target recorded: hardly ever asked
+        self._unmarked: list[Source] = []  # written, and not among these yet
         self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
+        self._unnamed: list[tuple[Pair, Source, bool]] = []  # written, and not among these yet: few dumps have a graph
+        self._marks: dict[int, tuple[Measurement, Optional[Fingerprint]]] = {}  # by id of the measurement, kept alive
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
         return self.by_graph(finding) or self.by_content(finding)
 
     def by_graph(self, finding: Finding) -> Optional[Source]:
-        for side, tensor in (("target", finding.pair.target), ("golden", finding.pair.golden)):
-            if tensor and tensor.source and (found := self._named.get((side, escaped(tensor.source)))):
+        pair = finding.measurement.pair
+        for side, tensor in (("target", pair.target), ("golden", pair.golden)):
+            if tensor and tensor.source and (found := self._by_name().get((side, escaped(tensor.source)))):
                 return found
         return None
 
+    def _by_name(self) -> "dict[tuple[str, str], Source]":
+        """What was written, by its names."""
+        for pair, source, hidden in self._unnamed:
+            index = source.finding.pair.slot.partition(":")[2]
+            for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
+                if operator is not None:
+                    self._named[side, escaped(f"{operator.name}:{index}")] = source
+        self._unnamed.clear()
+        return self._named
+
+    def mark(self, finding: Finding) -> Optional[Fingerprint]:
+        """The fingerprint of a finding, made once: it is asked for again and again."""
+        known = self._marks.get(id(finding.measurement))
+        if known is None:
+            known = self._marks[id(finding.measurement)] = finding.measurement, fingerprint(finding)
+        return known[1]
+
     def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
-        mark = None if of_target else fingerprint(finding)
-        if of_target or finding.pair.golden is None or (mark is None and math.prod(finding.pair.golden.shape) < TINY):
+        mark, golden = None if of_target else self.mark(finding), finding.pair.golden
+        if of_target or golden is None or (mark is None and math.prod(golden.shape) < TINY):
+            for source in self._unmarked:
+                self._of_target.add(fingerprint(source.finding, of_target=True), source)
+            self._unmarked.clear()
             return self._of_target.find(fingerprint(finding, of_target=True))
         return self._seen.find(mark)
 
     def read(self, source: Source, only_new: bool = False) -> None:
         """A tensor that was read; `only_new` if what is known of its content is to stay."""
-        mark = fingerprint(source.finding)
+        mark = self.mark(source.finding)
         if not only_new or (mark is not None and self._seen.find(mark) is None):
             self._seen.add(mark, source)
 
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
-        self._seen.add(fingerprint(source.finding), source)
-        self._of_target.add(fingerprint(source.finding, of_target=True), source)
-        index = source.finding.pair.slot.partition(":")[2]
-        for side, operator in (("target", pair.target_op), ("golden", None if hidden else pair.golden_op)):
-            if operator is not None:
-                self._named[side, escaped(f"{operator.name}:{index}")] = source
+        self._seen.add(self.mark(source.finding), source)
+        self._unmarked.append(source)
+        self._unnamed.append((pair, source, hidden))
 
 
 class Link(NamedTuple):

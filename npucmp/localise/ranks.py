@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Hashable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.case import error_size
 from npucmp.localise.communications import Communications, Place, is_buffer, sends
@@ -16,7 +16,7 @@ from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Producers, Source, fingerprint
+from npucmp.localise.producers import Fingerprint, Producers, Source
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
@@ -145,25 +145,27 @@ class _Ranks:
         """Tensors that an operator reads, nothing on its rank wrote or read before, and another rank wrote or sent:
         receives that return before the data is there, or that were not recorded."""
         made: list[Producers[_Sent]] = [Producers() for _ in self._walks]
-        wanted: dict[Place, list[Finding]] = defaultdict(list)
+        makers: dict[Hashable, dict[int, None]] = defaultdict(dict)  # the ranks that made something of a key
+        wanted: dict[Place, list[Fingerprint]] = defaultdict(list)
         for rank, walk in enumerate(self._walks):
             seen: Producers[bool] = Producers()
             for at, node in enumerate(walk.nodes):
-                place = Place(rank, at)
+                place, is_sent = Place(rank, at), sends(_golden(node))
                 for at_slot, finding in enumerate((*node.inputs, *node.outputs)):
-                    mark, is_read = fingerprint(finding), at_slot < len(node.inputs)
+                    mark, is_read = walk.past.trail.mark(finding), at_slot < len(node.inputs)
                     if mark is None:
                         continue
                     is_new = seen.find(mark) is None
                     seen.add(mark, True)
                     if is_new and is_read:
-                        wanted[place].append(finding)
+                        wanted[place].append(mark)
                     wrote = is_new and not is_read and not node.op.has("collective")
-                    if wrote or (is_read and sends(_golden(node))):
+                    if wrote or (is_read and is_sent):
                         made[rank].add(mark, _Sent(place, finding))
+                        makers[mark.key][rank] = None
         for place, some in wanted.items():
-            others = [one for rank, one in enumerate(made) if rank != place.rank]
-            found = [sent for finding in some for one in others if (sent := one.find(fingerprint(finding)))]
+            others = ((mark, made[rank]) for mark in some for rank in makers.get(mark.key, ()) if rank != place.rank)
+            found = [sent for mark, one in others if (sent := one.find(mark))]
             if found:
                 yield place, found
 

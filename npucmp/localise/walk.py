@@ -7,20 +7,19 @@ localise/rules/; here is only the search: order, producers, and what descends fr
 
 from __future__ import annotations
 
-import math
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
-from npucmp.localise.case import Case, error_of, error_size
+from npucmp.localise.case import Case, error_size
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.past import Past, differs
 from npucmp.localise.producers import Source, is_few, is_vector
+from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
-from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 
 
@@ -42,7 +41,9 @@ class Walk:
         left_out: Sequence[Pair] = (),
     ) -> None:
         rules = rules or Rulebook()
-        self._findings = [disregard(one) if rules.holds("meaningless", Case(one)) else one for one in findings]
+        self._findings = [
+            disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one for one in findings
+        ]
         self.nodes = nodes_of(self._findings)
         alone = {
             one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
@@ -57,13 +58,6 @@ class Walk:
     def finished(self) -> tuple[list[Finding], list[Root]]:
         self._search.finish()
         return [self.revised.get(id(finding), finding) for finding in self._findings], self._search.roots
-
-
-class _Own(NamedTuple):
-    """An output that its operator bears the error of, and the rule that says so."""
-
-    finding: Finding
-    rule: str
 
 
 class _Search:
@@ -92,9 +86,11 @@ class _Search:
         self._last_unseen = ""
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
+        self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
+        self._explained.clear()
         if self.past.hands_on_nothing(node):
             self.revised.update((id(one), disregard(one)) for one in (*node.inputs, *node.outputs))
             self.past.pass_on_nothing(node)
@@ -111,15 +107,15 @@ class _Search:
         elif own and self._culprit(node):
             words = "contains {name}, which has the error"
             reasons = [evidence.reason("container", words, name=self._culprit(node))]
-            self._add(node, Cause.PROPAGATED, _Own(own.finding, "container"), reasons, known)
+            self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, known)
         elif own:
             self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
-                self.revised[id(output)] = _told(output, self._explanation(node, output, known))
+                self.revised[id(output)] = explained(output, self._explanation(node, output, known))
             by = self.revised[id(worst)].explained_by
-            self._add(node, Cause.PROPAGATED, _Own(worst, by), evidence.passed_reasons(known, worst), known)
+            self._add(node, Cause.PROPAGATED, Own(worst, by), evidence.passed_reasons(known, worst), known)
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
@@ -143,7 +139,7 @@ class _Search:
             self._last_unseen = node.operator.name
             self._unseen[self._last_unseen] = node, known or 0.0
 
-    def _gap(self, node: OperatorFindings, gap: _Own) -> "tuple[Cause, _Own, list[Evidence]]":
+    def _gap(self, node: OperatorFindings, gap: Own) -> "tuple[Cause, Own, list[Evidence]]":
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
         not compared, nobody knows whether it differed there."""
         finding, last = gap.finding, self.past.last_agreeing
@@ -184,7 +180,7 @@ class _Search:
         for kept in (finding, self._hopeless):
             self.revised.pop(id(kept), None)
         reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
-        self._add(node, Cause.WORSENED, _Own(finding, "gradual"), reasons, self.past.input_error(node))
+        self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self.past.input_error(node))
 
     def _culprit(self, node: OperatorFindings) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
@@ -198,9 +194,9 @@ class _Search:
         read = (self.revised.get(id(finding), finding) for finding in node.context)
         return self.past.any_tainted and any(map(differs, read))
 
-    def _inputs(self, node: OperatorFindings) -> "tuple[Optional[_Own], bool]":
+    def _inputs(self, node: OperatorFindings) -> "tuple[Optional[Own], bool]":
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
-        gap: Optional[_Own] = None
+        gap: Optional[Own] = None
         inherits = False
         for finding in node.inputs:
             source = self.past.trail.source(finding)
@@ -219,13 +215,13 @@ class _Search:
                 self.revised[id(finding)] = disregard(finding)
             elif source is not None and not source.tainted:
                 by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
-                gap = gap or (None if by else _Own(finding, finding.rule))
+                gap = gap or (None if by else Own(finding, finding.rule))
                 self._excuse(finding, by)
             elif source is None and is_parameter(finding.pair) and self._updates.faulty and self.by_round_off:
                 inherits = True
             elif source is None and is_parameter(finding.pair):
                 by = self._explains(Case(finding, None, inherited=self._updates.bound(finding)))
-                gap = gap or (None if by else _Own(finding, finding.rule))
+                gap = gap or (None if by else Own(finding, finding.rule))
                 self._excuse(finding, by)
             elif source is None and self.past.any_tainted:
                 inherits = True
@@ -234,7 +230,7 @@ class _Search:
                 by = self._explains(case)
                 if by is None and (written := self._unseen_writer(finding)) is not None:
                     case, by = written, self._explains(written)
-                found = self._accused(case) if by else _Own(finding, finding.rule)
+                found = self._accused(case) if by else Own(finding, finding.rule)
                 gap = gap or found
                 if by and is_few(finding):  # likewise
                     self.past.left_over.add(id(finding))
@@ -259,22 +255,22 @@ class _Search:
         flipped = self.past.flipped
         return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
 
-    def _accused(self, case: Case) -> "Optional[_Own]":
+    def _accused(self, case: Case) -> "Optional[Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
         rule = self.rules.accusation(case) if self.by_round_off else None
         if rule is None:
             return None
         found = rule.judged(case)._replace(rule=rule.name)
         self.revised[id(case.finding)] = found
-        return _Own(found, rule.name)
+        return Own(found, rule.name)
 
-    def _own(self, node: OperatorFindings, known: Optional[float]) -> "Optional[_Own]":
+    def _own(self, node: OperatorFindings, known: Optional[float]) -> "Optional[Own]":
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
         unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, known)]
         if unexplained:
             worst = max(unexplained, key=error_size)
-            return _Own(worst, worst.rule)
+            return Own(worst, worst.rule)
         if known is None or not self.by_round_off:
             return None
         cases = [
@@ -287,6 +283,12 @@ class _Search:
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
+        key = id(finding), self.past.flipped
+        if key not in self._explained:
+            self._explained[key] = self._sought(node, finding, known)
+        return self._explained[key]
+
+    def _sought(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         before = self.past.came_in(node, finding, known)
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(before, finding.limit, FACTOR * finding.working)
@@ -350,47 +352,14 @@ class _Search:
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
             self.past.flipped = max(self.past.flipped, routed.apart(finding))
             because = f"{finding.because}; a choice before it fell otherwise"
-            self.revised[id(finding)] = _told(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
+            self.revised[id(finding)] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             because = f"{finding.because}; explained by the errors of its inputs"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
-            self.revised[id(finding)] = _told(finding._replace(verdict=verdict, because=because), by)
+            self.revised[id(finding)] = explained(finding._replace(verdict=verdict, because=because), by)
 
     def _add(
-        self, node: OperatorFindings, cause: Cause, own: _Own, reasons: "list[Evidence]", known: Optional[float]
+        self, node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evidence]", known: Optional[float]
     ) -> None:
-        finding = own.finding
-        outputs = [e for e in map(error_of, node.outputs) if e is not None]
-        fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
-        self.roots.append(
-            Root(
-                place=0,
-                pair=node.pair,
-                cause=cause,
-                slot=finding.pair.slot,
-                metric=finding.metric or finding.verdict.value,
-                value=_shown(finding),
-                limit=finding.limit,
-                input_error=known,
-                output_error=max(outputs, default=None),
-                evidence=(*reasons, *fused),
-                rule=own.rule,
-            )
-        )
-
-
-def _told(finding: Finding, by: Optional[Limit]) -> Finding:
-    """A finding that names what explains it, if anything does."""
-    return finding if by is None else finding._replace(explained_by=by.rule, explained_limit=by.value)
-
-
-def _shown(finding: Finding) -> Optional[float]:
-    """The figure of a row: what was measured, or a proven lower bound."""
-    known = {metric.name: metric.function for metric in metrics.METRICS}
-    if finding.metric in known and finding.measurement.moments is not None:
-        value = known[finding.metric](finding.measurement.moments)
-        return None if value is None else float(value)
-    if finding.error is None or math.isnan(finding.error):
-        return finding.measurement.bound
-    return finding.error
+        self.roots.append(root_of(node, cause, own, reasons, known))

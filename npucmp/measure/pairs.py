@@ -87,7 +87,8 @@ def _lost(pair: Pair, because: str) -> tuple[Any, ...]:
 
 def payload_bytes(pair: Pair) -> int:
     """Bytes of values that measuring a pair will read, as far as the dumps tell."""
-    return sum(size_of(t.dtype, t.shape) for t in (pair.target, pair.golden) if t is not None and t.file)
+    kept = [tensor for tensor in (pair.target, pair.golden) if tensor is not None and tensor.file]
+    return sum(size_of(tensor.dtype, tensor.shape) for tensor in kept) if kept else 0
 
 
 def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
@@ -328,7 +329,7 @@ def _recorded(
     statistics = (_summary(x, context) if x else target.statistics, _summary(y, context) if y else golden.statistics)
     same = equal_by_record(target, golden)
     bound = None if same is not None else least_error(target, golden, statistics)
-    read = sum(_size(payload) for payload in (x, y) if payload)
+    read = (_size(x) if x else 0) + (_size(y) if y else 0)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
 
 

@@ -8,6 +8,8 @@ from typing import Optional
 from npucmp.model import Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
+_BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
+
 
 def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
     """Whether two tensors of one shape are the same; None where nothing tells.
@@ -26,12 +28,12 @@ def least_error(
 ) -> Optional[float]:
     """lower_bound, without what masks decide, where the minima are masks of two types and other values stand beside
     them: they agree, as those of values do. Masks of equal value add nothing to any difference."""
-    from npucmp.measure.kernel.masks import masks_of
-
-    rows = [lookup(tensor.dtype) for tensor in (target, golden)]
     x, y = statistics
-    if x and y and rows[0] and rows[1]:
-        masks = masks_of(rows[0], rows[1])
+    types = (lookup(target.dtype), lookup(golden.dtype)) if target.dtype != golden.dtype else (None, None)
+    if x and y and types[0] and types[1]:
+        from npucmp.measure.kernel.masks import masks_of
+
+        masks = masks_of(*types)
         alone = x.min == x.max or y.min == y.max
         if x.min in masks.target and y.min in masks.golden and x.min != y.min and not alone:
             x, y = Statistics(max=x.max), Statistics(max=y.max)
@@ -46,13 +48,14 @@ def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elem
     """
     if target is None or golden is None:
         return None
-    together = [(a, b) for a, b in zip(target, golden) if a is not None and b is not None]
-    extremes = [(a, b) for a, b in zip(target[:2], golden[:2]) if a is not None and b is not None]
-    if any((math.isfinite(a) != math.isfinite(b)) for a, b in extremes or together):
-        return math.inf  # a norm alone may have overflowed in its own type
     weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
-    apart = [abs(a - b) * w for a, b, w in zip(target, golden, weights) if a is not None and b is not None and a != b]
-    if not together or not all(math.isfinite(value) for pair in together for value in pair):
+    together = [(a, b, w) for a, b, w in zip(target, golden, weights) if a is not None and b is not None]
+    finite = [(math.isfinite(a), math.isfinite(b)) for a, b, _ in together]
+    extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
+    if _ONE_SIDE.intersection(finite[:extremes] or finite):
+        return math.inf  # a norm alone may have overflowed in its own type
+    apart = [abs(a - b) * w for a, b, w in together if a != b]
+    if not together or finite.count(_BOTH) < len(finite):
         return 0.0 if together and not apart else None
     norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
     if norm is None:

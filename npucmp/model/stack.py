@@ -6,6 +6,7 @@ msprobe's frames read "File {path}, line {n}, in {function}, \\n {source line}",
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from npucmp.model import Operator
 
@@ -15,7 +16,12 @@ _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calib
 
 def source_line(operator: Operator) -> str:
     """As "modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, "" if none."""
-    frames = [found for found in (_FRAME.match(frame) for frame in operator.stack) if found]
+    return _line(operator.stack)
+
+
+@lru_cache(maxsize=1 << 12)  # calls of a layer, and all ranks, have the same
+def _line(stack: "tuple[str, ...]") -> str:
+    frames = [found for found in (_FRAME.match(frame) for frame in stack) if found]
     if not frames:
         return ""
     chosen = next((frame for frame in frames if not _NOT_THE_USERS.search(frame["path"])), frames[0])

@@ -8,7 +8,6 @@ terminal.py shows the same on a screen. A presenter knows no command, an answer 
 
 from __future__ import annotations
 
-import gc
 import os
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
+from npucmp.model.collector import uncollected
 from npucmp.report.answer import Answer
 
 REPORTS = ("csv", "json", "html")
@@ -29,19 +29,10 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
 
 
 def render(answer: Answer) -> "dict[str, bytes]":
-    """All files of a report by name.
-
-    Without the garbage collector, which takes a third of the time to look at a hundred thousand cells again and again:
-    what presenters make refers to nothing in circles.
-    """
+    """All files of a report by name."""
     modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         return {name: data for module in modules for name, data in module.render(answer).items()}
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from typing import Iterator, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
@@ -27,8 +28,9 @@ LEFT_OUT = {  # verdicts that decide nothing
 OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
 
 
-def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
-    """What a comparison says; `metrics` are further columns of tensors.csv."""
+def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
+    """What a comparison says; `metrics` are further columns of tensors.csv, `figures` those a page shows first."""
+    cells = cache(lambda: [tables.columns_of(one, metrics) for one in report.comparisons])
     sections = sorted((_section(one, report) for one in report.comparisons), key=lambda one: one.place)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     counts = Counter(finding.verdict for finding in report.findings)
@@ -49,8 +51,8 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
         counts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
         notes=[Listing("note", notes_of(report), "summary.json"), Listing("noise", [*_within_noise(report)], "")],
         unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
-        tables=[tables.tensors(report, metrics), tables.roots(_rooted(report))],
-        detail=lambda: pairs.detail(report, metrics),
+        tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report))],
+        detail=lambda: pairs.detail(report, cells(), metrics, figures),
         facts=lambda: facts(report),
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],
@@ -234,7 +236,7 @@ def facts(report: Report) -> Row:
         "aligned": coverage.aligned(report.comparisons),
         "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
         "causes": dict(Counter(root.cause.value for root in report.roots)),
-        "roots": tables.root_rows(_rooted(report))[: tables.SUMMARISED],
+        "roots": tables.root_rows(_rooted(report), tables.SUMMARISED),
         "rules": [row.__dict__ for row in report.rules],
         "notes": notes_of(report),
         "passes": [],

@@ -5,7 +5,7 @@ A cell is empty where nothing applies or nothing is known; floats carry their fu
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Iterable, Mapping, Sequence
 
 from npucmp.report.answer import Answer
@@ -23,8 +23,15 @@ def render(answer: Answer) -> "dict[str, bytes]":
 
 def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
     """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
-    cells = zip(*(_cells(columns[name]) for name in names))
-    return "\n".join(map(",".join, chain([names], cells))) + "\n"
+    parts: list[Iterable[str]] = []
+    for empty, some in groupby((columns[name] for name in names), key=_is_empty):
+        found = [*some]
+        parts += [["," * (len(found) - 1)] * len(found[0])] if empty else map(_cells, found)  # as one, if all are
+    return "\n".join(map(",".join, chain([names], zip(*parts)))) + "\n"
+
+
+def _is_empty(column: "Sequence[Any]") -> bool:
+    return bool(column) and column.count(None) == len(column)
 
 
 def _cells(column: "Sequence[Any]") -> "Iterable[str]":

@@ -68,7 +68,7 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
         facts=lambda: {
             **_facts(report),
             "unreadable": [words for scan in report.scans for words in scan.unreadable],
-            "roots": tables.root_rows(rooted)[: tables.SUMMARISED],
+            "roots": tables.root_rows(rooted, tables.SUMMARISED),
             "notes": notes,
         },
     )

@@ -69,8 +69,9 @@ def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
 
 def _figures(cells: "Sequence[float]") -> "list[float]":
     """Finite numbers in four digits, small integers as such."""
-    short = [float(f"{cell:.4g}") for cell in cells]
-    return [int(cell) if cell.is_integer() and -1e6 < cell < 1e6 else cell for cell in short]
+    short = {cell: float(f"{cell:.4g}") for cell in {*cells}}  # an output and those who read it say the same
+    found = {cell: int(one) if one.is_integer() and -1e6 < one < 1e6 else one for cell, one in short.items()}
+    return [*map(found.__getitem__, cells)]
 
 
 def plain(value: Any) -> Any:

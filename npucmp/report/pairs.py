@@ -16,10 +16,10 @@ OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", 
 FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
 
 
-def detail(report: Report, metrics: "Sequence[str]" = (), figures: "Sequence[str]" = FIGURES) -> Detail:
-    """The rows of tensors.csv and what belongs to them; `figures` are those that are shown at first."""
+def detail(report: Report, cells: "Sequence[Columns]", metrics: "Sequence[str]", figures: "Sequence[str]") -> Detail:
+    """The rows of tensors.csv, which are `cells`, and what belongs to them; `figures` are shown at first."""
     operators: list[Row] = []
-    parts = [_part(run, one, metrics, operators) for run, one in enumerate(report.comparisons)]
+    parts = [_part(run, one, cells[run], operators) for run, one in enumerate(report.comparisons)]
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
     return Detail(
         kind="pairs",
@@ -36,9 +36,8 @@ def detail(report: Report, metrics: "Sequence[str]" = (), figures: "Sequence[str
     )  # fmt: skip
 
 
-def _part(run: int, comparison: Comparison, metrics: "Sequence[str]", operators: list[Row]) -> Columns:
+def _part(run: int, comparison: Comparison, cells: Columns, operators: list[Row]) -> Columns:
     """The rows of one comparison, operator by operator; its operators go to those before."""
-    cells = tables.columns_of(comparison, metrics)
     sequence = sorted(range(len(comparison.findings)), key=lambda row: comparison.findings[row].pair.order)
     ordered = [comparison.findings[row] for row in sequence]
     roots = {root.pair.order: root for root in comparison.roots}

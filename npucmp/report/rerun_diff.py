@@ -12,7 +12,7 @@ from typing import Iterator, Sequence
 
 from npucmp.model import Cause, Repeated, Rerun, Verdict
 from npucmp.model.stack import source_line
-from npucmp.report import compare, coverage, pairs, tables
+from npucmp.report import compare, coverage, tables
 from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, percent
 
@@ -27,7 +27,7 @@ FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """What runs of the same thing say."""
-    found = compare.answer(report, metrics)
+    found = compare.answer(report, metrics, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
     title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
@@ -48,7 +48,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
             tables.table("rerun.csv", COLUMNS, lambda: (_row(one, len(report.paths)) for one in report.reruns)),
             tables.table("noise.csv", NOISE_COLUMNS, lambda: (one._asdict() for one in report.noise)),
         ],
-        detail=lambda: _detail(report, metrics),
+        detail=lambda: _detail(report, found.detail()),
         facts=lambda: {
             **found.facts(),
             "runs": list(report.paths),
@@ -127,8 +127,7 @@ def _row(one: Rerun, runs: int) -> Row:
     }
 
 
-def _detail(report: Repeated, metrics: Sequence[str]) -> Detail:
-    found = pairs.detail(report, metrics, FIGURES)
+def _detail(report: Repeated, found: Detail) -> Detail:
     if len(report.paths) < 3:
         return found
     labels = []

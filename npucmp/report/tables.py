@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 from npucmp.measure import metrics
@@ -32,9 +33,11 @@ ROOT_COLUMNS = tuple(
 )
 
 
-def tensors(report: Report, metrics: Sequence[str] = ()) -> Table:
-    """A row per finding, in graph order; `metrics` are names of columns to append."""
-    return Table("tensors.csv", (*TENSOR_COLUMNS, *metrics), lambda: tensor_columns(report, metrics))
+def tensors(cells: "Callable[[], Sequence[Columns]]", metrics: Sequence[str] = ()) -> Table:
+    """A row per finding, in graph order, of what columns_of says of each comparison; `metrics` are names of columns to
+    append."""
+    names = (*TENSOR_COLUMNS, *metrics)
+    return Table("tensors.csv", names, lambda: _joined(cells(), names))
 
 
 def tensors_frame(report: Report) -> Any:
@@ -49,10 +52,10 @@ def roots(found: "Iterable[Rooted]") -> Table:
     return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
 
 
-def root_rows(found: "Iterable[Rooted]") -> "list[Row]":
-    """The rows of roots.csv, by place."""
-    rows = [_root_row(root, step, rank) for roots, step, rank in found for root in roots]
-    return sorted(rows, key=lambda row: row["place"])
+def root_rows(found: "Iterable[Rooted]", most: Optional[int] = None) -> "list[Row]":
+    """The rows of roots.csv, by place; the first of them, if not all are wanted."""
+    rooted = sorted(((root, step, rank) for roots, step, rank in found for root in roots), key=lambda one: one[0].place)
+    return [_root_row(*one) for one in rooted[:most]]
 
 
 def table(file: str, names: "tuple[str, ...]", rows: "Callable[[], Iterable[Row]]") -> Table:
@@ -94,10 +97,13 @@ def of_root(root: Root) -> Row:
 
 def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
     """The cells of tensors.csv, a list per column, in graph order."""
-    parts = [columns_of(one, extra) for one in report.comparisons]
+    return _joined([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
+
+
+def _joined(parts: "Sequence[Columns]", names: "Sequence[str]") -> Columns:
     if len(parts) == 1:
         return parts[0]
-    return {name: [cell for part in parts for cell in part[name]] for name in (*TENSOR_COLUMNS, *extra)}
+    return {name: [*chain.from_iterable(part[name] for part in parts)] for name in names}
 
 
 def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:

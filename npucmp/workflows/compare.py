@@ -24,6 +24,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
+from npucmp.model.collector import uncollected
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
@@ -84,6 +85,7 @@ class Sides(NamedTuple):
     goldens: "list[Run]"
 
 
+@uncollected()
 def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
@@ -156,11 +158,12 @@ def _measured(
     if not every:
         raise UsageError(f"nothing to compare: {options.nothing()}")
     closeness = Closeness(options.rtol, options.atol)
-    meter = Meter(options.progress, sum(map(payload_bytes, every)))
+    total = sum(map(payload_bytes, every))
+    meter, jobs = Meter(options.progress, total), (options.jobs or default_jobs()) if total else 1
     journal = None
     measured: list[list[Measurement]] = []
     with ExitStack() as stack:
-        if options.journal is not None:
+        if options.journal is not None and (total or options.resume):  # statistics were read with the dump
             from npucmp.measure.journal import Journal
             from npucmp.measure.kernel import native
 
@@ -171,7 +174,7 @@ def _measured(
             for some in todo:
                 measured.append([])
                 known_first = list(islice(known, len(some)))
-                for measurement, is_new in _each(some, known_first, closeness, options.jobs, context):
+                for measurement, is_new in _each(some, known_first, closeness, jobs, context):
                     measured[-1].append(measurement)
                     if journal and is_new:
                         journal.add(measurement)
@@ -188,12 +191,12 @@ def _measured(
 
 
 def _each(
-    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: Optional[int], context: ReadContext
+    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: int, context: ReadContext
 ) -> "Iterator[tuple[Measurement, bool]]":
     """The measurements of pairs, those of the first of them known, and whether each is a new one."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}
-    for measurement in measure_pairs(some[len(known) :], closeness, jobs or default_jobs(), context):
+    for measurement in measure_pairs(some[len(known) :], closeness, jobs, context):
         if values_of(measurement.pair) in read:
             measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True

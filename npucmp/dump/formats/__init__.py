@@ -23,6 +23,7 @@ from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
+from npucmp.model.collector import uncollected
 
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
@@ -48,6 +49,7 @@ def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) 
     return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
 
 
+@uncollected()
 def open_runs(
     path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
 ) -> list[Run]:

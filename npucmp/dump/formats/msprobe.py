@@ -11,11 +11,6 @@ parameters (forward), input and output (backward), or parameter names (parameter
 {"type", "dtype", "shape", "Max", "Min", "Mean", "Norm"[, "md5"][, "data_name"]} or {"type", "value"}.
 The files are JSON in Python's dialect: NaN and Infinity stand bare.
 
-Names:  API     {api type}.{api name}.{call index}.{forward|backward}
-        module  {Module|Cell}.{path}.{class}.{forward|backward}.{call index}
-        grads   {Module|Cell}.{path}.{class}.parameters_grad[.{n}]
-        debug   {user's name}.{count}.debug
-
 Source: public documentation and output of mindstudio-probe 26.2 and older; docs/formats.md.
 """
 
@@ -24,11 +19,15 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
+from msgspec.json import decode
+
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
@@ -42,10 +41,11 @@ GRAPHS = None
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
 _DIGITS = 300  # of a whole number; a float has up to 309
+_ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
+_ENDLESS = b"0" * (_DIGITS + 1)
 _NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
-_PHASES = ("forward", "backward")
 _TREES = (  # of a record, and how their slots begin
     ("input_args", "input:"),
     ("input", "input:"),
@@ -53,10 +53,11 @@ _TREES = (  # of a record, and how their slots begin
     ("parameters", "param:"),
     ("output", "output:"),
 )
+_READ = tuple(key for key, word in _TREES if word != "output:")
 _SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
-_NOTHING = (None,) * 4
+_FLOATS, _NOTHING = {float}, [None] * 4
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
@@ -126,6 +127,9 @@ def _number(path: Path, word: str) -> Optional[int]:
 
 def _load(path: Path, context: ReadContext) -> Any:
     text = read_text(path, "json_bytes", context)
+    if _ENDLESS not in text.encode().translate(_ALIKE):
+        with suppress(ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does, in twice the time
+            return decode(text)
     try:
         return json.loads(text, parse_int=_whole_number)
     except json.JSONDecodeError as error:
@@ -144,7 +148,7 @@ def _open(path: Path, context: ReadContext) -> Run:
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     stacks, notes = _beside(path, "stack.json", _stacks, context)
     scopes, more = _beside(path, "construct.json", _scopes, context)
-    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes)
+    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
         path=str(path),
@@ -175,8 +179,10 @@ def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
 
 def _framework(data: Mapping[str, Any]) -> str:
     """Old files do not name it; the "type" of the first tensor does."""
-    found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
-    return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
+    with suppress(RecursionError):
+        found = re.search(r'"(torch|mindspore)\.', json.dumps(list(data.values())[:20]))
+        return {"torch": "pytorch", "mindspore": "mindspore"}[found.group(1)] if found else ""
+    return ""
 
 
 def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -209,38 +215,13 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
     return scopes
 
 
-class MsprobeName(NamedTuple):
-    """What an operator's name says; see the module's docstring for the grammar."""
-
-    op_type: str
-    kind: str
-    phase: str
-    call: str
-    unique: bool
-
-
-def parse_msprobe_name(name: str) -> MsprobeName:
-    """Takes a name apart from the right: a module path may hold digits and dots of its own."""
-    head, *tail = name.rsplit(".", 2)
-    if len(tail) == 2 and tail[1] in _PHASES and tail[0].isdigit():
-        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[1]}", tail[1], f"{head}.{tail[0]}", unique=False)
-    if len(tail) == 2 and tail[0] in _PHASES and tail[1].isdigit():
-        return MsprobeName(head.rsplit(".", 1)[-1], f"{head}.{tail[0]}", tail[0], f"{head}.{tail[1]}", unique=True)
-    for mark in (".parameters_grad", ".debug"):
-        owner, found, number = name.rpartition(mark)
-        if found and (not number or number[1:].isdigit()):
-            kind = owner.rstrip(".0123456789") if mark == ".debug" else owner
-            phase = "backward" if mark == ".parameters_grad" else ""
-            return MsprobeName(kind.rsplit(".", 1)[-1], owner + mark, phase, owner, unique=True)
-    return MsprobeName(name.rsplit(".", 1)[-1], name, "", name, unique=True)
-
-
 class _Dump(NamedTuple):
-    """What the records of a dump.json share: its tensor folder, its companion files."""
+    """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text."""
 
     folder: str
     stacks: Mapping[str, tuple[str, ...]]
     scopes: Mapping[str, str]
+    shapes: dict[str, tuple[int, ...]]
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
@@ -261,7 +242,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         order=order,
         tensors=tuple(tensors),
         scope=dump.scopes.get(name, ""),
-        path=_module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
+        path=module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
         arguments=arguments,
         stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
         unique=parts.unique,
@@ -270,20 +251,12 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
-def _module_path(parts: MsprobeName) -> str:
-    """ "Module.layers.0.fc1" of "Module.layers.0.fc1.Linear.forward.0"."""
-    for mark in (".forward", ".backward", ".parameters_grad"):
-        if parts.kind.endswith(mark):
-            return parts.kind[: -len(mark)].rpartition(".")[0]
-    return ""
-
-
 def _reads_recorded(record: Any) -> bool:
     """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
     if not isinstance(record, dict):
         return False
-    trees = [record[key] for key in ("input_args", "input_kwargs", "input", "parameters") if key in record]
-    return bool(trees) and any(tree != [None] for tree in trees)
+    trees = [record[key] for key in _READ if key in record]
+    return trees.count([None]) < len(trees)
 
 
 _Leaves = list[tuple[str, dict[str, Any]]]
@@ -329,9 +302,11 @@ def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
 
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
-    file, problem, shape = "", "", leaf["shape"]
-    if not _is_shape(shape):
-        shape, problem = (), f"dump.json gives it the shape {shape!r:.60}"
+    file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
+    if shape is None:
+        shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
+    if not shape and key != "[]":
+        problem = f"dump.json gives it the shape {key:.60}"
     if data_name is not None and str(data_name) != "-1":
         file, trouble = _inside(dump, data_name)
         problem = problem or trouble
@@ -339,7 +314,7 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
     checksum = str(leaf.get("md5") or "")
     dtype = canonical(str(leaf["dtype"]))
-    return TensorRef(slot, dtype, tuple(shape), file, encoding, _statistics(leaf), checksum, "", problem, label)
+    return TensorRef(slot, dtype, shape, file, encoding, _statistics(leaf), checksum, "", problem, label)
 
 
 def _is_shape(shape: Any) -> bool:
@@ -366,5 +341,7 @@ def _number_in(value: Any) -> Optional[float]:
 
 
 def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
-    numbers = tuple(map(_number_in, map(leaf.get, _STATISTICS)))
-    return Statistics.recorded(numbers) if numbers != _NOTHING else None
+    figures = [*map(leaf.get, _STATISTICS)]
+    if not _FLOATS.issuperset(map(type, figures)):
+        figures = [*map(_number_in, figures)]
+    return Statistics.recorded(figures) if figures != _NOTHING else None

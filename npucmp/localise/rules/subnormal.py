@@ -17,8 +17,11 @@ SMALLEST = 1e-300  # so that nothing divides by what underflowed
 
 def _times(case: Case) -> float:
     """How much coarser than its unit round-off the type is for values this small."""
-    row, moments = lookup(narrower_dtype(case.pair)), case.moments
-    if row is None or not row.round_off or moments is None or not moments.compared:
+    moments = case.moments
+    if moments is None or not moments.compared:
+        return 1.0
+    row = lookup(narrower_dtype(case.pair))
+    if row is None or not row.round_off:
         return 1.0
     if not moments.yy:  # all zero: what is there may have been too small for it
         return math.inf if moments.max_abs <= row.tiny * row.round_off else 1.0
