@@ -126,7 +126,9 @@ def _products(measurements: Sequence[Measurement]) -> "Iterator[_Product]":
 
 
 def _error(one: Measurement) -> Optional[float]:
-    return metrics.rel_l2(one.moments) if one.moments is not None else None
+    """None where there are no two sides to compare."""
+    both = one.pair.target is not None and one.pair.golden is not None
+    return metrics.rel_l2(one.moments) if both and one.moments is not None else None
 
 
 def _single(rows: Iterable[Measurement]) -> bool:

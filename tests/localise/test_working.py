@@ -117,6 +117,19 @@ def test_hf32_in_a_chain_is_told_by_what_each_product_adds(tmp_path, seed):
     assert report.roots == () and any("HF32" in note for one in report.comparisons for note in one.notes)
 
 
+def test_a_product_that_one_side_alone_has_says_nothing_of_hf32(tmp_path):
+    """As those that were computed again on the way back: nothing differs in what has no partner."""
+    again = {
+        name.replace("linear.0", "linear.9"): one
+        for name, one in rectified(0, eleven_bits).items()
+        if "linear.0" in name
+    }
+    report = npucmp.compare(
+        write_run(tmp_path / "t", {**rectified(0, eleven_bits), **again}), write_run(tmp_path / "g", rectified(0))
+    )
+    assert report.roots == () and any("HF32" in note for one in report.comparisons for note in one.notes)
+
+
 @pytest.mark.parametrize("seed", [0, 3, 6])
 def test_a_fault_that_grows_on_its_way_is_no_hf32(tmp_path, seed):
     """Chains in which most products, but not all, happen to make what they read a tenth larger."""
