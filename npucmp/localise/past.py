@@ -74,10 +74,17 @@ class Past:
         if known is None:
             statistics = finding.measurement.bound is not None
             usual = self.left if self.wanders(node) else self.background(finding)
-            return max(usual, self._unproven if statistics else 0.0)
+            return max(usual, self._unproven if statistics else 0.0, self._unseen_drift(node))
+        if self.is_saved_known(node) and not node.is_gradient:
+            known = max(known, self._unseen_drift(node))
         if self.is_saved_known(node) or not self._by_round_off:
             return known
         return max(known, self.background(finding), SAVED * Case(finding).round_off)
+
+    def _unseen_drift(self, node: OperatorFindings) -> float:
+        """What the updates before may have made of parameters that were not recorded."""
+        unseen = any(is_parameter(one.pair) and one.error is None for one in node.inputs)
+        return self._unproven if unseen or (node.op.parameters and not node.reads_recorded) else 0.0
 
     def is_known(self, node: OperatorFindings, read: Sequence[Read]) -> bool:
         """Whether all that the operator reads was compared, here or where it was written. Weights that were folded

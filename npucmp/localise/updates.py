@@ -38,8 +38,9 @@ class Updates:
         self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
         known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
-        unseen = 1.0 if known and known[-1] else 0.0  # a gradient that was not recorded: noise, if there is any at all
         nodes = nodes_of(findings)
+        # A gradient that was not recorded: noise, if there is any at all, or no gradient tells.
+        unseen = 1.0 if known and (known[-1] or not any(node.is_gradient for node in nodes)) else 0.0
         backward = {node.operator.call: node for node in nodes if node.operator.phase == "backward"}
         by_shape: dict[tuple[int, ...], float] = {}
         for node in nodes:

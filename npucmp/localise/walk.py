@@ -7,6 +7,7 @@ localise/rules/; here is only the search: order, producers, and what descends fr
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Mapping, Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR, Limit
@@ -21,6 +22,8 @@ from npucmp.localise.rules import Rulebook, coarser, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+
+BRANCHES = 3  # operators that may have written what an operator reads, where outputs were not recorded
 
 
 class Walk:
@@ -83,7 +86,7 @@ class _Search:
         self.past = Past(rules, by_round_off, scopes, updates.unproven)
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
-        self._last_unseen = ""
+        self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
         self._steepest: Optional[tuple[float, OperatorFindings, Finding]] = None
         self._hopeless: Optional[Finding] = None
         self._explained: dict[tuple[int, float], Optional[Limit]] = {}  # of the operator whose turn it is
@@ -136,8 +139,8 @@ class _Search:
         self.past.remember(node)
         self._uncompared.remember(node)
         if not node.outputs and node.inputs:
-            self._last_unseen = node.operator.name
-            self._unseen[self._last_unseen] = node, known or 0.0
+            self._last_unseen.append(node.operator.name)
+            self._unseen[node.operator.name] = node, known or 0.0
 
     def _gap(self, node: OperatorFindings, gap: Own) -> "tuple[Cause, Own, list[Evidence]]":
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
@@ -228,8 +231,9 @@ class _Search:
             elif source is None:
                 case = self._from_nowhere(finding)
                 by = self._explains(case)
-                if by is None and (written := self._unseen_writer(finding)) is not None:
-                    case, by = written, self._explains(written)
+                if by is None:
+                    told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
+                    case, by = next(iter(told), (case, None))
                 found = self._accused(case) if by else Own(finding, finding.rule)
                 gap = gap or found
                 if by and is_few(finding):  # likewise
@@ -237,15 +241,13 @@ class _Search:
                 self._excuse(finding, None if found else by)
         return gap, inherits
 
-    def _unseen_writer(self, finding: Finding) -> Optional[Case]:
-        """An input as the output of an operator of which only the inputs were recorded: of the one that a graph names,
-        else of the one just before."""
+    def _unseen_writers(self, finding: Finding) -> "list[Case]":
+        """An input as the output of operators of which only the inputs were recorded: of the one that a graph names,
+        else of those just before, as of queries, keys and values."""
         sides = [one.source.rpartition(":")[0] for one in (finding.pair.target, finding.pair.golden) if one]
-        name = next((name for name in sides if name), self._last_unseen)
-        if name not in self._unseen:
-            return None
-        node, known = self._unseen[name]
-        return Case(finding, node, known, flipped=self.past.flipped)
+        named = [name for name in sides if name][:1] or [*self._last_unseen]
+        seen = [self._unseen[name] for name in named if name in self._unseen]
+        return [Case(finding, node, known, flipped=self.past.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""

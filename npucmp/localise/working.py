@@ -86,6 +86,8 @@ class _Flow:
         found = [own_precision(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
         if node.operator.path:
             found.append(self._clock)
+        if node.op.has("collective", "point to point") and not node.inputs:  # what another rank put in
+            found += [self._clock, self._usual]
         if self._reduced and node.op.has("contracts") and coarsest(found).round_off <= 2.0**-24:
             found.append(Precision(reduced=True))
         return coarsest(found)
