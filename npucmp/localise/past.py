@@ -140,7 +140,7 @@ class Past:
 
     def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
         """Whether a recorded input says nothing of what the operator read."""
-        nowhere = node.op.has("in place") and self.trail.source(finding) is None  # asked of no other operator
+        nowhere = node.op.has("in place", "averages") and self.trail.source(finding) is None  # asked of no other
         return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
 
     def background(self, finding: Finding) -> float:

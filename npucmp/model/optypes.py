@@ -37,6 +37,7 @@ TRAITS = {
     "poles": "makes infinities of ordinary values",
     "non-smooth": "chooses, so that its gradient jumps: a small error may flip a choice",
     "bounds": "hands on one of several values, the larger or the smaller",
+    "averages": "keeps running statistics, on which its gradient does not depend",
     "smooth": "does not choose, in what is inside it either",
     "picks": "takes or puts rows where an index says",
     "copies": "hands on the values that it reads as they are",
@@ -161,12 +162,12 @@ TABLE = (
     # normalisations
     Row("layer_norm", "norm", "native_layer_norm LayerNormalization", (1, 2, 3)),
     Row("rms_norm", "", "npu_rms_norm T5LayerNorm", (1, 2)),
-    Row("batch_norm", "norm", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm cudnn_batch_norm "
+    Row("batch_norm", "norm, averages", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm cudnn_batch_norm "
         "BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
-    Row("fused_batch_norm", "norm", "", (1, 2, 3, 4), (3, 4)),
-    Row("fused_batch_norm_v3", "norm", "", (1, 2, 3, 4), (3, 4, 5)),
+    Row("fused_batch_norm", "norm, averages", "", (1, 2, 3, 4), (3, 4)),
+    Row("fused_batch_norm_v3", "norm, averages", "", (1, 2, 3, 4), (3, 4, 5)),
     Row("group_norm", "norm", "native_group_norm", (1, 2, 3)),
-    Row("instance_norm", "norm", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4), (), (1, 2)),
+    Row("instance_norm", "norm, averages", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4), (), (1, 2)),
     Row("std", "norm", "ReduceStd std_mean"),
     Row("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
