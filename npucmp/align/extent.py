@@ -33,11 +33,15 @@ class _Row(NamedTuple):
 
 
 def extent(
-    pairs: "Sequence[Pair]", ordered: bool = True, called: "tuple[str, str]" = ("the target", "the golden")
+    pairs: "Sequence[Pair]",
+    ordered: bool = True,
+    called: "tuple[str, str]" = ("the target", "the golden"),
+    again: "frozenset[int]" = frozenset(),
 ) -> Extent:
     """Of the pairs that are compared, in merged graph order; `ordered` is False where a dump does not tell the order
-    of execution, so that nothing is known of ends. `called` is what target and golden are called."""
-    rows, incomplete, lacking = _rows(pairs), [], []
+    of execution, so that nothing is known of ends. `called` is what target and golden are called; `again` are the
+    places of operators that were only run once more, and are no part of the network."""
+    rows, incomplete, lacking = _rows([pair for pair in pairs if pair.order not in again]), [], []
     for short, long, name in ((TARGET, GOLDEN, called[0]), (GOLDEN, TARGET, called[1])):
         incomplete += [f"{name} {words}" for words in _ends(rows, short, long)] if ordered else []
         lacking += [f"{name} has no {phase} operators" for phase in _lacking(rows, short, long)]

@@ -17,6 +17,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_products
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.localise.again import ran_again
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
@@ -141,7 +142,7 @@ def concluded(
     for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
         findings = tuple(judged(measurements, tolerances, rules, reduced))
         alone = len(alignment.only_target), len(alignment.only_golden)
-        reach = extent(some, target.ordered and golden.ordered)
+        reach = extent(some, target.ordered and golden.ordered, again=ran_again(findings))
         known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
         comparisons.append(Comparison(target, golden, *known, tuple(others)))
     return tuple(

@@ -21,12 +21,16 @@ class TestOverwritten(RuleContract):
     name = "overwritten"
     fires = {
         **spelled("add_", lambda op: operand(op, (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y))),
-        "running statistics that a gradient reads": operand("BatchNormGrad", (MEAN, 0 * MEAN), (Y, Y), nowhere=True),
+        "running statistics that a gradient reads": operand(
+            "batch_norm", (MEAN, 0 * MEAN), (Y, Y), phase="backward", nowhere=True
+        ),
     }
     silent = {
         "it was recorded before": operand("add_", (noisy(X, 1e-3), X), (noisy(Y, 1e-3), Y)),
         "not in place": operand("add", (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y)),
-        "what was written for a gradient": operand("BatchNormGrad", (MEAN, 2 * MEAN), (Y, Y)),
-        "a matrix that a gradient reads": operand("BatchNormGrad", (noisy(X, 1e-3), X), (Y, Y), nowhere=True),
+        "what was written for a gradient": operand("batch_norm", (MEAN, 2 * MEAN), (Y, Y), phase="backward"),
+        "a matrix that a gradient reads": operand(
+            "batch_norm", (noisy(X, 1e-3), X), (Y, Y), phase="backward", nowhere=True
+        ),
         "a gradient": operand("add_", (noisy(Y, 1e-3), Y), (noisy(Y, 1e-3), Y), phase="backward"),
     }
