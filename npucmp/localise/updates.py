@@ -66,7 +66,7 @@ class Updates:
     def hold(self, findings: Sequence[Finding]) -> None:
         """Takes in the parameters of the step itself: whether the update was another one on this side."""
         differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
-        beyond = sum(0.0 < self.bound(one) < error_size(one) for one in differing)
+        beyond = sum(0.0 < self.bound(one) < (_proven(one) or 0.0) for one in differing)
         self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))
 
     def bound(self, finding: Finding) -> float:

@@ -161,3 +161,21 @@ def test_an_update_that_is_wrong_in_several_parameters_excuses_none(tmp_path):
     report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
     first = min((root for one in report.comparisons for root in one.roots), key=lambda root: root.place)
     assert (first.cause.value, first.pair.operator.name) == ("GAP", "Functional.linear.0.forward")
+
+
+def test_statistics_that_only_bound_an_error_do_not_make_an_update_wrong(tmp_path):
+    """Of many parameters that moved by a little: their error is at least that, and no more is known."""
+    weights = [normal(8, 8, size=0.3) for _ in range(6)]
+    gradients = [normal(8, 8) for _ in weights]
+    x = normal(16, 8).astype(np.float32)
+    runs = []
+    for name, wrong in (("target", 1.0), ("golden", 0.0)):
+        for step in range(2):
+            operators = {}
+            for place, (w, g) in enumerate(zip(weights, gradients)):
+                w = off(w, wrong * step * 1e-4)
+                operators[f"Functional.linear.{place}.forward"] = {"in": [x, w], "out": [off(x, wrong * 1e-6)]}
+                operators[f"Functional.linear.{place}.backward"] = {"in": [x], "out": [x, off(g, wrong * 1e-5)]}
+            write_run(tmp_path / name, operators, step=step)
+        runs.append(with_statistics(tmp_path / name, alone=True))
+    assert not [root for one in npucmp.compare(*runs).comparisons for root in one.roots if root.cause.value == "GAP"]
