@@ -7,6 +7,7 @@ from bisect import insort
 from collections import deque
 from typing import Mapping, Optional, Sequence
 
+from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
@@ -17,7 +18,9 @@ from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
-SAVED = 2.0  # round-offs that what a forward saved is off by; outputs of clean forwards: up to 3 in 16 bits, 21 in 32
+SAVED = (
+    2.0  # round-offs that what a forward saved is off by: outputs of clean forwards in float32 up to 21; in 16 bits 1
+)
 RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
 Read = tuple[Finding, Optional[float]]
 
@@ -79,7 +82,8 @@ class Past:
             known = max(known, self._unseen_drift(node))
         if self.is_saved_known(node) or not self._by_round_off:
             return known
-        return max(known, self.background(finding), SAVED * Case(finding).round_off)
+        unit = Case(finding).round_off
+        return max(known, self.background(finding), unit * (SAVED if unit <= SINGLE else 1.0))
 
     def _unseen_drift(self, node: OperatorFindings) -> float:
         """What the updates before may have made of parameters that were not recorded."""
@@ -105,7 +109,7 @@ class Past:
             source = self.trail.source(finding)
             if source is not None and source.meaningless:
                 continue
-            error = self._stand_in(finding) if self.overwritten(node, finding) else self._error(finding)
+            error = self._stand_in(node, finding) if self.overwritten(node, finding) else self._error(finding)
             if error is None and source:
                 error = self.behind.get(id(source.finding), self._error(source.finding))
             found.append((finding, error))
@@ -122,8 +126,11 @@ class Past:
         unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
         return unseen and not is_parameter(finding.pair)
 
-    def _stand_in(self, finding: Finding) -> float:
-        """For an operand that was overwritten before it was recorded: the error of the latest output of its shape."""
+    def _stand_in(self, node: OperatorFindings, finding: Finding) -> float:
+        """For an operand that was overwritten before it was recorded: the error of the latest output of its shape; none
+        for running statistics that a gradient does not depend on."""
+        if node.is_gradient:
+            return 0.0
         shape = finding.pair.golden.shape if finding.pair.golden else ()
         return max(self._latest.get(shape, self.background(finding)), Case(finding).round_off)
 
