@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
+from msgspec import MsgspecError
 from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
@@ -128,7 +129,7 @@ def _number(path: Path, word: str) -> Optional[int]:
 def _load(path: Path, context: ReadContext) -> Any:
     text = read_text(path, "json_bytes", context)
     if _ENDLESS not in text.encode().translate(_ALIKE):
-        with suppress(ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does, in twice the time
+        with suppress(MsgspecError, ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does
             return decode(text)
     try:
         return json.loads(text, parse_int=_whole_number)
