@@ -95,7 +95,7 @@ def root(tmp_path):
 def run(command: "list[str]", where: Path, **more: str) -> "subprocess.CompletedProcess[str]":
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
     return subprocess.run(
-        [sys.executable, *command], cwd=where, env=surroundings, capture_output=True, encoding="utf-8", timeout=120
+        [sys.executable, *command], cwd=where, env=surroundings, capture_output=True, encoding="utf-8", timeout=600
     )
 
 
