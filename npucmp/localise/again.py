@@ -15,6 +15,8 @@ from npucmp.model import Finding
 def ran_again(findings: Sequence[Finding]) -> "frozenset[int]":
     """The places, in merged graph order, of operators without partner of which every output, and one at least, has the
     content of an output that an operator of the same type wrote before on that side."""
+    if not any(finding.pair.target_op is None or finding.pair.golden_op is None for finding in findings):
+        return frozenset()
     seen: "dict[tuple[str, bool], Producers[int]]" = {}
     found = set()
     for order, group in groupby(findings, key=lambda finding: finding.pair.order):

@@ -18,9 +18,7 @@ from npucmp.localise.rules.background import QUANTILE
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
-SAVED = (
-    2.0  # round-offs that what a forward saved is off by: outputs of clean forwards in float32 up to 21; in 16 bits 1
-)
+SAVED = 2.0  # round-offs that what a forward saved is off by in float32, where outputs were seen up to 21; 1 in 16 bits
 RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
 Read = tuple[Finding, Optional[float]]
 
@@ -78,10 +76,8 @@ class Past:
             statistics = finding.measurement.bound is not None
             usual = self.left if self.wanders(node) else self.background(finding)
             return max(usual, self._unproven if statistics else 0.0, self._unseen_drift(node))
-        if self.is_saved_known(node) and not node.is_gradient:
-            known = max(known, self._unseen_drift(node))
         if self.is_saved_known(node) or not self._by_round_off:
-            return known
+            return known if node.is_gradient else max(known, self._unseen_drift(node))
         unit = Case(finding).round_off
         return max(known, self.background(finding), unit * (SAVED if unit <= SINGLE else 1.0))
 

@@ -295,12 +295,12 @@ class _Search:
         if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
             before = max(before, finding.limit, FACTOR * finding.working)
         by = self._explains(Case(finding, node, before, flipped=self.past.flipped))
-        return by or self._written_before(finding)
+        return by or (self._written_inside(finding) if node.operator.path else None)
 
-    def _written_before(self, finding: Finding) -> Optional[Limit]:
+    def _written_inside(self, finding: Finding) -> Optional[Limit]:
         """What explained the error of the same tensor where an operator inside this module wrote it."""
         source = self.past.trail.by_content(finding)
-        if source is None or source.tainted or error_size(finding) > error_size(source.finding):
+        if source is None or source.tainted or error_size(finding) != error_size(source.finding):
             return None
         seen = self.revised.get(id(source.finding), source.finding)
         return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
