@@ -110,6 +110,23 @@ def test_shared_pairs(target, golden, operator, cause):
 
 
 @shared
+@pytest.mark.parametrize("target, golden", [("bert/D", "bert/A_md5_L1"), ("bert/D_md5_L1", "bert/A")])
+def test_shared_values_against_checksums(target, golden):
+    first = npucmp.compare(SHARED / target, SHARED / golden).roots[0]
+    assert (first.pair.operator.name, first.cause.value) == ("Functional.layer_norm.2.forward", "BORN")
+    assert npucmp.compare(SHARED / "bert/R", SHARED / "bert/A_md5_L1").exit_status == 0
+
+
+@shared
+@pytest.mark.parametrize("made, told", [("tensor_mix_a", "md5_L1_a"), ("tensor_mix_a", "xor_L0_a")])
+def test_shared_checksums_are_those_of_the_values(made, told):
+    """CRC-32 and XOR of float32, bfloat16 and int64, as mindstudio-probe 26.2 wrote them of the same run."""
+    folder = DATA / "framework" / "generated_msprobe_26_2"
+    both = [one for one in npucmp.compare(folder / made, folder / told).findings if one.pair.golden and one.pair.target]
+    assert len(both) > 50 and {one.because for one in both} == {"equal checksums"}
+
+
+@shared
 @pytest.mark.parametrize("target", ["bert/R", "bert/C"])
 def test_shared_clean_pairs(target):
     report = npucmp.compare(SHARED / target, SHARED / "bert/A")

@@ -16,8 +16,8 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import workers
 from npucmp.measure.once import once
-from npucmp.measure.recorded import equal_by_record, least_error
-from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
+from npucmp.measure.recorded import equal_by_record, least_error, statistics_of
+from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
 if TYPE_CHECKING:
@@ -324,21 +324,30 @@ def _recorded(
     y: Optional[Payload],
     context: ReadContext,
 ) -> Measurement:
-    """What checksums and statistics prove when a payload is missing; values on one side are turned into statistics."""
+    """What checksums and statistics prove when a payload is missing; of values on one side they are computed."""
     _require_one_shape(target.shape, golden.shape)
-    statistics = (_summary(x, context) if x else target.statistics, _summary(y, context) if y else golden.statistics)
+    if x is not None:
+        target = _as_recorded(target, x, golden.checksum, context)
+    if y is not None:
+        golden = _as_recorded(golden, y, target.checksum, context)
     same = equal_by_record(target, golden)
-    bound = None if same is not None else least_error(target, golden, statistics)
+    bound = None if same is not None else least_error(target, golden)
     read = (_size(x) if x else 0) + (_size(y) if y else 0)
+    statistics = (target.statistics, golden.statistics)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
 
 
-def _summary(payload: Payload, context: ReadContext) -> Statistics:
-    side = _side(payload, context)
-    count = math.prod(payload.shape)
-    if side.nan or side.inf or not count:
-        return Statistics(math.nan, math.nan, math.nan, math.nan) if count else Statistics()
-    return Statistics(side.maximum, side.minimum, side.total / count, math.sqrt(side.squares))
+def _as_recorded(tensor: TensorRef, payload: Payload, checksum: str, context: ReadContext) -> TensorRef:
+    """A tensor with values, as a dump without them would have recorded it: with a checksum of the other side's kind."""
+    from npucmp.measure.checksums import Checksum
+    from npucmp.measure.kernel.merge import merge_sides
+    from npucmp.measure.kernel.native import measure_side
+
+    total, found = Side(), Checksum(checksum, tensor.dtype, payload)
+    for block in _blocks("", payload, None, context):
+        total = merge_sides(total, measure_side(block))
+        found.add(block)
+    return tensor._replace(statistics=statistics_of(total, math.prod(payload.shape)), checksum=found.text)
 
 
 def _size(payload: Payload) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.model import Statistics, TensorRef
+from npucmp.model import Side, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
 _BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
@@ -23,12 +23,24 @@ def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
     return target.checksum == golden.checksum
 
 
-def least_error(
-    target: TensorRef, golden: TensorRef, statistics: "tuple[Optional[Statistics], Optional[Statistics]]"
-) -> Optional[float]:
+def statistics_of(side: Side, elements: int) -> Statistics:
+    """What msprobe records of values, in float64: NaN makes all four NaN, an infinity is the largest or the smallest
+    and takes mean and norm with it."""
+    if side.nan:
+        return Statistics(math.nan, math.nan, math.nan, math.nan)
+    if not elements:
+        return Statistics()
+    if not side.inf:
+        return Statistics(side.maximum, side.minimum, side.total / elements, math.sqrt(side.squares))
+    infinite = [math.inf] * bool(side.posinf) + [-math.inf] * bool(side.neginf)
+    finite = [side.maximum, side.minimum] if side.inf < elements else []
+    return Statistics(max(infinite + finite), min(infinite + finite), sum(infinite), math.inf)
+
+
+def least_error(target: TensorRef, golden: TensorRef) -> Optional[float]:
     """lower_bound, without what masks decide, where the minima are masks of two types and other values stand beside
     them: they agree, as those of values do. Masks of equal value add nothing to any difference."""
-    x, y = statistics
+    x, y = target.statistics, golden.statistics
     types = (lookup(target.dtype), lookup(golden.dtype)) if target.dtype != golden.dtype else (None, None)
     if x and y and types[0] and types[1]:
         from npucmp.measure.kernel.masks import masks_of

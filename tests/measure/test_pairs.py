@@ -184,6 +184,30 @@ def test_values_on_one_side_are_held_against_statistics(tmp_path):
     assert found.bound == pytest.approx(1.0)
 
 
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [3.0, -4.0], [-INF, 0.0, -2.0], [INF, 1.0, 5.0], [INF, -INF, 2.0], [-INF, -INF], [INF, INF], [INF, -INF],
+        [NAN, 1.0], [NAN, INF], [NAN, NAN],
+    ],
+)  # fmt: skip
+def test_what_is_not_finite_is_recorded_of_values_as_dumps_do(tmp_path, values, dtype):
+    """An attention mask of -Inf and its statistics: NaN or Inf on one side only would be a false alarm."""
+    x = np.array(values, dtype)
+    with np.errstate(invalid="ignore"):
+        expected = Statistics(*map(float, (x.max(), x.min(), x.mean(), np.sqrt(np.square(x).sum()))))
+    kept = tensor(tmp_path, "x", x)
+    found = measure(pair(kept, recorded(x.shape, dtype, statistics=expected)))
+    assert found.statistics[0] == pytest.approx(expected, nan_ok=True)
+    assert found.bound in (None, 0.0)
+    other = measure(pair(kept, recorded(x.shape, dtype, statistics=Statistics(9.0, 8.0, 8.5, 20.0))))
+    assert (other.bound == INF) is (not np.isfinite(x).all())
+
+
 def test_recorded_shapes_must_agree():
     assert measure(pair(recorded((2, 3)), recorded((3, 2)))).unlike == "shape [2, 3] against [3, 2]"
     assert measure(pair(recorded((2, 3)), recorded((3, 2)))).problem == ""

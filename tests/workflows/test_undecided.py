@@ -9,7 +9,7 @@ import pytest
 
 import npucmp
 from tests.reports import screen
-from tests.synthetic import write_run
+from tests.synthetic import chain, with_checksums, write_run
 
 
 def of_values(values):
@@ -91,6 +91,16 @@ def test_equal_numbers_are_no_difference_as_values_and_statistics(tmp_path, valu
     for pair in ((recorded, kept), (kept, recorded)):
         assert [finding.verdict.value for finding in npucmp.compare(*pair).findings] == ["unknown"]
         assert npucmp.compare(*pair, trust_statistics=True).exit_status == 0
+
+
+def test_values_against_checksums_agree_or_name_the_operator(tmp_path):
+    told = with_checksums(write_run(tmp_path / "told", chain()))
+    good, bad = write_run(tmp_path / "good", chain()), write_run(tmp_path / "bad", chain(faults={3: 1.001}))
+    for pair in ((good, told), (told, good)):
+        assert "is bit for bit the same" in screen(npucmp.compare(*pair))
+        assert npucmp.compare(*pair).exit_status == npucmp.rerun_diff(pair).exit_status == 0
+    for report in (npucmp.compare(bad, told), npucmp.compare(told, bad), npucmp.rerun_diff([bad, told])):
+        assert (report.roots[0].pair.operator.name, report.exit_status) == ("Functional.linear.3.forward", 1)
 
 
 def test_values_in_other_bits_are_not_called_the_same_bits(tmp_path):
