@@ -7,9 +7,9 @@ from typing import Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.judge.verdicts import STATISTICS_SLACK
 from npucmp.measure.bits import differences, in_one_piece, measure_bits
 from npucmp.measure.pairs import payload_of
+from npucmp.measure.recorded import SUMS_SLACK
 from npucmp.model import Finding, Measurement, Moments, Pair, TensorRef, Verdict
 
 
@@ -43,7 +43,7 @@ def _by_statistics(measurement: Measurement) -> Finding:
         return Finding(measurement, Verdict.UNKNOWN, "the dumps kept neither values nor comparable statistics")
     extremes = [None if one is None else one[:2] for one in measurement.statistics]
     recorded = not any(tensor is None or tensor.file for tensor in (pair.target, pair.golden))
-    if bound > STATISTICS_SLACK or (recorded and bound and extremes[0] != extremes[1]):
+    if bound > SUMS_SLACK or (recorded and bound and extremes[0] != extremes[1]):
         return Finding(measurement, Verdict.DIVERGED, "its statistics differ", math.nan, metric="rel_l2")
     return Finding(measurement, Verdict.UNKNOWN, "only statistics are known: they prove no equality of bits")
 

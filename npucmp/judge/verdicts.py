@@ -13,12 +13,12 @@ from typing import NamedTuple, Optional
 from npucmp.judge.precision import narrower_dtype, quantised, round_off_of
 from npucmp.judge.tolerances import Tolerances
 from npucmp.measure import metrics
+from npucmp.measure.recorded import SUMS_SLACK
 from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
 from npucmp.model.dtypes import lookup
 
 NOISE = 4.0  # times the distance of repeated runs: a few reruns see only part of the noise
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
-STATISTICS_SLACK = 2.0**-17  # recorded norms were summed in float32 in an order of their own
 
 DEFAULT_RULES = tuple(
     Tolerance(
@@ -135,7 +135,7 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
     if math.isinf(bound):
         words = "the statistics of one side only are NaN or Inf"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
-    over = limit.value + STATISTICS_SLACK
+    over = limit.value + SUMS_SLACK
     words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
     if bound > over:
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule)

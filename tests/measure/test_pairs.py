@@ -267,6 +267,26 @@ def test_lower_bound(target, golden, bound):
     assert lower_bound(target, golden, 9) == bound
 
 
+@pytest.mark.parametrize("elements, lost", [(2**20, 5.2e-5), (2**22, 2.5e-4), (2**24, 3.9e-3), (2**27, 1.4e-2)])
+def test_a_norm_of_many_elements_that_was_added_in_float32_proves_no_difference(elements, lost):
+    """As much as was seen; and four more times that much is still told."""
+    right = Statistics(4.0, -4.0, 0.0, 1000.0)
+    for times, proven in ((1, False), (16, True)):
+        short = right._replace(norm=1000.0 * (1 - times * lost))
+        for pair in ((short, right), (right, short)):
+            assert (lower_bound(*pair, elements) > 2.0**-17) is proven
+    assert lower_bound(right._replace(norm=1001.0), right, 2**18) == pytest.approx(1e-3)
+
+
+def test_partial_sums_in_float32_lose_what_is_allowed_for(tmp_path):
+    """The squares of two million numbers, added as torch.norm does on a CPU, against the numbers themselves."""
+    x = np.random.default_rng(5).standard_normal(2**21).astype(np.float32)
+    norm = float(np.sqrt(np.add.accumulate(np.square(x).reshape(-1, 8), axis=0)[-1].sum()))
+    told = Statistics(float(x.max()), float(x.min()), float(x.mean(dtype=np.float64)), norm)
+    found = measure(pair(tensor(tmp_path, "x", x), recorded(x.shape, statistics=told)))
+    assert abs(norm / found.statistics[0].norm - 1) > 2.0**-17 > found.bound
+
+
 def test_a_norm_that_overflowed_proves_nothing_nonfinite():
     """A low-precision dump sums the norm in float16: it is inf although every value is finite."""
     target = Statistics(256.0, -256.0, 0.0, math.inf)
