@@ -103,6 +103,34 @@ def test_values_against_checksums_agree_or_name_the_operator(tmp_path):
         assert (report.roots[0].pair.operator.name, report.exit_status) == ("Functional.linear.3.forward", 1)
 
 
+def flagged(folder, *flags):
+    """A dump of nan_check: no figures, a flag for each operator."""
+    leaf = {"type": "torch.Tensor", "dtype": "torch.float16", "shape": [2, 3]}
+    records = {
+        f"Torch.matmul.{n}.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf], "is_nan": flag}
+        for n, flag in enumerate(flags)
+    }
+    folder.mkdir()
+    whole = {"task": "nan_check", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": records}
+    folder.joinpath("dump.json").write_text(json.dumps(whole))
+    return folder
+
+
+def test_flags_of_nan_check_name_the_first_operator_and_prove_no_agreement(tmp_path):
+    clean, faulty = flagged(tmp_path / "a", False, False, False), flagged(tmp_path / "b", False, True, True)
+    for report in (npucmp.compare(faulty, clean), npucmp.compare(clean, faulty)):
+        first = report.roots[0]
+        assert (first.pair.operator.name, first.slot) == ("Torch.matmul.1.forward", "output:is_nan")
+        assert {one.verdict.value for one in report.findings} == {"unknown", "nonfinite"}
+        assert report.exit_status == 1
+    for pair in ((clean, clean), (faulty, faulty)):
+        assert (npucmp.compare(*pair).roots, npucmp.compare(*pair).exit_status) == ((), 2)
+    event = npucmp.overflow(faulty).events[0]
+    assert (event.operator.name, event.slot) == ("Torch.matmul.1.forward", "output:is_nan")
+    assert (npucmp.overflow(faulty).exit_status, npucmp.overflow(clean).exit_status) == (1, 0)
+    assert npucmp.overflow(flagged(tmp_path / "c", None, None)).exit_status == 2
+
+
 def test_values_in_other_bits_are_not_called_the_same_bits(tmp_path):
     x, y = np.array([0.0, 1.0, 2.0], np.float32), np.array([-0.0, 1.0, 2.0], np.float32)
     runs = [write_run(tmp_path / name, {"Torch.op.0.forward": {"out": [one]}}) for name, one in (("a", x), ("b", y))]

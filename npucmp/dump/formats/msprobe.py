@@ -9,6 +9,8 @@
 "data" is in execution order. A record holds trees of values under input_args, input_kwargs, output and
 parameters (forward), input and output (backward), or parameter names (parameters_grad). A leaf is a tensor
 {"type", "dtype", "shape", "Max", "Min", "Mean", "Norm"[, "md5"][, "data_name"]} or {"type", "value"}.
+Task nan_check leaves the figures out and has "is_nan" (true, false or null) in the record instead: what a status
+register told of the operator. It becomes an output of its own, with NaN for figures where it is set.
 The files are JSON in Python's dialect: NaN and Infinity stand bare.
 
 Source: public documentation and output of mindstudio-probe 26.2 and older; docs/formats.md.
@@ -17,6 +19,7 @@ Source: public documentation and output of mindstudio-probe 26.2 and older; docs
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from contextlib import suppress
@@ -58,6 +61,8 @@ _READ = tuple(key for key, word in _TREES if word != "output:")
 _SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
+_FLAG = "is_nan"
+_FLAGGED, _UNFLAGGED = Statistics(*[math.nan] * 4), Statistics(*[0.0] * 4)
 _FLOATS, _NOTHING = {float}, [None] * 4
 
 
@@ -234,6 +239,10 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
             tensors.append(_tensor(name, slot, leaf, dump))
         else:
             arguments[slot] = leaf.get("value", leaf.get("format"))
+    flag = record.get(_FLAG) if isinstance(record, dict) else None
+    if isinstance(flag, bool):
+        label, figures = f"{name}.{_FLAG}", _FLAGGED if flag else _UNFLAGGED
+        tensors.append(TensorRef(f"output:{_FLAG}", "bool", (), statistics=figures, label=label))
     forward = f"{parts.call}.forward" if not parts.unique else name.replace(".backward.", ".forward.")
     return Operator(
         name=name,

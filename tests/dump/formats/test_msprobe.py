@@ -64,6 +64,23 @@ def slots(operator: Operator) -> list:
     return [tensor.slot for tensor in operator.tensors]
 
 
+def unfigured(**more) -> dict:
+    return {"type": "torch.Tensor", "dtype": "torch.float16", "shape": [2, 3], **more}
+
+
+@pytest.mark.parametrize("flag, maxima", [(True, [math.nan]), (False, [0.0]), (None, []), (7, []), ("true", [])])
+def test_a_flag_of_nan_check_is_an_output_of_its_own(tmp_path, flag, maxima):
+    operator = opened(tmp_path, record(unfigured(), output=[unfigured()], is_nan=flag))
+    told = [tensor for tensor in operator.tensors if tensor.slot == "output:is_nan"]
+    assert [tensor.statistics.max for tensor in told] == pytest.approx(maxima, nan_ok=True)
+    assert slots(operator) == ["input:0", "output:0", *(tensor.slot for tensor in told)]
+
+
+def test_placeholders_of_a_flag_and_records_of_gradients_have_none(tmp_path):
+    assert "output:is_nan" not in slots(opened(tmp_path, record(is_nan_index=3)))
+    assert slots(opened(tmp_path, {"weight": [leaf()]}, "Module.fc.Linear.parameters_grad")) == ["grad:weight"]
+
+
 class TestStatistics(FormatContract):
     module = msprobe
 
