@@ -139,6 +139,11 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
         if (place / "golden").is_dir():
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
+    from tests.dump.formats.test_monitor import write_monitor
+
+    for side in ("target", "golden"):
+        write_monitor(folder / "monitor" / side)
+    made.append((folder / "monitor" / "target", folder / "monitor" / "golden"))
     try:
         from tests.dump.formats.test_hdf5 import damaged_base
     except Exception:  # without h5py

@@ -51,15 +51,17 @@ def least_error(target: TensorRef, golden: TensorRef) -> Optional[float]:
         alone = x.min == x.max or y.min == y.max
         if x.min in masks.target and y.min in masks.golden and x.min != y.min and not alone:
             x, y = Statistics(max=x.max), Statistics(max=y.max)
-    return lower_bound(x, y, math.prod(target.shape))
+    return lower_bound(x, y, math.prod(target.shape), target.rounding + golden.rounding)
 
 
-def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elements: int) -> Optional[float]:
+def lower_bound(
+    target: Optional[Statistics], golden: Optional[Statistics], elements: int, rounding: float = 0.0
+) -> Optional[float]:
     """A proven lower bound of rel_l2 = ‖x-y‖/‖y‖ from recorded statistics; None when they prove nothing.
 
     |‖x‖-‖y‖| ≤ ‖x-y‖ and |mean x - mean y|·√n ≤ ‖x-y‖ hold always; |max x - max y| ≤ ‖x-y‖ and the same of the
     minima too. Where ‖y‖ was not recorded, what it is at most stands for it. NaN or Inf on one side only gives inf.
-    Of norms that differ what a sum in float32 loses is taken off; what single figures are rounded by is not.
+    Of norms that differ what a sum in float32 loses is taken off, of all figures what a dump rounded them by.
     """
     if target is None or golden is None:
         return None
@@ -69,7 +71,7 @@ def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elem
     extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
     if _ONE_SIDE.intersection(finite[:extremes] or finite):
         return math.inf  # a norm alone may have overflowed in its own type
-    apart = [abs(a - b) * w for a, b, w in together if a != b]
+    apart = [max(0.0, abs(a - b) - rounding) * w for a, b, w in together if a != b]
     if elements > SUMMED_WELL and target.norm != golden.norm and target.norm is not None and golden.norm is not None:
         apart[-1] = max(0.0, apart[-1] - lost_in_norm(elements) * max(target.norm, golden.norm))
     if not together or finite.count(_BOTH) < len(finite):
@@ -77,7 +79,7 @@ def lower_bound(target: Optional[Statistics], golden: Optional[Statistics], elem
     norm, largest = _most_norm(golden, elements), max(apart, default=0.0)
     if norm is None:
         return None if largest else 0.0
-    return largest / norm if norm else (math.inf if largest else 0.0)
+    return largest / (norm + rounding) if norm + rounding else (math.inf if largest else 0.0)
 
 
 def lost_in_norm(elements: int) -> float:

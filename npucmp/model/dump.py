@@ -74,6 +74,7 @@ class TensorRef(NamedTuple):
     source    of an input: the tensor of the same run that it reads, "{operator}:{output index}", "" if unknown
     origin    of an output: the tensor of the unfused network that it stands for, in the same words
     stored    of an input: it lies in the graph, a weight, which the compiler may have folded others into
+    rounding  how far a figure of `statistics` may be from what it was before the dump rounded it to some decimals
     """
 
     slot: str
@@ -90,6 +91,7 @@ class TensorRef(NamedTuple):
     source: str = ""
     origin: str = ""
     stored: bool = False
+    rounding: float = 0.0
 
     @property
     def is_output(self) -> bool:

@@ -287,6 +287,16 @@ def test_partial_sums_in_float32_lose_what_is_allowed_for(tmp_path):
     assert abs(norm / found.statistics[0].norm - 1) > 2.0**-17 > found.bound
 
 
+def test_what_dumps_rounded_their_figures_by_is_taken_off():
+    x, y = (
+        recorded((4,), statistics=Statistics(max=2.0, norm=3.0)),
+        recorded((4,), statistics=Statistics(2.5, norm=4.0)),
+    )
+    assert measure(pair(x, y)).bound == 0.25
+    assert measure(pair(x._replace(rounding=0.25), y)).bound == 0.75 / 4.25
+    assert measure(pair(x._replace(rounding=0.5), y._replace(rounding=0.5))).bound == 0.0
+
+
 def test_a_norm_that_overflowed_proves_nothing_nonfinite():
     """A low-precision dump sums the norm in float16: it is inf although every value is finite."""
     target = Statistics(256.0, -256.0, 0.0, math.inf)
