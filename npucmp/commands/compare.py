@@ -49,6 +49,12 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     help="Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
 )
 @click.option(
+    "--disk",
+    metavar="SIZE",
+    help="How much the next dump may take on a side: --disk 20GB. next_dump.json asks for what fits, nearest to the "
+    "first root first.",
+)
+@click.option(
     "--list-rules",
     is_flag=True,
     is_eager=True,

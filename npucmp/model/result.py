@@ -81,7 +81,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report(Result):
-    """What `npucmp compare` found; paths are target and golden."""
+    """What `npucmp compare` found; paths are target and golden. `disk` is how many bytes the next dump may take on a
+    side, None for any number."""
 
     command = "compare"
 
@@ -89,6 +90,7 @@ class Report(Result):
     unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
     rules: tuple[Tolerance, ...] = ()
     strict: bool = False
+    disk: Optional[int] = None
 
     @property
     def target_path(self) -> str:

@@ -228,7 +228,7 @@ class Answer:
     marked: Sequence[str] = ()
     rest: str = ""
     chains: Sequence[Chain] = ()
-    texts: Sequence[Text] = ()
+    texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)
 

@@ -8,8 +8,8 @@ from typing import Iterator, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Verdict, brief
-from npucmp.report import coverage, pairs, tables
-from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report import coverage, next_dump, pairs, tables
+from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects, Text
 from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
 
 MEANING = {
@@ -36,6 +36,7 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
     counts = Counter(finding.verdict for finding in report.findings)
     word, sentence = _verdict(report, counts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
+    further = cache(lambda: next_dump.next_dump(report))
     listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
     return Answer(
         result=report,
@@ -53,10 +54,13 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
         unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
         tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report))],
         detail=lambda: pairs.detail(report, cells(), metrics, figures),
-        facts=lambda: facts(report),
+        facts=lambda: {**facts(report), "next_dump": next_dump.facts(further())},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],
         undecided=[*_undecided(report.findings)],
+        remarks=lambda folder: next_dump.remarks(report, further(), folder) if folder else [],
+        remarks_title="What to do next",
+        texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
         rules=report.rules,
         meaning=MEANING,
     )

@@ -17,7 +17,7 @@ _NONE = type(None)
 def render(answer: Answer) -> "dict[str, bytes]":
     """A file for each table and each text."""
     found = {table.file: csv_of(table.names, table.columns()) for table in answer.tables}
-    found.update({text.file: text.text for text in answer.texts})
+    found.update({text.file: text.text for text in answer.texts()})
     return {name: text.encode("utf-8", "backslashreplace") for name, text in found.items()}
 
 

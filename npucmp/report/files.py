@@ -1,7 +1,7 @@
 """The files of a report appear together or not at all.
 
     1  every file is written under a temporary name in the same folder, and flushed to the disk
-    2  the files of an earlier report are moved aside, LAST first
+    2  the files of an earlier report are moved aside, LAST first, SOMETIMES too
     3  the new ones get their names, LAST last; the earlier ones are removed
 
 An error on the way undoes all of it: the earlier report is back. Whatever ends the process leaves the earlier report,
@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 LAST = "summary.json"
+SOMETIMES = ("next_dump.json", "next_dump_golden.json")  # not in every report: none may stand beside another one's
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 
@@ -37,6 +38,10 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
         for name in reversed(names):
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
+                os.replace(folder / name, aside[name])
+        for name in SOMETIMES:
+            if name not in made and _is_file(folder / name):
+                aside[name] = str(folder / f"{_PREFIX}{name}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
         for name in names:
             os.replace(made[name], folder / name)

@@ -62,8 +62,8 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     return replace(
         found,
         tables=[*found.tables, tables.table("fusion.csv", COLUMNS, lambda: map(_row, every))],
-        texts=[Text("fusion_switch.cfg", config, title)],
-        facts=lambda: {**found.facts(), "passes": [effect._asdict() for effect in report.passes]},
+        texts=lambda: [Text("fusion_switch.cfg", config, title)],
+        facts=lambda: {**compare.facts(report), "passes": [effect._asdict() for effect in report.passes]},
         remarks_title="What fusion has to do with it",
         remarks=lambda folder: [*remarks(report, every, folder)],
         chains=[*_chains(every)],

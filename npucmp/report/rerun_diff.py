@@ -50,10 +50,12 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         ],
         detail=lambda: _detail(report, found.detail()),
         facts=lambda: {
-            **found.facts(),
+            **compare.facts(report),
             "runs": list(report.paths),
             "notes": [*report.warnings, *compare.notes_of(report)],
         },
+        remarks=lambda folder: [],
+        texts=tuple,
         nothing=[],
         marked=report.paths if report.reruns else (),
         rest="What differs after that",

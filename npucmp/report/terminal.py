@@ -110,12 +110,13 @@ class _Screen:
     def below(self, folder: str) -> Iterator[str]:
         """What stands under all sections, the verdict last."""
         answer = self.answer
-        yield from map(visible, (*answer.left_out, *answer.remarks(folder)))
+        yield from map(visible, answer.left_out)
         for kind, lines, rest in (*answer.notes, answer.unreadable):
             most = len(lines) if self.verbose else NOTES
             yield from (f"{kind}: {visible(words)}" for words in lines[:most])
             if len(lines) > most:
                 yield f"{kind}: and {len(lines) - most} more in {rest}"
+        yield from map(visible, answer.remarks(folder))
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 
     def line(self, one: Line) -> str:

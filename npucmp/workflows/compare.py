@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -35,7 +36,8 @@ from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_
 class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names.
 
-    skip_rules are names of rules of localise/rules/ that are not to be applied.
+    skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
+    a side, in bytes or as a user writes it ("20GB").
 
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.
@@ -48,6 +50,7 @@ class Options(Choice):
     noise: Optional[StrPath] = None
     strict: bool = False
     skip_rules: Sequence[str] = ()
+    disk: Union[int, str, None] = None
     journal: Optional[StrPath] = None
     resume: bool = False
 
@@ -60,6 +63,15 @@ class Options(Choice):
         return Tolerances(
             tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise
         )
+
+    def bytes_on_disk(self) -> Optional[int]:
+        """What the next dump may take. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
+        if self.disk is None or isinstance(self.disk, int):
+            return self.disk
+        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", self.disk, re.IGNORECASE)
+        if not found or not float(found[1]):
+            raise UsageError(f"--disk {self.disk}: a positive size is wanted, as in --disk 20GB")
+        return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
@@ -90,6 +102,7 @@ class Sides(NamedTuple):
 def compared(sides: Sides, options: Options, started: float) -> Report:
     """Pairs the runs of two dumps, compares them, and finds the roots."""
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
+    disk = options.bytes_on_disk()
     lefts, rights = sides.targets, sides.goldens
     remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
@@ -122,6 +135,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, measured)) < sum(map(len, todo)),
         strict=options.strict,
+        disk=disk,
     )
 
 
