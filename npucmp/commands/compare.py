@@ -49,6 +49,13 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     help="Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
 )
 @click.option(
+    "--also",
+    metavar="[SIDE=]DUMP",
+    multiple=True,
+    help="A further dump of a side, such as values of a few operators beside statistics of all: --also target=DUMP, "
+    "--also golden=DUMP, or --also DUMP for the side that it fits; repeatable.",
+)
+@click.option(
     "--disk",
     metavar="SIZE",
     help="How much the next dump may take on a side: --disk 20GB. next_dump.json asks for what fits, nearest to the "

@@ -81,8 +81,8 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report(Result):
-    """What `npucmp compare` found; paths are target and golden. `disk` is how many bytes the next dump may take on a
-    side, None for any number."""
+    """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
+    many bytes the next dump may take on a side, None for any number."""
 
     command = "compare"
 
@@ -91,6 +91,7 @@ class Report(Result):
     rules: tuple[Tolerance, ...] = ()
     strict: bool = False
     disk: Optional[int] = None
+    also: tuple[str, ...] = ()
 
     @property
     def target_path(self) -> str:

@@ -237,6 +237,7 @@ def facts(report: Report) -> Row:
     return {
         "target": of_runs(report.target_path, [one.target for one in report.comparisons], *OF_FIRST),
         "golden": of_runs(report.golden_path, [one.golden for one in report.comparisons], *OF_FIRST),
+        "also": list(report.also),
         "aligned": coverage.aligned(report.comparisons),
         "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
         "causes": dict(Counter(root.cause.value for root in report.roots)),

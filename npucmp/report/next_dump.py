@@ -24,7 +24,8 @@ from npucmp.model.dtypes import size_of
 from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
 
-FILES = {"target": "next_dump.json", "golden": "next_dump_golden.json"}
+SIDES = ("target", "golden")
+FILES = ("next_dump.json", "next_dump_golden.json")  # the second where two differ
 FOLDER = "next_dump"  # where the configuration makes the tool write
 _LEVELS = ("L0", "L1", "mix")
 _DEVICES = 8  # of a server, at most
@@ -249,7 +250,7 @@ class NextDump(NamedTuple):
 def next_dump(report: Report) -> Optional[NextDump]:
     """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made."""
     found = wishes(report.comparisons)
-    sides = tuple(side for side in FILES if any(_lacks(side, report.comparisons, wish) for wish in found))
+    sides = tuple(side for side in SIDES if any(_lacks(side, report.comparisons, wish) for wish in found))
     plans = {side: _Plan(runs) for side in sides if (runs := _recorded(side, report.comparisons))}
     wanted: set[str] = set()
     sizes: list[int] = []  # of what did not fit
@@ -267,10 +268,8 @@ def next_dump(report: Report) -> Optional[NextDump]:
                 sizes.append(size)
     if not wanted:
         return None
-    configs = {side: plan.config() for side, plan in plans.items() if plan.names}
-    if configs.get("target") == configs.get("golden"):
-        configs.pop("golden", None)  # one file does for both
-    files = {FILES[side]: json.dumps(config, indent=4, ensure_ascii=True) + "\n" for side, config in configs.items()}
+    configs = [json.dumps(plan.config(), indent=4, ensure_ascii=True) + "\n" for plan in plans.values() if plan.names]
+    files = dict(zip(FILES, dict.fromkeys(configs)))  # one does for both sides if it is the same
     operators = max(len(plan.names) for plan in plans.values())
     size = max(plan.size for plan in plans.values()) if files else min(sizes)
     return NextDump(files, operators, len(wanted), not sizes, size, sides)
@@ -316,8 +315,7 @@ def remarks(report: Report, found: "Optional[NextDump]", folder: str) -> "list[s
     where = " and ".join(f"{folder}/{name}" for name in found.files)
     few = "" if found.complete else f", what fits of {found.wanted:,}"
     whose = "both runs" if len(found.sides) > 1 else f"the {found.sides[0]} run"
-    command = shlex.join(
-        ["npucmp", "compare", *report.paths, *(word for side in found.sides for word in ("--also", f"{side}=DUMP"))]
-    )
+    also = *report.also, *(f"{side}=DUMP" for side in found.sides)
+    command = shlex.join(["npucmp", "compare", *report.paths, *(word for one in also for word in ("--also", one))])
     what = f"{count_of(found.operators, 'operator')} ({in_bytes(found.bytes)}{few})"
     return [f"next: dump the values of {what} of {whose} with {where}, then {command}"]

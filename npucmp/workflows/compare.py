@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from contextlib import ExitStack
@@ -27,6 +28,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.model.collector import uncollected
+from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
@@ -37,7 +39,8 @@ class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names.
 
     skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
-    a side, in bytes or as a user writes it ("20GB").
+    a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
+    the side that it fits.
 
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.
@@ -51,8 +54,12 @@ class Options(Choice):
     strict: bool = False
     skip_rules: Sequence[str] = ()
     disk: Union[int, str, None] = None
+    also: Sequence[StrPath] = ()
     journal: Optional[StrPath] = None
     resume: bool = False
+
+    def context(self, *dumps: StrPath) -> ReadContext:
+        return super().context(*dumps, *(Also.of(further).path for further in self.also))
 
     def decides(self) -> Tolerances:
         """What a user decides by these options."""
@@ -82,20 +89,31 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     context = options.context(target, golden)
-    lefts, rights = options.runs(target, context), options.runs(golden, context)
+    sides = {
+        "target": Place(target, options.runs(target, context)),
+        "golden": Place(golden, options.runs(golden, context)),
+    }
+    also = []
+    for side, path in map(Also.of, options.also):
+        runs = options.runs(path, context)
+        side = side or side_of(path, runs, sides)
+        sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
+        also.append(f"{side}={os.fspath(path)}")
+    lefts, rights = sides["target"].runs, sides["golden"].runs
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
-    return compared(Sides(target, lefts, golden, rights), options, started)
+    return compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
 
 
 class Sides(NamedTuple):
-    """Two dumps and their runs, which know what their graphs tell."""
+    """Two dumps and their runs, which know what their graphs tell, and what further dumps hold: `also`, "side=DUMP"."""
 
     target_path: StrPath
     targets: "list[Run]"
     golden_path: StrPath
     goldens: "list[Run]"
+    also: "tuple[str, ...]" = ()
 
 
 @uncollected()
@@ -136,6 +154,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         partial=sum(map(len, measured)) < sum(map(len, todo)),
         strict=options.strict,
         disk=disk,
+        also=sides.also,
     )
 
 

@@ -109,7 +109,7 @@ def pair_runs(
     left = list(goldens)
     together, alone = [], []
     for target in targets:
-        found = min((g for g in left if _meets(target, g)), key=lambda g: _distance(target, g), default=None)
+        found = min((g for g in left if meets(target, g)), key=lambda g: distance(target, g), default=None)
         if found is None:
             alone.append(("target", target))
         else:
@@ -139,9 +139,11 @@ def _is_same(a: Run, b: Run) -> bool:
         return False
 
 
-def _meets(a: Run, b: Run) -> bool:
+def meets(a: Run, b: Run) -> bool:
+    """Whether two runs may be of one step and rank; an absent number matches any."""
     return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
 
 
-def _distance(a: Run, b: Run) -> int:
+def distance(a: Run, b: Run) -> int:
+    """How many of step and rank are not known to be the same."""
     return (a.step != b.step) + (a.rank != b.rank)

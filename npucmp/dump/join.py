@@ -1,0 +1,119 @@
+"""Several dumps of one run → one Run: statistics of everything, and values of a few that were dumped later.
+
+Operators are the same by name, executions of one name counted from the last; tensors by slot. Values are taken from
+whichever dump has them; what was recorded of a tensor besides stands as the first dump has it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from typing import Sequence
+
+from npucmp.model import Operator, Run, TensorRef, first_of
+
+
+def join(run: Run, other: Run) -> Run:
+    """A run with what another dump of it holds besides. Its operators stand in the order of the larger dump, those that
+    it lacks behind the ones that they follow in the other."""
+    is_larger = len(run.operators) >= len(other.operators)
+    base, more = (run, other) if is_larger else (other, run)
+    partners = _partners(base.operators, more.operators)
+    found = _Found()
+    rows = []
+    for at, operator in enumerate(base.operators):
+        if at in partners:
+            both = operator, more.operators[partners[at]]
+            operator = found.joined(*(both if is_larger else both[::-1]))
+        rows.append(((at, 0, 0), operator))
+    follows, places = -1, {theirs: mine for mine, theirs in partners.items()}
+    for at, operator in enumerate(more.operators):
+        follows = places.get(at, follows)
+        if at not in places:
+            rows.append(((follows, 1, at), operator))
+    rows.sort(key=lambda row: row[0])
+    return replace(
+        run,
+        operators=tuple(operator._replace(order=order) for order, (_, operator) in enumerate(rows)),
+        step=other.step if run.step is None else run.step,
+        rank=other.rank if run.rank is None else run.rank,
+        detail=_detail(run.detail, other.detail),
+        notes=(*run.notes, *other.notes, *found.notes(run, other, len(partners))),
+        records=(*run.records, *other.records),
+        ordered=run.ordered and other.ordered,
+    )
+
+
+def _detail(one: str, other: str) -> str:
+    """ "pytorch · L1 statistics + L1 tensor"."""
+    head, _, tail = other.rpartition(" · ")
+    more = tail if one.startswith(head) else other
+    return one if more in one else f"{one} + {more}" if one else more
+
+
+def _partners(base: "Sequence[Operator]", more: "Sequence[Operator]") -> "dict[int, int]":
+    """Places in `more` of the operators of `base`; where one name was executed more often, its newest are meant."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for at, operator in enumerate(more):
+        places[operator.name].append(at)
+    return {at: places[one.name].pop() for at, one in reversed([*enumerate(base)]) if places.get(one.name)}
+
+
+@dataclass
+class _Found:
+    """What joining tensors has shown: how many got values, whose shapes or types differ, whose figures do."""
+
+    values: int = 0
+    unlike: "list[str]" = field(default_factory=list)
+    recorded: int = 0
+    moved: int = 0
+
+    def joined(self, one: Operator, other: Operator) -> Operator:
+        """An operator of both dumps."""
+        left: dict[str, list[TensorRef]] = defaultdict(list)
+        for tensor in other.tensors:
+            left[tensor.slot].append(tensor)
+        tensors = [self._tensor(one.name, t, left[t.slot].pop(0)) if left.get(t.slot) else t for t in one.tensors]
+        return one._replace(
+            tensors=(*tensors, *(tensor for some in left.values() for tensor in some)),
+            arguments={**other.arguments, **one.arguments},
+            stack=one.stack or other.stack,
+            scope=one.scope or other.scope,
+            reads_recorded=one.reads_recorded or other.reads_recorded,
+        )
+
+    def _tensor(self, op: str, one: TensorRef, other: TensorRef) -> TensorRef:
+        """A tensor of both dumps; as the first has it, where the two cannot be the same."""
+        if (one.shape, one.dtype) != (other.shape, other.dtype) and not (one.problem or other.problem):
+            self.unlike.append(f"{op} {one.slot}")
+            return one
+        if one.statistics is not None and other.statistics is not None:
+            self.recorded += 1
+            self.moved += repr(one.statistics) != repr(other.statistics)  # NaN equals NaN
+        values = other if (other.file or other.problem) and not _has_values(one) else one
+        self.values += values is other and _has_values(other)
+        return values._replace(
+            statistics=one.statistics or other.statistics,
+            checksum=one.checksum or other.checksum,
+            source=one.source or other.source,
+            origin=one.origin or other.origin,
+        )
+
+    def notes(self, run: Run, other: Run, operators: int) -> "list[str]":
+        """For the reader of a report."""
+        of = f"{other.path} joins {run.path}"
+        found = [f"{of}: {operators} operators are in both, {self.values} tensors get values"]
+        if self.unlike:
+            found.append(
+                f"{of}: {len(self.unlike)} tensors have another shape or type ({first_of(self.unlike)}), as is"
+            )
+        if self.moved:
+            found.append(
+                f"{of}: of {self.recorded} tensors with statistics in both {self.moved} have others: the values are of "
+                "another execution"
+            )
+        return found
+
+
+def _has_values(tensor: TensorRef) -> bool:
+    return bool(tensor.file) and not tensor.problem
