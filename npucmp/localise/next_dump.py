@@ -7,14 +7,15 @@ what they wrote, decide both. Where all of these were measured by their values, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, field
-from itertools import groupby
-from typing import Iterator, NamedTuple, Sequence
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.localise.nodes import containers
-from npucmp.localise.producers import links
+from npucmp.localise.producers import Link
 from npucmp.model import Cause, Comparison, Finding, Pair, Root
+
+Linked = Callable[[int], "Sequence[Optional[Link]]"]  # by the number of a comparison: of its findings in graph order
 
 
 class Wish(NamedTuple):
@@ -24,100 +25,97 @@ class Wish(NamedTuple):
     pair: Pair
 
 
-def wishes(comparisons: "Sequence[Comparison]") -> "list[Wish]":
+def wishes(comparisons: "Sequence[Comparison]", linked: Linked) -> "list[Wish]":
     """Roots that values may decide, and what stands around them, each operator once. The first root and its neighbours
     come first, then what is nearest to it in its run, then other steps and ranks."""
     found: dict[tuple[int, int], Wish] = {}
-    around = {number: _Surroundings.of(one) for number, one in enumerate(comparisons) if any(map(_is_named, one.roots))}
-    roots = [(number, root) for number in around for root in comparisons[number].roots if _is_named(root)]
+    around = {
+        number: _Surroundings(one, roots, linked(number))
+        for number, one in enumerate(comparisons)
+        if (roots := [root for root in one.roots if root.cause is not Cause.PROPAGATED])
+    }
     head: set[tuple[int, int]] = set()
-    for number, root in sorted(roots, key=lambda one: one[1].place):
+    for number, root in sorted(((run, root) for run, here in around.items() for root in here.roots), key=_place):
         here = around[number]
         if here.is_open(root):
             orders = [root.pair.order, *here.neighbours(root.pair.order)]
-            found.update(((number, order), Wish(number, here.pairs[order])) for order in orders)
+            found.update(((number, order), Wish(number, here.groups[order][0].pair)) for order in orders)
             head = head or set(found)
     if not found:
         return []
     first, start = next(iter(found))
-    return [
-        wish
-        for key, wish in sorted(
-            found.items(),
-            key=lambda one: (one[0] not in head, one[0][0] != first, abs(one[0][1] - start), one[0]),
-        )
-    ]
+    keys = sorted(found, key=lambda key: (key not in head, key[0] != first, abs(key[1] - start), key))
+    return [found[key] for key in keys]
 
 
-def _is_named(root: Root) -> bool:
-    return root.cause is not Cause.PROPAGATED
+def _place(one: "tuple[int, Root]") -> int:
+    return one[1].place
 
 
-@dataclass
 class _Surroundings:
-    """Who stands around whom in one comparison, operators by their order.
+    """Who stands around the roots of one comparison: operators by their order.
 
-    lacking     operators of which some tensor is on both sides and was not measured by its values
-    containers  modules around others: their values are those of what is in them, so that they are nobody's neighbours
+    groups          findings of each operator
+    before, behind  who wrote what a root reads, and who reads what it wrote
     """
 
-    pairs: dict[int, Pair] = field(default_factory=dict)
-    lacking: set[int] = field(default_factory=set)
-    before: "defaultdict[int, set[int]]" = field(default_factory=lambda: defaultdict(set))
-    behind: "defaultdict[int, set[int]]" = field(default_factory=lambda: defaultdict(set))
-    containers: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, comparison: Comparison) -> "_Surroundings":
-        here = cls()
+    def __init__(self, comparison: Comparison, roots: "Sequence[Root]", linked: "Sequence[Optional[Link]]") -> None:
+        self.roots = roots
+        self.groups: dict[int, list[Finding]] = defaultdict(list)
+        self.before: dict[int, set[int]] = {root.pair.order: set() for root in roots}
+        self.behind: dict[int, set[int]] = {root.pair.order: set() for root in roots}
         ordered = sorted(comparison.findings, key=lambda finding: finding.pair.order)
-        for order, group in groupby(ordered, key=lambda finding: finding.pair.order):
-            own = list(group)
-            here.pairs[order] = own[0].pair
-            if any(map(_lacks_values, own)):
-                here.lacking.add(order)
-        for finding, link in zip(ordered, links(ordered)):
-            if link is not None and link.order != finding.pair.order:
-                here._connect(link.order, finding.pair.order)
-        forward = {pair.operator.call: order for order, pair in here.pairs.items() if pair.operator.phase == "forward"}
-        for order, pair in here.pairs.items():
-            if pair.operator.phase == "backward" and pair.operator.call in forward:  # it reads what that saved
-                here._connect(forward[pair.operator.call], order)
-        here._connect_in_time()
+        for finding, link in zip(ordered, linked):
+            order = finding.pair.order
+            self.groups[order].append(finding)
+            if link is not None and link.order != order:
+                self._connect(link.order, order)
+        forward = {}
+        for order, group in self.groups.items():
+            operator = group[0].pair.operator
+            if operator.phase == "forward":
+                forward[operator.call] = order
+            elif operator.phase == "backward" and operator.call in forward:  # it reads what that saved
+                self._connect(forward[operator.call], order)
+        self._connect_in_time()
         operators = comparison.target.operators
         scopes = {operator.name: operator.scope for operator in operators if operator.scope}
-        full = {name for operator in operators for name in containers(operator, scopes)}
-        named = {order: pair.operator for order, pair in here.pairs.items()}
-        here.containers.update(
-            order for order, one in named.items() if not full.isdisjoint((one.name, f"{one.phase} {one.path}"))
-        )
-        return here
+        self._full = {name for operator in operators for name in containers(operator, scopes)}
 
     def _connect(self, writer: int, reader: int) -> None:
-        self.before[reader].add(writer)
-        self.behind[writer].add(reader)
+        if reader in self.before:
+            self.before[reader].add(writer)
+        if writer in self.behind:
+            self.behind[writer].add(reader)
 
     def _connect_in_time(self) -> None:
-        """Where nobody is known to write what an operator reads, or to read what it wrote: those next to it."""
-        orders = sorted(self.pairs)
-        known = {order for order in orders if self.before[order]}, {order for order in orders if self.behind[order]}
-        for earlier, later in zip(orders, orders[1:]):
-            if later not in known[0]:
-                self.before[later].add(earlier)
-            if earlier not in known[1]:
-                self.behind[earlier].add(later)
+        """Where nobody is known to write what a root reads, or to read what it wrote: those next to it."""
+        orders = list(self.groups)
+        for order in self.before:
+            at = bisect_left(orders, order)
+            self.before[order].update([] if self.before[order] else orders[max(at - 1, 0) : at])
+            self.behind[order].update([] if self.behind[order] else orders[at + 1 : at + 2])
 
-    def neighbours(self, order: int) -> Iterator[int]:
-        """Those that wrote what an operator reads, and those that read what it wrote."""
-        yield from sorted((self.before[order] | self.behind[order]) - self.containers)
+    def neighbours(self, order: int) -> "list[int]":
+        """Who wrote what a root reads, and who reads what it wrote. A module around others is nobody's neighbour: its
+        values are those of what is in it."""
+        return [one for one in sorted(self.before[order] | self.behind[order]) if not self._is_container(one)]
+
+    def _is_container(self, order: int) -> bool:
+        operator = self.groups[order][0].pair.operator
+        return not self._full.isdisjoint((operator.name, f"{operator.phase} {operator.path}"))
 
     def is_open(self, root: Root) -> bool:
         """Whether values would tell more of a root."""
-        order = root.pair.order
+        own = root.pair.order
         sides = (root.pair.target_op, root.pair.golden_op)
-        if order in self.lacking or not any(one.reads_recorded for one in sides if one is not None):
+        if self._lacks([own]) or not any(one.reads_recorded for one in sides if one is not None):
             return True
-        return root.cause in (Cause.GAP, Cause.UNKNOWN) and not self.lacking.isdisjoint(self.before[order])
+        return root.cause in (Cause.GAP, Cause.UNKNOWN) and self._lacks(self.before[own])
+
+    def _lacks(self, orders: "Iterable[int]") -> bool:
+        """Whether some operator has a tensor on both sides that was not measured by its values."""
+        return any(_lacks_values(finding) for order in orders for finding in self.groups[order])
 
 
 def _lacks_values(finding: Finding) -> bool:

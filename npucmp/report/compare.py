@@ -36,7 +36,8 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
     counts = Counter(finding.verdict for finding in report.findings)
     word, sentence = _verdict(report, counts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
-    further = cache(lambda: next_dump.next_dump(report))
+    linked = cache(lambda run: pairs.linked_in(report, run))
+    further = cache(lambda: next_dump.next_dump(report, linked))
     listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
     return Answer(
         result=report,
@@ -53,7 +54,7 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
         notes=[Listing("note", notes_of(report), "summary.json"), Listing("noise", [*_within_noise(report)], "")],
         unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
         tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report))],
-        detail=lambda: pairs.detail(report, cells(), metrics, figures),
+        detail=lambda: pairs.detail(report, cells(), metrics, figures, linked),
         facts=lambda: {**facts(report), "next_dump": next_dump.facts(further())},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],

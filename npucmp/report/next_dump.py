@@ -15,9 +15,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Callable, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, NamedTuple, Optional, Sequence
 
-from npucmp.localise.next_dump import Wish, wishes
+from npucmp.localise.next_dump import Linked, Wish, wishes
 from npucmp.localise.nodes import containers
 from npucmp.model import Comparison, Operator, Report, Run
 from npucmp.model.dtypes import size_of
@@ -54,16 +54,15 @@ class Recorded:
                 found[name].append(operator.order)
         return found
 
-    @cached_property
-    def bytes(self) -> "dict[int, int]":
-        """What each operator takes on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
+    def bytes(self, orders: "Iterable[int]") -> int:
+        """What operators take on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
         widened = {"bfloat16": "float32"} if "mindspore" in (self.run.format, self.run.detail.split(" ")[0]) else {}
-        return {
-            operator.order: sum(
-                size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in operator.tensors
-            )
-            for operator in self.run.operators
-        }
+        tensors = (tensor for order in orders for tensor in self._by_order[order].tensors)
+        return sum(size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in tensors)
+
+    @cached_property
+    def _by_order(self) -> "dict[int, Operator]":
+        return {operator.order: operator for operator in self.run.operators}
 
 
 class OfMsprobe(Recorded):
@@ -219,7 +218,7 @@ class _Plan:
                 more = {order for asked in names for order in one.given(asked)} - known
                 if more:
                     taken[place] = known | more
-                    size += sum(map(one.bytes.__getitem__, more))
+                    size += one.bytes(more)
         return _Plan(self.runs, {**self.names, name: None}, steps, ranks, taken, size)
 
     def config(self) -> Row:
@@ -247,32 +246,37 @@ class NextDump(NamedTuple):
     sides: "tuple[str, ...]"
 
 
-def next_dump(report: Report) -> Optional[NextDump]:
+def next_dump(report: Report, linked: Linked) -> Optional[NextDump]:
     """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made."""
-    found = wishes(report.comparisons)
+    found = wishes(report.comparisons, linked)
     sides = tuple(side for side in SIDES if any(_lacks(side, report.comparisons, wish) for wish in found))
     plans = {side: _Plan(runs) for side in sides if (runs := _recorded(side, report.comparisons))}
     wanted: set[str] = set()
     sizes: list[int] = []  # of what did not fit
+    too_large: set[object] = set()  # names and runs that did not, nor will when more is asked for
     for wish in found:
-        names = {
-            side: plan.runs[wish.comparison].asked(one) for side, plan in plans.items() if (one := _of(side, wish))
-        }
-        grown = {side: plans[side].grown(wish.comparison, name) for side, name in names.items() if name}
-        if grown:
-            wanted.add(next(filter(None, names.values())))
-            size = max(plan.size for plan in grown.values())
-            if report.disk is None or size <= report.disk:
-                plans.update(grown)
-            else:
-                sizes.append(size)
+        operators = {side: operator for side in plans if (operator := _of(side, wish)) is not None}
+        asked = {side: plans[side].runs[wish.comparison].asked(operator) for side, operator in operators.items()}
+        names = {side: name for side, name in asked.items() if name}
+        key = tuple(names.values())
+        wanted.update(key[:1])
+        if not names or key in too_large or wish.comparison in too_large:
+            continue
+        grown = {side: plans[side].grown(wish.comparison, name) for side, name in names.items()}
+        size = max(plan.size for plan in grown.values())
+        if report.disk is None or size <= report.disk:
+            plans.update(grown)
+        else:
+            sizes.append(size)
+            is_asked_for = all(name in plans[side].names for side, name in names.items())
+            too_large.add(wish.comparison if is_asked_for else key)
     if not wanted:
         return None
     configs = [json.dumps(plan.config(), indent=4, ensure_ascii=True) + "\n" for plan in plans.values() if plan.names]
     files = dict(zip(FILES, dict.fromkeys(configs)))  # one does for both sides if it is the same
-    operators = max(len(plan.names) for plan in plans.values())
+    most = max(len(plan.names) for plan in plans.values())
     size = max(plan.size for plan in plans.values()) if files else min(sizes)
-    return NextDump(files, operators, len(wanted), not sizes, size, sides)
+    return NextDump(files, most, len(wanted), not sizes, size, sides)
 
 
 def facts(found: Optional[NextDump]) -> Optional[Row]:
@@ -313,7 +317,8 @@ def remarks(report: Report, found: "Optional[NextDump]", folder: str) -> "list[s
             f"{in_bytes(report.disk or 0)}; the smallest take {in_bytes(found.bytes)}"
         ]
     where = " and ".join(f"{folder}/{name}" for name in found.files)
-    few = "" if found.complete else f", what fits of {found.wanted:,}"
+    more = "" if found.operators < found.wanted else " in more steps or ranks"
+    few = "" if found.complete else f", what fits of {found.wanted:,}{more}"
     whose = "both runs" if len(found.sides) > 1 else f"the {found.sides[0]} run"
     also = *report.also, *(f"{side}=DUMP" for side in found.sides)
     command = shlex.join(["npucmp", "compare", *report.paths, *(word for one in also for word in ("--also", one))])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import chain, groupby
 from typing import Optional, Sequence
 
+from npucmp.localise.next_dump import Linked
 from npucmp.localise.nodes import differing_arguments, is_argument, is_output
-from npucmp.localise.producers import links
+from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Report, Root
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
@@ -16,10 +17,17 @@ OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", 
 FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
 
 
-def detail(report: Report, cells: "Sequence[Columns]", metrics: "Sequence[str]", figures: "Sequence[str]") -> Detail:
+def linked_in(report: Report, run: int) -> "list[Optional[Link]]":
+    """Who wrote what the findings of one comparison read, in graph order."""
+    return [*links(sorted(report.comparisons[run].findings, key=lambda finding: finding.pair.order))]
+
+
+def detail(
+    report: Report, cells: "Sequence[Columns]", metrics: "Sequence[str]", figures: "Sequence[str]", linked: Linked
+) -> Detail:
     """The rows of tensors.csv, which are `cells`, and what belongs to them; `figures` are shown at first."""
     operators: list[Row] = []
-    parts = [_part(run, one, cells[run], operators) for run, one in enumerate(report.comparisons)]
+    parts = [_part(run, one, cells[run], operators, linked(run)) for run, one in enumerate(report.comparisons)]
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
     return Detail(
         kind="pairs",
@@ -36,7 +44,9 @@ def detail(report: Report, cells: "Sequence[Columns]", metrics: "Sequence[str]",
     )  # fmt: skip
 
 
-def _part(run: int, comparison: Comparison, cells: Columns, operators: list[Row]) -> Columns:
+def _part(
+    run: int, comparison: Comparison, cells: Columns, operators: list[Row], linked: "Sequence[Optional[Link]]"
+) -> Columns:
     """The rows of one comparison, operator by operator; its operators go to those before."""
     sequence = sorted(range(len(comparison.findings)), key=lambda row: comparison.findings[row].pair.order)
     ordered = [comparison.findings[row] for row in sequence]
@@ -48,7 +58,6 @@ def _part(run: int, comparison: Comparison, cells: Columns, operators: list[Row]
         first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
         own = _operator(comparison.findings[some[0]], roots.get(order))
         operators.append({"run": run, "rows": len(some), **first, **own})
-    linked = [*links(ordered)]
     rows = {name: [column[row] for row in sequence] for name, column in cells.items() if name not in OF_OPERATORS}
     return {
         **rows,

@@ -25,7 +25,10 @@ class Also(NamedTuple):
     def of(cls, given: StrPath) -> "Also":
         """ "DUMP", "target=DUMP" or "golden=DUMP"."""
         side, found, path = os.fspath(given).partition("=")
-        return cls(side, path) if found and side in SIDES else cls("", given)
+        also = cls(side, path) if found and side in SIDES else cls("", given)
+        if not os.fspath(also.path):
+            raise UsageError(f"--also {os.fspath(given)}: a dump is wanted, as in --also target=DUMP")
+        return also
 
 
 @dataclass(frozen=True)

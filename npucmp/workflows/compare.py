@@ -40,7 +40,7 @@ class Options(Choice):
 
     skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
     a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
-    the side that it fits.
+    the side that it fits. Of these two only compare makes use.
 
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.report import answer_of, next_dump, write_reports
+from npucmp.report import answer_of, next_dump, pairs, write_reports
 from npucmp.workflows.compare import Options, Sides, compared
 from tests.synthetic import chain, with_statistics, write_run
 
@@ -29,9 +30,13 @@ def dumps(tmp_path):
     return made("t", {3: 1.02}), made("g", {})
 
 
+def next_of(report):
+    return next_dump.next_dump(report, partial(pairs.linked_in, report))
+
+
 def asked(report):
     """(what is wanted, the configuration of the target)."""
-    found = next_dump.next_dump(report)
+    found = next_of(report)
     return found, json.loads(found.files["next_dump.json"])
 
 
@@ -70,7 +75,7 @@ def test_a_disk_holds_the_nearest_to_the_first_root(dumps):
 
 def test_a_disk_that_holds_nothing(dumps, tmp_path):
     report = npucmp.compare(*dumps, disk="1KB")
-    assert next_dump.next_dump(report).files == {}
+    assert next_of(report).files == {}
     (line,) = answer_of(report).remarks("out")
     assert line == "next: the values of none of 3 operators fit on a disk of 1 KB; the smallest take 2.05 KB"
 
@@ -96,7 +101,7 @@ def test_values_need_no_other_dump(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "next_dump.json").write_text("{}")
     write_reports(report, tmp_path / "out")
-    assert next_dump.next_dump(report) is None
+    assert next_of(report) is None
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "report.html", "roots.csv", "summary.json", "tensors.csv"
     ]  # fmt: skip
@@ -213,7 +218,7 @@ def test_mindspore_names_kernels_whose_files_lost_their_slashes():
 
 
 def test_a_format_whose_configuration_nobody_knows_gets_none():
-    assert next_dump.next_dump(runs_of("npy", ["a", "b", "c"])) is None
+    assert next_of(runs_of("npy", ["a", "b", "c"])) is None
 
 
 def test_names_of_a_dump_stand_in_it_as_data():
@@ -221,3 +226,16 @@ def test_names_of_a_dump_stand_in_it_as_data():
     found, config = asked(runs_of("cann", [evil, "b", "c", "d"]))
     assert evil in config["dump"]["dump_list"][0]["layer"]
     assert found.files["next_dump.json"].isascii()
+
+
+def test_a_disk_too_small_for_all_ranks_holds_the_first(tmp_path):
+    for side, faults in (("t", {3: 1.02}), ("g", {})):
+        for rank in range(3):
+            with_statistics(write_run(tmp_path / f"{side}{rank}", chain(faults), rank=rank), alone=True)
+            (tmp_path / side / "step0").mkdir(parents=True, exist_ok=True)
+            (tmp_path / f"{side}{rank}" / "step0" / f"rank{rank}").rename(tmp_path / side / "step0" / f"rank{rank}")
+    report = npucmp.compare(tmp_path / "t", tmp_path / "g", disk=5 * KB)
+    found, config = asked(report)
+    assert (config["rank"], len(config["tensor"]["list"]), found.bytes, found.complete) == ([0], 3, 3 * KB, False)
+    (line,) = answer_of(report).remarks("out")
+    assert line.startswith("next: dump the values of 3 operators (6.14 KB, what fits of 3 in more steps or ranks)")

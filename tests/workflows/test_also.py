@@ -14,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.measure.pairs import measure
 from npucmp.model import Pair, Statistics, TensorRef
-from npucmp.report import answer_of, next_dump
+from npucmp.report import answer_of
 from tests.synthetic import chain, with_statistics, write_run
 
 FAULT, FEW = {3: 1.02}, (2, 3, 4)
@@ -54,7 +54,7 @@ def test_values_of_a_few_prove_what_statistics_leave_open(dumps):
     measured = {f.pair.operator.name for f in after.findings if f.measurement.moments is not None}
     assert measured == {f"Functional.linear.{i}.forward" for i in FEW}
     assert len(after.findings) == len(before.findings)
-    assert next_dump.next_dump(after) is None
+    assert [*answer_of(after).texts()] == []
 
 
 def test_values_on_one_side_alone_leave_the_statistics_of_both(dumps):
@@ -100,6 +100,12 @@ def test_the_folder_tells_the_side(dumps, tmp_path):
 def test_what_fits_both_sides_is_asked_for(dumps):
     with pytest.raises(npucmp.NpucmpError, match=r"fits both sides; say --also target=.*t_values or --also golden="):
         npucmp.compare(dumps["t"], dumps["g"], also=dumps["t_values"])
+
+
+@pytest.mark.parametrize("words", ["", "target="])
+def test_a_dump_has_to_be_named(dumps, words):
+    with pytest.raises(npucmp.NpucmpError, match="a dump is wanted, as in --also target=DUMP"):
+        npucmp.compare(dumps["t"], dumps["g"], also=[words])
 
 
 def test_the_framework_tells_the_side(dumps):
