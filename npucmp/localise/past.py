@@ -154,9 +154,9 @@ class Past:
         if is_few(finding):
             return max([*self._errors[-1:], self.left])
         usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
-        return max(usual, *self._recent, self._below_rounding(finding))
+        return max(usual, *self._recent, self.below_rounding(finding))
 
-    def _below_rounding(self, finding: Finding) -> float:
+    def below_rounding(self, finding: Finding) -> float:
         """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
         that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
         operator = finding.pair.operator

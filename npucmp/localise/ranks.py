@@ -15,14 +15,16 @@ from npucmp.localise.communications import Communications, Place, is_buffer, sen
 from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
+from npucmp.localise.noise import Noise
 from npucmp.localise.past import differs
 from npucmp.localise.producers import Fingerprint, Producers, Source
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Comparison, Finding, Operator, Root
 
-GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.UNKNOWN: 2, Cause.PROPAGATED: 3}
+GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
 
 def with_roots(
@@ -42,7 +44,7 @@ def with_roots(
         updates = [Updates(before.get(one.rank, ()), faulty) for one in some]
         ranks = _Ranks(some, updates, by_round_off, rules or Rulebook())
         ranks.visit()
-        for number, (findings, roots) in zip(numbers, ranks.finished()):
+        for number, (findings, roots) in zip(numbers, ranks.suspected()):
             before[found[number].rank] = findings
             found[number] = replace(found[number], findings=tuple(findings))
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
@@ -78,6 +80,10 @@ class _Ranks:
         sequences = [[_golden(node) for node in walk.nodes] for walk in self._walks]
         read = {place: [sent.place for sent in some] for place, some in self._read.items()}
         self._told = Communications(sequences, self._numbers, read)
+        self._noise: Optional[Noise] = None  # where statistics are all there is
+        if by_round_off and not any(f.measurement.moments for one in comparisons for f in one.findings):
+            nodes = [node for walk in self._walks for node in walk.nodes]
+            self._noise = Noise(nodes, all(one.are_first for one in updates), max(one.unproven for one in updates))
         self._from: dict[Place, _Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
@@ -85,9 +91,11 @@ class _Ranks:
         for group in self._told.in_order():
             for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
                 self._receive(place)
+                if self._noise is not None:
+                    self._noise.visit(self._node(place), self._walks[place.rank].past)
                 self._walks[place.rank].visit(self._node(place))
 
-    def finished(self) -> "Iterator[tuple[list[Finding], list[tuple[int, Root]]]]":
+    def finished(self) -> "Iterator[Told]":
         """For each rank its findings, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
@@ -96,6 +104,15 @@ class _Ranks:
                 findings,
                 [(self._told.clocks[places[root.pair.order]], self._explained(places, root)) for root in roots],
             )
+
+    def suspected(self) -> "list[Told]":
+        """The same; where statistics are all there is, as the noise in them tells."""
+        told = [*self.finished()]
+        if self._noise is None:
+            return told
+        order = [place for group in self._told.in_order() for place in group]
+        at = [(place.rank, self._told.clocks[place], self._node(place)) for place in order]
+        return concluded(at, told, self._noise)
 
     def _explained(self, places: "dict[int, Place]", root: Root) -> Root:
         """A root that passes on what arrived says from where."""

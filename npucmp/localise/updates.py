@@ -13,8 +13,9 @@ import math
 from typing import Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import error_of, error_size
+from npucmp.localise.case import error_of, proven_size
 from npucmp.localise.condition import scale_of
+from npucmp.localise.movement import likely_error
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.model import Finding, Verdict
 
@@ -32,6 +33,7 @@ class Updates:
 
     def __init__(self, findings: Sequence[Finding] = (), faulty: bool = False) -> None:
         self.faulty = faulty
+        self.are_first = not findings
         self._is_wrong = False
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
@@ -66,7 +68,7 @@ class Updates:
     def hold(self, findings: Sequence[Finding]) -> None:
         """Takes in the parameters of the step itself: whether the update was another one on this side."""
         differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
-        beyond = sum(0.0 < self.bound(one) < (_proven(one) or 0.0) for one in differing)
+        beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))
 
     def bound(self, finding: Finding) -> float:
@@ -100,12 +102,16 @@ def _averaged(node: OperatorFindings, statistic: Finding) -> float:
     """How far a running statistic may be off by the error of what it averages: a mean may be much smaller than that."""
     read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
     rms = scale_of(statistic).rms
-    return max((FACTOR * error_size(one) * scale_of(one).rms / rms for one in read), default=0.0) if rms else math.inf
+    errors = [FACTOR * (_proven(one) or 0.0) * scale_of(one).rms for one in read]
+    return max(errors, default=0.0) / rms if rms else math.inf
 
 
 def _proven(finding: Finding) -> Optional[float]:
-    """The error as far as it is proven: the lower bound of statistics, also of such as agree; None if nothing is."""
+    """The error as far as it is proven, and of statistics, which bound it from below, what they make likely; None if
+    nothing is known."""
     bound = finding.measurement.bound
+    if bound is not None:
+        bound = max(bound, likely_error(finding) or 0.0)
     known = finding.error is not None and not math.isnan(finding.error)
     return bound if bound is not None and not known else error_of(finding)
 

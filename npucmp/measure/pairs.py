@@ -324,7 +324,7 @@ def _recorded(
     y: Optional[Payload],
     context: ReadContext,
 ) -> Measurement:
-    """What checksums and statistics prove when a payload is missing. Those of values on one side are computed, but where
+    """What checksums and statistics prove when a payload is missing. Those of values on one side are computed, unless
     the dump recorded as much with them: both sides are then rounded alike."""
     _require_one_shape(target.shape, golden.shape)
     x = None if _tells_as_much(target, golden) else x

@@ -16,6 +16,7 @@ class Cause(str, Enum):
     BORN = "BORN"  # inputs agree, an output does not
     GAP = "GAP"  # an input differs although everything dumped upstream agrees
     WORSENED = "WORSENED"  # inputs differ, outputs far more than that explains
+    SUSPECT = "SUSPECT"  # statistics alone: it stands out of the noise before it, which proves nothing
     UNKNOWN = "UNKNOWN"  # inputs were not dumped or cannot be compared
     PROPAGATED = "PROPAGATED"  # passes on what it got
 

@@ -116,7 +116,12 @@ class Report(Result):
     @property
     def differs(self) -> bool:
         alone = Verdict.MISSING in self.verdicts or self.unpaired
-        return bool(self.verdicts & DIFFERS or (self.strict and alone))
+        return bool(self.verdicts & DIFFERS or self.is_suspected or (self.strict and alone))
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the operator to look at first is one that statistics alone make suspect."""
+        return any(root.cause is Cause.SUSPECT for root in self.roots[:1])
 
     @property
     def is_decided(self) -> bool:

@@ -16,6 +16,7 @@ MEANING = {
     "BORN": "inputs agree, output does not",
     "GAP": "an input differs although everything dumped upstream agrees",
     "WORSENED": "differs far more than its inputs explain",
+    "SUSPECT": "by statistics alone it stands out of the noise before it; not proven",
     "UNKNOWN": "its inputs are not known",
     "PROPAGATED": "passes on what it got",
 }
@@ -107,9 +108,11 @@ def _title(one: Comparison) -> str:
     unseen = coverage.upstream_unseen(one, first.pair.order)
     if not (one.target.ordered and one.golden.ordered):
         return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
-    if unseen:
+    if unseen and first.cause is not Cause.SUSPECT:
         were = "was" if unseen == 1 else "were"
         return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it {were} not compared)"
+    if first.cause is Cause.SUSPECT:
+        return "First operator out of the noise before it (by statistics; not proven)"
     if first.cause is Cause.UNKNOWN:
         return "Earliest diverging operator found (not all that it reads is known)"
     return "First diverging operator"
@@ -182,6 +185,8 @@ def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
     status = report.exit_status
     if status == 130:
         return "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
+    if status == 1 and report.is_suspected:
+        return "SUSPECTED", ", ".join(["by statistics; not proven", *_suspected_words(report)])
     if status == 1:
         return "DIVERGED", ", ".join(_diverged_words(report, counts))
     if status == 0:
@@ -202,6 +207,14 @@ def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
         return "UNDECIDED", f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
     why = "partners are missing, of types that have nothing in common, or empty"
     return "UNDECIDED", f"nothing could be compared: {why}"
+
+
+def _suspected_words(report: Report) -> "Iterator[str]":
+    """What statistics alone make suspect."""
+    causes = Counter(root.cause for root in report.roots)
+    yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
+    if causes[Cause.PROPAGATED]:
+        yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
 def lacking_words(report: Report) -> str:

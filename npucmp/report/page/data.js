@@ -4,16 +4,16 @@
 const SHAPES = {
   match: "✓", diverged: "✗", nonfinite: "∞", shape: "▦", dtype: "≠", missing: "∅", unreadable: "!", unknown: "?",
   nan: "✗", inf: "∞", saturated: "▲", device: "!",
-  BORN: "◆", GAP: "◆", WORSENED: "▲", UNKNOWN: "?", PROPAGATED: "●",
+  BORN: "◆", GAP: "◆", WORSENED: "▲", SUSPECT: "△", UNKNOWN: "?", PROPAGATED: "●",
   born: "◆", propagated: "●", killed: "×",
 };
 const TONES = {
   match: "good", diverged: "bad", nonfinite: "bad", shape: "bad", dtype: "warn", missing: "warn", unreadable: "warn", unknown: "open",
   nan: "bad", inf: "bad", saturated: "warn", device: "open",
-  BORN: "bad", GAP: "bad", WORSENED: "warn", UNKNOWN: "warn", PROPAGATED: "passed",
+  BORN: "bad", GAP: "bad", WORSENED: "warn", SUSPECT: "warn", UNKNOWN: "warn", PROPAGATED: "passed",
   born: "bad", propagated: "passed", killed: "good",
 };
-const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "UNKNOWN"]);
+const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN"]);
 
 let data; // what page_data.py packed
 let operators; // column name → values, one per operator

@@ -1,0 +1,89 @@
+"""How far the recorded figures of a tensor moved, in units of what rounding of its elements explains.
+
+Roundings of n elements are independent of each other: in a norm they average out to u · rms, in a mean to u · rms / √n,
+while a maximum or a minimum moves with the one element that it is. So a factor of 1.002 on a million elements of
+bfloat16, within rounding element by element, moves their norm by 500 of these units.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple, Optional
+
+from npucmp.model import Finding, Statistics
+from npucmp.model.dtypes import lookup
+
+FIGURES = "max", "min", "mean", "norm"
+SINGLE = 2.0**-24
+RESOLUTION = 2.0**-23  # relative: figures are summed and written in float32 at best
+SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in any order
+
+
+class Movement(NamedTuple):
+    """Of one tensor. `size` is the largest of `each` figure's, in roundings of its elements; inf where one side alone
+    is NaN or Inf. `elements` are those of the tensor, `unit` the round-off that it is counted in."""
+
+    size: float
+    each: "tuple[float, ...]"
+    elements: int
+    unit: float
+
+    @property
+    def is_still(self) -> bool:
+        """Whether all figures agree to the last digit."""
+        return not any(self.each)
+
+
+def movement(finding: Finding) -> Optional[Movement]:
+    """None where there are no figures of floats on both sides; in float32 at least, in which figures are written."""
+    x, y = finding.measurement.statistics
+    golden, moments = finding.pair.golden, finding.measurement.moments
+    if moments is not None or x is None or y is None or golden is None or finding.pair.target is None:
+        return None
+    rows = [row for tensor in (finding.pair.target, golden) if (row := lookup(tensor.dtype)) and row.round_off]
+    count = math.prod(golden.shape)
+    if not rows or not 0 < count < 2**62 or finding.measurement.shapes_differ:
+        return None
+    unit = max(SINGLE, finding.working, *(row.round_off for row in rows))
+    units = _units(y, count, unit)
+    if units is None:
+        return None
+    own = max(row.round_off for row in rows)
+    kept = [max(_kept(figure, own) for figure in pair) for pair in zip(x[2:], y[2:])]
+    units = (*units[:2], *(max(one, size) for one, size in zip(units[2:], kept)))
+    each = tuple(_moved(a, b, one) for a, b, one in zip(x, y, units))
+    return Movement(max(each), each, count, unit)
+
+
+def _units(y: Statistics, count: int, unit: float) -> "Optional[tuple[float, ...]]":
+    """What one rounding of each element moves the figures by; None without any. Masks of minus infinity leave
+    nothing of mean and norm."""
+    if y.norm is None:
+        return None
+    rms = y.norm / math.sqrt(count) if math.isfinite(y.norm) else 0.0
+    high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
+    return unit * high, unit * low, max(unit / math.sqrt(count), SUMMED) * rms, unit * rms
+
+
+def _kept(figure: Optional[float], own: float) -> float:
+    """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
+    more digits than the type has."""
+    if not figure or not math.isfinite(figure):
+        return 0.0
+    digits = math.frexp(figure)[0] / (own / 2.0)
+    return (own if digits == round(digits) else RESOLUTION) * abs(figure)
+
+
+def _moved(a: Optional[float], b: Optional[float], unit: float) -> float:
+    if a is None or b is None or a == b or (a != a and b != b):
+        return 0.0
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return math.inf
+    return abs(a - b) / unit if unit else math.inf
+
+
+def likely_error(finding: Finding) -> Optional[float]:
+    """The rel_l2 that the figures of a tensor tell of, if its elements' errors are independent; 1 at most. None where
+    nothing was recorded."""
+    moved = movement(finding)
+    return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
