@@ -106,7 +106,8 @@ class Noise:
         self._remember(node, read)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
-        """Whether a root that is proven stands on more than statistics that moved no further than the noise."""
+        """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
+        or on checksums."""
         if id(node) in self.standing:
             return True
         if id(node) in self._chosen and root.metric == "shape":
@@ -114,7 +115,7 @@ class Noise:
         shown = [one for one in (*node.inputs, *node.outputs) if one.pair.slot == root.slot]
         if not self._first and any(is_parameter(one.pair) for one in shown):
             return True
-        return any(movement(one) is None for one in shown)
+        return any(movement(one) is None or one.measurement.same is False for one in shown)
 
     def _is_container(self, node: OperatorFindings) -> bool:
         operator = node.operator
