@@ -21,10 +21,12 @@ SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in
 
 class Movement(NamedTuple):
     """Of one tensor. `size` is the largest of `each` figure's, in roundings of its elements; inf where one side alone
-    is NaN or Inf. `elements` are those of the tensor, `unit` the round-off that it is counted in."""
+    is NaN or Inf. `told` is how finely the figures are told, in roundings. `elements` are those of the tensor, `unit`
+    the round-off of the coarser of its two types."""
 
     size: float
     each: "tuple[float, ...]"
+    told: "tuple[float, ...]"
     elements: int
     unit: float
 
@@ -35,7 +37,9 @@ class Movement(NamedTuple):
 
 
 def movement(finding: Finding) -> Optional[Movement]:
-    """None where there are no figures of floats on both sides; in float32 at least, in which figures are written."""
+    """None where there are no figures of floats on both sides; in float32 at least, in which figures are written.
+
+    What coarser types the values went through before shows in the movements of what was read, not here."""
     x, y = finding.measurement.statistics
     golden, moments = finding.pair.golden, finding.measurement.moments
     if moments is not None or x is None or y is None or golden is None or finding.pair.target is None:
@@ -44,15 +48,15 @@ def movement(finding: Finding) -> Optional[Movement]:
     count = math.prod(golden.shape)
     if not rows or not 0 < count < 2**62 or finding.measurement.shapes_differ:
         return None
-    unit = max(SINGLE, finding.working, *(row.round_off for row in rows))
+    own = max(row.round_off for row in rows)
+    unit = max(SINGLE, own)
     units = _units(y, count, unit)
     if units is None:
         return None
-    own = max(row.round_off for row in rows)
-    kept = [max(_kept(figure, own) for figure in pair) for pair in zip(x[2:], y[2:])]
-    units = (*units[:2], *(max(one, size) for one, size in zip(units[2:], kept)))
+    told = [max(_told(figure, own) for figure in pair) for pair in zip(x[2:], y[2:])]
     each = tuple(_moved(a, b, one) for a, b, one in zip(x, y, units))
-    return Movement(max(each), each, count, unit)
+    fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
+    return Movement(max(each), each, fine, count, unit)
 
 
 def _units(y: Statistics, count: int, unit: float) -> "Optional[tuple[float, ...]]":
@@ -65,7 +69,7 @@ def _units(y: Statistics, count: int, unit: float) -> "Optional[tuple[float, ...
     return unit * high, unit * low, max(unit / math.sqrt(count), SUMMED) * rms, unit * rms
 
 
-def _kept(figure: Optional[float], own: float) -> float:
+def _told(figure: Optional[float], own: float) -> float:
     """How finely a mean or a norm is told: of 16 bits it may have been rounded to that type itself, and then has no
     more digits than the type has."""
     if not figure or not math.isfinite(figure):

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections import defaultdict
-from typing import NamedTuple, Optional, Sequence
+from collections import Counter, defaultdict
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.judge.precision import REDUCED_ERROR
 from npucmp.judge.verdicts import FACTOR
@@ -24,16 +24,18 @@ from npucmp.localise.nodes import OperatorFindings, containers, is_meaningless, 
 from npucmp.localise.past import Past
 from npucmp.localise.producers import is_few
 from npucmp.localise.terms import terms
+from npucmp.localise.working import USUAL
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
 
 OUT = 5.0  # times the noise before
-LEAST = 2.0  # roundings: noise that is always there
+OUT_SUMS = 3.5  # the same of mean and norm in the forward pass, where they scatter least
+LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: noise that is always there
 GIVEN = 0.5  # the same of parameters and inputs of 16 bits, which nobody has computed yet
 NOWHERE = 4.0  # times, where what wrote it was not recorded
 FEW = 16  # elements below which figures hardly average anything
-REDUCED = 2.0**13  # roundings of float32 that are one of 11 bits
-REPEAT = 1.0  # the same while all figures agree, as in a repeated run
+REDUCED = 2.0**-12  # round-off of 11 bits, to which HF32 and TF32 round the operands of products
+REPEAT = 1.0  # roundings to its own type, while all figures agree, as in a repeated run
 STILL = 4  # operators that sum and agree to the last digit, before a run is taken for a repeat
 QUANTILE = 0.9
 FLIPS = 16.0  # elements whose mask flips, per element and error of what was compared; as in rules/non_smooth.py
@@ -53,7 +55,7 @@ class Standing(NamedTuple):
 
 
 class Level(NamedTuple):
-    """How far extremes and sums (norm, mean) moved, in roundings."""
+    """How far extremes and sums (norm, mean) moved, relative to the tensor's size as if elements moved alone."""
 
     extremes: float = 0.0
     sums: float = 0.0
@@ -65,6 +67,18 @@ class Level(NamedTuple):
         return Level(self.extremes * factor, self.sums * factor)
 
 
+class Came(NamedTuple):
+    """What one tensor that an operator reads brings: its level, its elements and their root mean square."""
+
+    level: Level
+    elements: int
+    rms: float
+
+    def share(self, rms: float) -> Level:
+        """The same of a sum of tensors that is of size rms: of a small one little is seen."""
+        return self.level.times(min(1.0, self.rms / rms)) if rms and self.rms else self.level
+
+
 class Noise:
     """The movements seen so far, of all ranks of a step, in order of execution."""
 
@@ -72,7 +86,10 @@ class Noise:
         """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
         self._containing = contained(nodes)
         self._first = first
-        self._unproven = unproven
+        given = [] if first else [level(moved, one) for one in _parameters(nodes) if (moved := movement(one))]
+        self._coarse = _coarse(nodes)
+        self._unproven = 0.0 if given else unproven  # what is recorded of parameters tells how far they moved
+        self._drift = max((max(one) for one in given), default=0.0)
         self._levels: list[float] = []
         self._sums: list[float] = []
         self._kinds: dict[object, Level] = defaultdict(Level)
@@ -80,15 +97,11 @@ class Noise:
         self._moved = False
         self._largest: list[float] = []
         self._reduced = REDUCED if are_reduced(nodes) else 0.0
-        self._drift = 0.0
         self._chosen: set[int] = set()
         self.standing: dict[int, Standing] = {}  # by id of the pair's operator findings
 
     def visit(self, node: OperatorFindings, past: Past) -> None:
         """Holds an operator against what was seen before it; `past` knows the tensors written and read before."""
-        if not self._first:
-            drift = [level(moved, one) for one in node.inputs if is_parameter(one.pair) and (moved := movement(one))]
-            self._drift = max([self._drift, *(max(one) for one in drift)])
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, past)) is not None]
@@ -103,7 +116,7 @@ class Noise:
             self.standing[id(node)] = max(found, key=lambda one: one.ratio)
         if self._moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(id(node))
-        self._remember(node, read)
+        self._remember(node, read, came or [])
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
@@ -128,12 +141,15 @@ class Noise:
             return None
         if source is not None:
             wrote = movement(source.finding)
-            return None if wrote is None else self._held(finding, moved, self._floor(level(wrote, source.finding)))
+            if wrote is None:
+                return None
+            unit = max(wrote.unit, self._unit(node, finding, moved))
+            return self._held(finding, moved, self._floor(level(wrote, source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = (
             len(types) == 1 and moved.unit > SINGLE and not self._largest
         )  # of one type on both sides, it should be the same
-        least = max(GIVEN if is_given else LEAST, self._reduced)
+        least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding, moved)
         if is_parameter(finding.pair):
             return self._held(finding, moved, Level(least, least)) if self._first else None
         if (is_few(finding) and self._moved) or past.below_rounding(finding):
@@ -143,44 +159,56 @@ class Noise:
         usual = max([*self._largest[-8:], self._usual(self._levels), least])
         return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
 
-    def _came(
-        self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]"
-    ) -> "Optional[list[tuple[Level, int]]]":
-        """The levels of what an operator reads, with their sizes; None where some of it cannot be told."""
+    def _came(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]") -> "Optional[list[Came]]":
+        """The levels of what an operator reads; None where some of it cannot be told."""
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
+        came = [Came(level(moved, one), moved.elements, scale_of(one).rms) for one, moved in read]
         if not node.inputs:
             usual = max([self._usual(self._levels), *self._largest[-4:]]) if self._largest else 0.0
-            return [*((level(moved, one), moved.elements) for one, moved in read), (Level(usual, usual), 1 << 62)]
-        return [(level(moved, finding), moved.elements) for finding, moved in read]
+            came.append(Came(Level(usual, usual), 1 << 62, 0.0))
+        return came
 
     def _allowed(
         self,
         node: OperatorFindings,
         finding: Finding,
         moved: Movement,
-        came: "list[tuple[Level, int]]",
+        came: "list[Came]",
     ) -> Level:
-        found = Level()
-        for one, elements in came:
-            grown = math.sqrt(max(1.0, moved.elements / elements))
+        found, scale = Level(), scale_of(finding)
+        adds = node.op.has("sums") and not node.is_gradient
+        for each in came:
+            one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
+            grown = math.sqrt(max(1.0, moved.elements / each.elements))
             found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
         found = found.times(amplification(node))
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
-            error = max((one.sums * moved.unit for one, _ in came if math.isfinite(one.sums)), default=0.0)
+            error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIPS * error * moved.elements
             if flips > 0.05:
-                flip = math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements) * moved.unit)
-                found = found.most(Level(1.0 / moved.unit, flip))
-        found = self._floor(found.most(self._kinds[node.op.name or node.operator.op_type, node.is_gradient]))
-        found = found.most(Level(sums=LEAST * _shared(node, finding, moved)))
-        scale = scale_of(finding)
+                found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
+        unit = self._unit(node, finding, moved)
+        found = self._floor(found.most(self._kinds[node.op.name or node.operator.op_type, node.is_gradient]), unit)
+        if not self._repeats:
+            found = found.most(Level(sums=LEAST * unit * _shared(node, finding, moved, unit)))
         spread = terms(node, finding).spread
         return found.times(max(1.0, spread / scale.rms)) if scale.rms else found
 
-    def _floor(self, one: Level) -> Level:
-        least = REPEAT if self._still >= STILL and not self._moved else max(LEAST, self._reduced, self._drift)
+    @property
+    def _repeats(self) -> bool:
+        """Whether all that was seen so far is the same, as in a repeated run."""
+        return self._still >= STILL and not self._moved
+
+    def _unit(self, node: OperatorFindings, finding: Finding, moved: Movement) -> float:
+        """The round-off that a tensor is held to: the coarsest that its values went through, or that its operator reads
+        and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only."""
+        units = [one.unit for each in (*node.inputs, *node.outputs) if (one := movement(each))]
+        return max([moved.unit, min(finding.working, self._coarse), self._reduced, *units])
+
+    def _floor(self, one: Level, unit: float) -> Level:
+        least = REPEAT * unit if self._repeats else max(LEAST * unit, self._drift)
         usual = self._usual(self._sums)
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
@@ -189,18 +217,20 @@ class Noise:
         return some[int(QUANTILE * (len(some) - 1))] if some else 0.0
 
     def _held(self, finding: Finding, moved: Movement, noise: Level) -> Optional[Standing]:
-        least = self._unproven / moved.unit
-        high, sums = max(noise.extremes, least), max(noise.sums, least)
-        limits = high, high, sums, sums
-        ratios = [one / limit for one, limit in zip(moved.each, limits)]
-        at = max(range(4), key=ratios.__getitem__)
+        high, sums = (max(one, self._unproven) / moved.unit for one in noise)
+        least = REPEAT if self._repeats else LEAST
+        mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
+        limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
+        enough = OUT if finding.pair.operator.phase == "backward" else OUT_SUMS
+        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, (OUT, OUT, enough, enough))]
+        at = max(range(4), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
-        if not ratios[at] > OUT * (1.0 + FEW / moved.elements) or (golden is not None and golden.norm == 0.0):
+        if not out[at] > 1.0 + FEW / moved.elements or (golden is not None and golden.norm == 0.0):
             return None
-        as_much = sum(one >= moved.each[at] for one in self._largest)
-        return Standing(finding, moved, at, limits[at], ratios[at], len(self._largest), as_much)
+        as_much = sum(one >= moved.each[at] * moved.unit for one in self._largest)
+        return Standing(finding, moved, at, limits[at], out[at], len(self._largest), as_much)
 
-    def _remember(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]") -> None:
+    def _remember(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]", came: "list[Came]") -> None:
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
         shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
         levels = [level(moved, one) for one, moved in shown if math.isfinite(moved.size)]
@@ -210,24 +240,48 @@ class Noise:
         insort(self._levels, highest.extremes)
         insort(self._sums, highest.sums)
         self._largest.append(max(highest))
-        kind = node.op.name or node.operator.op_type, node.is_gradient
-        self._kinds[kind] = self._kinds[kind].most(highest)
+        if max(highest) > max((max(one.level) for one in came), default=0.0):  # else it passed on what it got
+            kind = node.op.name or node.operator.op_type, node.is_gradient
+            self._kinds[kind] = self._kinds[kind].most(highest)
         still = all(moved.is_still for _, moved in (*wrote, *read))
         self._moved |= not still
         self._still += still and node.op.has("contracts", "sums", "norm")
 
 
-def _shared(node: OperatorFindings, finding: Finding, moved: Movement) -> float:
+def _grown(error: float, elements: int) -> float:
+    """How much further than the errors of single elements a norm moves for the sum of their squares: ‖x + e‖ is about
+    ‖x‖ + x·e / ‖x‖ + ‖e‖² / 2‖x‖. error: a limit, relative; what rounding leaves is a quarter of that."""
+    return max(1.0, math.sqrt(elements) * min(1.0, error / 4.0) / 2.0)
+
+
+def _parameters(nodes: "Sequence[OperatorFindings]") -> "Iterator[Finding]":
+    return (one for node in nodes for one in node.inputs if is_parameter(one.pair))
+
+
+def _coarse(nodes: "Sequence[OperatorFindings]") -> float:
+    """The coarsest round-off that a good part of the tensors have."""
+    counts = Counter(max(kinds) for node in nodes for one in node.outputs or node.inputs if (kinds := _round_offs(one)))
+    least = USUAL * sum(counts.values())
+    return max((unit for unit, count in counts.items() if count >= least), default=0.0)
+
+
+def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: float) -> float:
     """By how much roundings of what is read again and again, as weights are, do not average out: where the two runs
     round to other types, each of them counts once."""
-    sides = finding.pair.target, finding.pair.golden
-    own = {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype))}
-    if len(own) == 1 and own == {moved.unit}:
+    if len(_round_offs(finding)) == 1 and moved.unit == unit:
         return 1.0
+    return _reuse(node, moved, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
+
+
+def _reuse(node: OperatorFindings, moved: Movement, last: "tuple[int, ...]" = ()) -> float:
+    """√ of how many elements share one element of the smallest operand; of the last axis, if none was recorded."""
     sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
-    shape = finding.pair.golden.shape if finding.pair.golden else ()
-    least = min(sizes) if sizes else shape[-1] if shape else 1
-    return math.sqrt(max(1.0, moved.elements / max(least, 1)))
+    return math.sqrt(max(1.0, moved.elements / max(min(sizes or last, default=1), 1)))
+
+
+def _round_offs(finding: Finding) -> "set[float]":
+    sides = finding.pair.target, finding.pair.golden
+    return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
 
 
 def level(moved: Movement, finding: Finding) -> Level:
@@ -237,7 +291,7 @@ def level(moved: Movement, finding: Finding) -> Level:
     extremes = max(moved.each[:2])
     extremes = extremes if math.isfinite(extremes) else 0.0
     sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
-    return Level(extremes, max(sums, share * extremes))
+    return Level(extremes, max(sums, share * extremes)).times(moved.unit)
 
 
 def _differs(finding: Finding) -> bool:
@@ -259,15 +313,15 @@ def are_reduced(nodes: "Sequence[OperatorFindings]") -> bool:
     """Whether all products of float32 whose operands hardly moved, moved themselves as far as HF32 and TF32 round."""
     low, high = REDUCED_ERROR
     said = []
+    before = 0.0  # what the last outputs moved by stands for operands that were not recorded
     for node in nodes:
-        if node.is_gradient or not node.op.has("contracts"):
-            continue
-        read = [level(moved, one) for one in node.inputs if (moved := movement(one)) is not None]
-        wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) is not None]
-        if not read or not wrote or any(moved.unit > SINGLE for _, moved in wrote):
-            continue
-        if max(map(max, read)) <= FACTOR:
-            said.append(all(low / 4 < level(moved, one).sums * SINGLE < high * 4 for one, moved in wrote))
+        wrote = [(level(moved, one), moved) for one in node.outputs if (moved := movement(one)) is not None]
+        if not node.is_gradient and node.op.has("contracts") and wrote:
+            read = [max(level(moved, one)) for one in node.inputs if (moved := movement(one)) is not None]
+            came = max(read, default=math.inf) if node.inputs else before
+            if came <= FACTOR * SINGLE and all(moved.unit == SINGLE for _, moved in wrote):
+                said.append(all(low / 4 < one.sums < high * 4 * _reuse(node, moved) for one, moved in wrote))
+        before = max([before, *(max(one) for one, _ in wrote)])
     return bool(said) and all(said)
 
 

@@ -14,7 +14,8 @@ from typing import Iterable, NamedTuple, Sequence
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
 from npucmp.localise.producers import Source, Trail
-from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model import Finding, Measurement, Pair, Verdict
+from npucmp.model.dtypes import lookup
 
 USUAL = 0.1  # share of the float tensors of a run that makes a type one it works in, and no side branch
 
@@ -44,6 +45,19 @@ def _usual(findings: "Sequence[Finding]") -> Precision:
     counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
     least = USUAL * sum(counts.values())
     return Precision(max((round_off for round_off, count in counts.items() if count >= least), default=0.0))
+
+
+def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
+    """Whether a good part of the float tensors have another type on the other side."""
+    kinds = [kind for one in measurements if (kind := _types(one.pair))]
+    return sum(len(kind) > 1 for kind in kinds) > USUAL * len(kinds)
+
+
+def _types(pair: Pair) -> "set[str]":
+    """The float types of a pair; none where a side has none."""
+    names = [tensor.dtype for tensor in (pair.target, pair.golden) if tensor is not None]
+    rows = [lookup(name) for name in names]
+    return set(names) if len(names) == 2 and all(row and row.round_off for row in rows) else set()
 
 
 class _Flow:

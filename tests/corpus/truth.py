@@ -165,19 +165,27 @@ def beyond_noise(faulty: Tensor, clean: Tensor, golden: Optional[Tensor], unit: 
 def _beyond_figures(faulty: Tensor, clean: Tensor, golden: Optional[Tensor], unit: float) -> float:
     """The same of statistics: the figure that moved most; norms and means average rounding out, extremes do not."""
     count = max(1, clean.values.size)
+    unit = max(unit, ROUND_OFF.get(clean.dtype, 0.0))
     a, b = figures(faulty), figures(clean)
     c = figures(golden) if golden is not None and golden.values.shape == clean.values.shape else b
     if not b or len(a) != len(b):
         return math.inf if len(a) != len(b) else 0.0
     rms = b[3] / math.sqrt(count)
     floors = (abs(b[0]), abs(b[1]), rms / math.sqrt(count), b[3] / math.sqrt(count))
-    found = 0.0
-    for x, y, z, floor in zip(a, b, c, floors):
+    found, noise = 0.0, _noise_of_figures(b, c, floors)
+    for x, y, floor, units in zip(a, b, floors, noise):
         if math.isfinite(x) != math.isfinite(y):
             return math.inf
-        noise = abs(y - z) if math.isfinite(y - z) else 0.0
-        found = max(found, _ratio(abs(x - y), max(noise, SLIGHT * unit * floor)) if math.isfinite(x - y) else 0.0)
+        found = max(found, _ratio(abs(x - y), max(units, SLIGHT * unit) * floor) if math.isfinite(x - y) else 0.0)
     return found
+
+
+def _noise_of_figures(clean: "Sequence[float]", golden: "Sequence[float]", floors: "Sequence[float]") -> "list[float]":
+    """How far each figure may move by noise, in its floors. One of them may hardly move by chance: of mean and norm, in
+    which errors average out alike, the larger one counts for both, and at least that for the extremes."""
+    each = [abs(y - z) / floor if floor and math.isfinite(y - z) else 0.0 for y, z, floor in zip(clean, golden, floors)]
+    sums = max(each[2:])
+    return [max(each[0], sums), max(each[1], sums), sums, sums]
 
 
 def _ratio(error: float, noise: float) -> float:
