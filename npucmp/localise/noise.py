@@ -14,22 +14,23 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter, defaultdict
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Callable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.judge.precision import REDUCED_ERROR
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.condition import amplification, scale_of
+from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.movement import SINGLE, Movement, movement
 from npucmp.localise.nodes import OperatorFindings, containers, is_meaningless, is_parameter
 from npucmp.localise.past import Past
 from npucmp.localise.producers import is_few
 from npucmp.localise.terms import terms
-from npucmp.localise.working import USUAL
+from npucmp.localise.working import USUAL, work_in_other_types
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
 
 OUT = 5.0  # times the noise before
-OUT_SUMS = 3.5  # the same of mean and norm in the forward pass, where they scatter least
+OUT_SUMS = 3.5  # the same of mean and norm in the forward pass of the first step, where they scatter least
+OUT_LATER = 8.0  # the same of later steps, whose parameters are off by what no figure shows
 LEAST = 2.0  # roundings to the coarsest type that an operator reads or writes: noise that is always there
 GIVEN = 0.5  # the same of parameters and inputs of 16 bits, which nobody has computed yet
 NOWHERE = 4.0  # times, where what wrote it was not recorded
@@ -68,15 +69,18 @@ class Level(NamedTuple):
 
 
 class Came(NamedTuple):
-    """What one tensor that an operator reads brings: its level, its elements and their root mean square."""
+    """What one tensor that an operator reads brings: its level, its elements and their size."""
 
     level: Level
     elements: int
-    rms: float
+    scale: Scale = Scale()
 
     def share(self, rms: float) -> Level:
         """The same of a sum of tensors that is of size rms: of a small one little is seen."""
-        return self.level.times(min(1.0, self.rms / rms)) if rms and self.rms else self.level
+        if not (math.isfinite(rms) and rms and self.scale.rms):
+            return self.level
+        extremes, sums = min(1.0, self.scale.largest / rms), min(1.0, self.scale.rms / rms)
+        return Level(self.level.extremes * extremes, self.level.sums * sums)
 
 
 class Noise:
@@ -88,6 +92,8 @@ class Noise:
         self._first = first
         given = [] if first else [level(moved, one) for one in _parameters(nodes) if (moved := movement(one))]
         self._coarse = _coarse(nodes)
+        measured = [one.measurement for node in nodes for one in (*node.inputs, *node.outputs)]
+        self._own: "Callable[[set[float]], float]" = max if work_in_other_types(measured) else min
         self._unproven = 0.0 if given else unproven  # what is recorded of parameters tells how far they moved
         self._drift = max((max(one) for one in given), default=0.0)
         self._levels: list[float] = []
@@ -143,13 +149,13 @@ class Noise:
             wrote = movement(source.finding)
             if wrote is None:
                 return None
-            unit = max(wrote.unit, self._unit(node, finding, moved))
+            unit = max(wrote.unit, self._unit(node, finding))
             return self._held(finding, moved, self._floor(level(wrote, source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = (
             len(types) == 1 and moved.unit > SINGLE and not self._largest
         )  # of one type on both sides, it should be the same
-        least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding, moved)
+        least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._held(finding, moved, Level(least, least)) if self._first else None
         if (is_few(finding) and self._moved) or past.below_rounding(finding):
@@ -164,10 +170,10 @@ class Noise:
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
-        came = [Came(level(moved, one), moved.elements, scale_of(one).rms) for one, moved in read]
+        came = [Came(level(moved, one), moved.elements, scale_of(one)) for one, moved in read]
         if not node.inputs:
             usual = max([self._usual(self._levels), *self._largest[-4:]]) if self._largest else 0.0
-            came.append(Came(Level(usual, usual), 1 << 62, 0.0))
+            came.append(Came(Level(usual, usual), 1 << 62))
         return came
 
     def _allowed(
@@ -189,7 +195,7 @@ class Noise:
             flips = FLIPS * error * moved.elements
             if flips > 0.05:
                 found = found.most(Level(1.0, math.sqrt(max(1.0, flips)) / (2.0 * math.sqrt(moved.elements))))
-        unit = self._unit(node, finding, moved)
+        unit = self._unit(node, finding)
         found = self._floor(found.most(self._kinds[node.op.name or node.operator.op_type, node.is_gradient]), unit)
         if not self._repeats:
             found = found.most(Level(sums=LEAST * unit * _shared(node, finding, moved, unit)))
@@ -201,11 +207,12 @@ class Noise:
         """Whether all that was seen so far is the same, as in a repeated run."""
         return self._still >= STILL and not self._moved
 
-    def _unit(self, node: OperatorFindings, finding: Finding, moved: Movement) -> float:
+    def _unit(self, node: OperatorFindings, finding: Finding) -> float:
         """The round-off that a tensor is held to: the coarsest that its values went through, or that its operator reads
-        and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only."""
-        units = [one.unit for each in (*node.inputs, *node.outputs) if (one := movement(each))]
-        return max([moved.unit, min(finding.working, self._coarse), self._reduced, *units])
+        and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only; and one
+        that few have on one side alone, not even there."""
+        units = [self._own(kinds) for one in (finding, *node.inputs, *node.outputs) if (kinds := _round_offs(one))]
+        return max([SINGLE, min(finding.working, self._coarse), self._reduced, *units])
 
     def _floor(self, one: Level, unit: float) -> Level:
         least = REPEAT * unit if self._repeats else max(LEAST * unit, self._drift)
@@ -221,8 +228,9 @@ class Noise:
         least = REPEAT if self._repeats else LEAST
         mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
-        enough = OUT if finding.pair.operator.phase == "backward" else OUT_SUMS
-        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, (OUT, OUT, enough, enough))]
+        bar = OUT if self._first else OUT_LATER
+        sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
+        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, (bar, bar, sums, sums))]
         at = max(range(4), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
         if not out[at] > 1.0 + FEW / moved.elements or (golden is not None and golden.norm == 0.0):
