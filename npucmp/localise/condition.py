@@ -11,7 +11,8 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.localise.nodes import OperatorFindings
-from npucmp.model import Finding
+from npucmp.model import Finding, Measurement
+from npucmp.model.kept import kept
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
 
@@ -27,7 +28,12 @@ class Scale(NamedTuple):
 
 def scale_of(finding: Finding) -> Scale:
     """Of values or recorded statistics; masks do not count. All zero where nothing is known."""
-    golden, moments = finding.pair.golden, finding.measurement.moments
+    return _scale(finding.measurement)
+
+
+@kept
+def _scale(measurement: Measurement) -> Scale:
+    golden, moments = measurement.pair.golden, measurement.moments
     count = float(math.prod(golden.shape)) if golden is not None and _is_possible(golden.shape) else 0.0
     if golden is None or not count:
         return Scale()

@@ -26,6 +26,7 @@ from npucmp.localise.producers import is_few
 from npucmp.localise.terms import terms
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
+from npucmp.model.kept import kept
 
 OUT = 5.0  # times the noise before
 LEAST = 2.0  # roundings: noise that is always there
@@ -87,7 +88,7 @@ class Noise:
     def visit(self, node: OperatorFindings, past: Past) -> None:
         """Holds an operator against what was seen before it; `past` knows the tensors written and read before."""
         if not self._first:
-            drift = [level(moved, one) for one in node.inputs if is_parameter(one.pair) and (moved := movement(one))]
+            drift = [level(one) for one in node.inputs if is_parameter(one.pair) and movement(one)]
             self._drift = max([self._drift, *(max(one) for one in drift)])
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
@@ -127,7 +128,7 @@ class Noise:
             return None
         if source is not None:
             wrote = movement(source.finding)
-            return None if wrote is None else self._held(finding, moved, self._floor(level(wrote, source.finding)))
+            return None if wrote is None else self._held(finding, moved, self._floor(level(source.finding)))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = (
             len(types) == 1 and moved.unit > SINGLE and not self._largest
@@ -151,8 +152,8 @@ class Noise:
                 return None
         if not node.inputs:
             usual = max([self._usual(self._levels), *self._largest[-4:]]) if self._largest else 0.0
-            return [*((level(moved, one), moved.elements) for one, moved in read), (Level(usual, usual), 1 << 62)]
-        return [(level(moved, finding), moved.elements) for finding, moved in read]
+            return [*((level(one), moved.elements) for one, moved in read), (Level(usual, usual), 1 << 62)]
+        return [(level(finding), moved.elements) for finding, moved in read]
 
     def _allowed(
         self,
@@ -202,7 +203,7 @@ class Noise:
     def _remember(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]") -> None:
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
         shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
-        levels = [level(moved, one) for one, moved in shown if math.isfinite(moved.size)]
+        levels = [level(one) for one, moved in shown if math.isfinite(moved.size)]
         if not levels:
             return
         highest = Level(max(one.extremes for one in levels), max(one.sums for one in levels))
@@ -229,9 +230,12 @@ def _shared(node: OperatorFindings, finding: Finding, moved: Movement) -> float:
     return math.sqrt(max(1.0, moved.elements / max(least, 1)))
 
 
-def level(moved: Movement, finding: Finding) -> Level:
+@kept
+def level(finding: Finding) -> Level:
     """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
-    scale = scale_of(finding)
+    moved, scale = movement(finding), scale_of(finding)
+    if moved is None:
+        return Level()
     share = min(1.0, (scale.largest / scale.rms) ** 2 / math.sqrt(moved.elements)) if scale.rms else 1.0
     extremes = max(moved.each[:2])
     extremes = extremes if math.isfinite(extremes) else 0.0
@@ -261,12 +265,12 @@ def are_reduced(nodes: "Sequence[OperatorFindings]") -> bool:
     for node in nodes:
         if node.is_gradient or not node.op.has("contracts"):
             continue
-        read = [level(moved, one) for one in node.inputs if (moved := movement(one)) is not None]
+        read = [level(one) for one in node.inputs if (moved := movement(one)) is not None]
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) is not None]
         if not read or not wrote or any(moved.unit > SINGLE for _, moved in wrote):
             continue
         if max(map(max, read)) <= FACTOR:
-            said.append(all(low / 4 < level(moved, one).sums * SINGLE < high * 4 for one, moved in wrote))
+            said.append(all(low / 4 < level(one).sums * SINGLE < high * 4 for one, moved in wrote))
     return bool(said) and all(said)
 
 

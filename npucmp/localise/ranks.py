@@ -17,7 +17,7 @@ from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Fingerprint, Producers, Source
+from npucmp.localise.producers import Fingerprint, Producers, Source, fingerprint
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
@@ -169,7 +169,7 @@ class _Ranks:
             for at, node in enumerate(walk.nodes):
                 place, is_sent = Place(rank, at), sends(_golden(node))
                 for at_slot, finding in enumerate((*node.inputs, *node.outputs)):
-                    mark, is_read = walk.past.trail.mark(finding), at_slot < len(node.inputs)
+                    mark, is_read = fingerprint(finding), at_slot < len(node.inputs)
                     if mark is None:
                         continue
                     is_new = seen.find(mark) is None
