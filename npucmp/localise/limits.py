@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from npucmp.judge.precision import Precision
 from npucmp.judge.tolerances import Tolerances
-from npucmp.judge.verdicts import judge
+from npucmp.judge.verdicts import Limit, judge
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import working_precisions
@@ -20,9 +21,14 @@ def judged(
     reduced: float32 products of these runs were computed with HF32 or TF32.
     """
     found = []
+    of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
     for measurement, (held, through) in zip(measurements, working_precisions(measurements, reduced)):
-        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held)
-        found.append(judge(measurement, tolerances, rules.limit(case))._replace(working=through.round_off))
+        limit = of_records.get(held) if measurement.moments is None else None
+        if limit is None:
+            limit = rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
+        if measurement.moments is None:
+            of_records[held] = limit
+        found.append(judge(measurement, tolerances, limit)._replace(working=through.round_off))
     return found
 
 

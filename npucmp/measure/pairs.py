@@ -327,8 +327,8 @@ def _recorded(
     """What checksums and statistics prove when a payload is missing. Those of values on one side are computed, unless
     the dump recorded as much with them: both sides are then rounded alike."""
     _require_one_shape(target.shape, golden.shape)
-    x = None if _tells_as_much(target, golden) else x
-    y = None if _tells_as_much(golden, target) else y
+    x = None if x is None or _tells_as_much(target, golden) else x
+    y = None if y is None or _tells_as_much(golden, target) else y
     if x is not None:
         target = _as_recorded(target, x, golden.checksum, context)
     if y is not None:

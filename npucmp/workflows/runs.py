@@ -74,6 +74,8 @@ class Choice:
 
     def wants(self, *operators: Optional[Operator]) -> bool:
         """Whether an operator is meant, by any of the names that it has on the sides that have it."""
+        if not self.include and not self.exclude:
+            return True
         names = [operator.name for operator in operators if operator is not None]
         if self.include and not any(fnmatchcase(name, glob) for name in names for glob in self.include):
             return False
