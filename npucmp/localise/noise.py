@@ -162,10 +162,9 @@ class Noise:
         moved: Movement,
         came: "list[tuple[Level, int]]",
     ) -> Level:
-        found = Level()
-        for one, elements in came:
-            grown = math.sqrt(max(1.0, moved.elements / elements))
-            found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
+        known = [(one, elements) for one, elements in came if math.isfinite(one.extremes)]
+        grown = (one.sums * math.sqrt(max(1.0, moved.elements / elements)) for one, elements in known)
+        found = Level(max((one.extremes for one, _ in known), default=0.0), max(grown, default=0.0))
         found = found.times(amplification(node))
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.sums * moved.unit for one, _ in came if math.isfinite(one.sums)), default=0.0)

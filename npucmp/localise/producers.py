@@ -140,10 +140,14 @@ class Trail:
         self._unmarked: list[Source] = []  # written, and not among these yet
         self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
         self._unnamed: list[tuple[Pair, Source, bool]] = []  # written, and not among these yet: few dumps have a graph
+        self._found: dict[int, Optional[Source]] = {}  # by id of the measurement, until something is added
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
-        return self.by_graph(finding) or self.by_content(finding)
+        key = id(finding.measurement)
+        if key not in self._found:
+            self._found[key] = self.by_graph(finding) or self.by_content(finding)
+        return self._found[key]
 
     def by_graph(self, finding: Finding) -> Optional[Source]:
         pair = finding.measurement.pair
@@ -176,12 +180,14 @@ class Trail:
         mark = fingerprint(source.finding)
         if not only_new or (mark is not None and self._seen.find(mark) is None):
             self._seen.add(mark, source)
+            self._found.clear()
 
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
         self._seen.add(fingerprint(source.finding), source)
         self._unmarked.append(source)
         self._unnamed.append((pair, source, hidden))
+        self._found.clear()
 
 
 class Link(NamedTuple):

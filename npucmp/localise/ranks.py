@@ -87,12 +87,14 @@ class _Ranks:
         self._from: dict[Place, _Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
-        """Walks all ranks. Of a collective, those first whose own inputs are farthest off."""
+        """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
+        that stands out of it matters, so that nothing behind that is held against it."""
         for group in self._told.in_order():
+            noise = self._noise if self._noise is not None and not self._noise.standing else None
             for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
                 self._receive(place)
-                if self._noise is not None:
-                    self._noise.visit(self._node(place), self._walks[place.rank].past)
+                if noise is not None:
+                    noise.visit(self._node(place), self._walks[place.rank].past)
                 self._walks[place.rank].visit(self._node(place))
 
     def finished(self) -> "Iterator[Told]":

@@ -22,10 +22,10 @@ def kept(function: "Callable[[One], Found]") -> "Callable[[One], Found]":
 
     @wraps(function)
     def found(one: One) -> Found:
-        known = one.__dict__
-        if name not in known:
-            known[name] = function(one)
-        value: Found = known[name]
+        try:
+            value: Found = one.__dict__[name]
+        except KeyError:
+            value = one.__dict__[name] = function(one)
         return value
 
     return found
