@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from typing import Iterable, Iterator, Mapping, Sequence
 
@@ -32,18 +32,13 @@ class OperatorFindings:
     arrived: bool = False
     carried: bool = False
     recomputed: str = ""
+    operator: Operator = field(init=False)
+    op: OpType = field(init=False)
+    is_gradient: bool = field(init=False)
 
-    @property
-    def operator(self) -> Operator:
-        return self.pair.operator
-
-    @cached_property
-    def op(self) -> OpType:
-        return op_type_of(self.operator)
-
-    @cached_property
-    def is_gradient(self) -> bool:
-        return is_gradient(self.operator)
+    def __post_init__(self) -> None:
+        self.operator = self.pair.operator
+        self.op, self.is_gradient = op_type_of(self.operator), is_gradient(self.operator)
 
     @property
     def reads_operands(self) -> bool:
@@ -193,6 +188,8 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
     What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
     where nothing that the operator reads was recorded.
     """
+    if not target.arguments and not golden.arguments:
+        return
     told = all(
         one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
         for one in (target, golden)

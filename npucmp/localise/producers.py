@@ -175,12 +175,15 @@ class Trail:
             return self._of_target.find(fingerprint(finding, of_target=True))
         return self._seen.find(mark)
 
-    def read(self, source: Source, only_new: bool = False) -> None:
-        """A tensor that was read; `only_new` if what is known of its content is to stay."""
-        mark = fingerprint(source.finding)
-        if not only_new or (mark is not None and self._seen.find(mark) is None):
-            self._seen.add(mark, source)
-            self._found.clear()
+    def is_new(self, finding: Finding) -> bool:
+        """Whether nothing of its content was seen before; what has no content to be known by is not."""
+        mark = fingerprint(finding)
+        return mark is not None and self._seen.find(mark) is None
+
+    def read(self, source: Source) -> None:
+        """A tensor that was read."""
+        self._seen.add(fingerprint(source.finding), source)
+        self._found.clear()
 
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""

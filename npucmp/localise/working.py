@@ -78,8 +78,8 @@ class _Flow:
         for finding in node.outputs:
             self.of[id(finding)] = Working(own if known else through, through)
             self._trail.wrote(node.pair, Source(finding, False), hidden=False)
-        for finding in node.inputs:
-            self._trail.read(Source(finding, False), only_new=True)
+        for finding in filter(self._trail.is_new, node.inputs):
+            self._trail.read(Source(finding, False))
 
     def _own(self, node: OperatorFindings) -> Precision:
         """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""

@@ -73,6 +73,8 @@ def each(
     function: Callable[..., Measurement], pairs: Sequence[Pair], jobs: int, *more: object
 ) -> Iterator[Measurement]:
     """function of each pair and more. Between workers travels what was found, not the pair."""
+    if jobs == 1:
+        return (function(pair, *more) for pair in pairs)
     found = workers(jobs).map(partial(_found, function, more), pairs, _lost, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
