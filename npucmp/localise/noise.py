@@ -190,6 +190,8 @@ class Noise:
     def _held(self, finding: Finding, moved: Movement, noise: Level) -> Optional[Standing]:
         least = self._unproven / moved.unit
         high, sums = max(noise.extremes, least), max(noise.sums, least)
+        if not moved.size / min(high, sums) > OUT:  # most
+            return None
         limits = high, high, sums, sums
         ratios = [one / limit for one, limit in zip(moved.each, limits)]
         at = max(range(4), key=ratios.__getitem__)
