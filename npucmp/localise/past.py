@@ -57,8 +57,8 @@ class Past:
 
     def unread(self, node: OperatorFindings) -> "list[Finding]":
         """What its forward read or wrote and could not be compared."""
-        saved = [finding for finding in node.context if not is_parameter(finding.pair)]
-        return [finding for finding in saved if self.seen(finding).verdict is Verdict.UNREADABLE]
+        found = [one for one in node.context if self.seen(one).verdict is Verdict.UNREADABLE]
+        return [one for one in found if not is_parameter(one.pair)]
 
     def input_error(self, node: OperatorFindings) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
