@@ -26,6 +26,8 @@ class AxesGuess(NamedTuple):
 
 def settle_axes(pairs: "Sequence[Pair]") -> "list[Pair]":
     """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
+    if all(one is None or one.payload is None for pair in pairs for one in (pair.target, pair.golden)):
+        return [*pairs]  # no layout of which anything is known
     votes: dict[str, Counter[str]] = {}
     for pair in pairs:
         for choice in _choices(pair):

@@ -136,8 +136,8 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
         words = "the statistics of one side only are NaN or Inf"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
     over = limit.value + SUMS_SLACK
-    words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
     if bound > over:
+        words = f"by its statistics rel_l2 is at least {bound:.2e}, limit {over:.2e}"
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, over, "rel_l2", limit.rule)
     if tolerances.trust_statistics:
         words = "statistics agree, and are trusted"

@@ -11,9 +11,11 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.localise.nodes import OperatorFindings
-from npucmp.model import Finding
+from npucmp.model import Finding, Measurement
+from npucmp.model.kept import kept
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
+MOST = 2**62  # elements; no memory holds more, and a dump of statistics may claim any shape
 
 
 class Scale(NamedTuple):
@@ -27,10 +29,16 @@ class Scale(NamedTuple):
 
 def scale_of(finding: Finding) -> Scale:
     """Of values or recorded statistics; masks do not count. All zero where nothing is known."""
-    golden, moments = finding.pair.golden, finding.measurement.moments
-    count = float(math.prod(golden.shape)) if golden is not None and _is_possible(golden.shape) else 0.0
-    if golden is None or not count:
+    return _scale(finding.measurement)
+
+
+@kept
+def _scale(measurement: Measurement) -> Scale:
+    golden, moments = measurement.pair.golden, measurement.moments
+    elements = math.prod(golden.shape) if golden is not None else 0
+    if golden is None or not 0 < elements < MOST:
         return Scale()
+    count = float(elements)
     if moments is not None:
         side, compared = moments.golden, max(1, moments.compared)
         rms = math.sqrt(moments.yy / compared) if moments.masked else math.sqrt(side.squares / count)
@@ -44,11 +52,6 @@ def scale_of(finding: Finding) -> Scale:
     rms = recorded.norm / math.sqrt(count)
     largest, mean = max(abs(recorded.max or 0.0), abs(recorded.min or 0.0), rms), recorded.mean or 0.0
     return Scale(rms, math.sqrt(max(0.0, rms * rms - mean * mean)), largest, int(count))
-
-
-def _is_possible(shape: "tuple[int, ...]") -> bool:
-    """No memory holds more; a dump of statistics may claim any shape."""
-    return math.prod(shape) < 2**62
 
 
 def amplification(node: OperatorFindings) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from npucmp.judge.precision import Precision
 from npucmp.judge.tolerances import Tolerances
-from npucmp.judge.verdicts import judge
+from npucmp.judge.verdicts import Limit, judge
 from npucmp.localise.case import Case
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import work_in_other_types, working_precisions
@@ -21,9 +22,14 @@ def judged(
     """
     found = []
     apart = work_in_other_types(measurements)
+    of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
     for measurement, (held, through) in zip(measurements, working_precisions(measurements, reduced)):
-        case = Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held)
-        finding = judge(measurement, tolerances, rules.limit(case))._replace(working=through.round_off)
+        limit = of_records.get(held) if measurement.moments is None else None
+        if limit is None:
+            limit = rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
+        if measurement.moments is None:
+            of_records[held] = limit
+        finding = judge(measurement, tolerances, limit)._replace(working=through.round_off)
         found.append(_unproven(finding) if apart and finding.metric == "checksum" else finding)
     return found
 

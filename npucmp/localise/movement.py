@@ -10,13 +10,16 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
+from npucmp.judge.precision import round_off_of
 from npucmp.model import Finding, Statistics
-from npucmp.model.dtypes import lookup
+from npucmp.model.kept import kept
 
 FIGURES = "max", "min", "mean", "norm"
 SINGLE = 2.0**-24
 RESOLUTION = 2.0**-23  # relative: figures are summed and written in float32 at best
 SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in any order
+ONE_VALUE = 0.01  # of its mean square, that mean times extreme may lack if a tensor holds zeros and one value alone
+_STILL = (0.0,) * len(FIGURES)
 
 
 class Movement(NamedTuple):
@@ -36,37 +39,37 @@ class Movement(NamedTuple):
         return not any(self.each)
 
 
+@kept
 def movement(finding: Finding) -> Optional[Movement]:
     """None where there are no figures of floats on both sides; in float32 at least, in which figures are written.
 
     What coarser types the values went through before shows in the movements of what was read, not here."""
-    x, y = finding.measurement.statistics
-    golden, moments = finding.pair.golden, finding.measurement.moments
-    if moments is not None or x is None or y is None or golden is None or finding.pair.target is None:
+    measurement, pair = finding.measurement, finding.pair
+    x, y = measurement.statistics
+    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return None
-    rows = [row for tensor in (finding.pair.target, golden) if (row := lookup(tensor.dtype)) and row.round_off]
-    count = math.prod(golden.shape)
-    if not rows or not 0 < count < 2**62 or finding.measurement.shapes_differ:
+    own, count = round_off_of(pair), math.prod(pair.golden.shape)
+    if not own or not 0 < count < 2**62 or measurement.shapes_differ or y.norm is None:
         return None
-    own = max(row.round_off for row in rows)
     unit = max(SINGLE, own)
-    units = _units(y, count, unit)
-    if units is None:
-        return None
-    told = [max(_told(figure, own) for figure in pair) for pair in zip(x[2:], y[2:])]
-    each = tuple(_moved(a, b, one) for a, b, one in zip(x, y, units))
+    if x == y:
+        return Movement(0.0, _STILL, _STILL, count, unit)
+    units = _units(y, y.norm, count, unit)
+    told = [max(_told(figure, own) for figure in both) for both in zip(x[2:], y[2:])]
+    each = tuple(map(_moved, x, y, units))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
     return Movement(max(each), each, fine, count, unit)
 
 
-def _units(y: Statistics, count: int, unit: float) -> "Optional[tuple[float, ...]]":
-    """What one rounding of each element moves the figures by; None without any. Masks of minus infinity leave
-    nothing of mean and norm."""
-    if y.norm is None:
-        return None
-    rms = y.norm / math.sqrt(count) if math.isfinite(y.norm) else 0.0
+def _units(y: Statistics, norm: float, count: int, unit: float) -> "tuple[float, ...]":
+    """What one rounding of each element moves the figures by. Masks of minus infinity leave no mean and no norm; where
+    there are zeros and copies of one value alone, as in a mask, all roundings are the same."""
+    root = math.sqrt(count)
+    rms = norm / root if math.isfinite(norm) else 0.0
     high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
-    return unit * high, unit * low, max(unit / math.sqrt(count), SUMMED) * rms, unit * rms
+    if any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]) if rms else False:
+        return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
+    return unit * high, unit * low, max(unit / root, SUMMED) * rms, unit * rms
 
 
 def _told(figure: Optional[float], own: float) -> float:
@@ -75,7 +78,7 @@ def _told(figure: Optional[float], own: float) -> float:
     if not figure or not math.isfinite(figure):
         return 0.0
     digits = math.frexp(figure)[0] / (own / 2.0)
-    return (own if digits == round(digits) else RESOLUTION) * abs(figure)
+    return (own if digits.is_integer() else RESOLUTION) * abs(figure)
 
 
 def _moved(a: Optional[float], b: Optional[float], unit: float) -> float:

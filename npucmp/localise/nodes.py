@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from itertools import groupby
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from npucmp.model import Finding, Operator, Pair
-from npucmp.model.optypes import OpType, is_gradient, op_type_of
+from npucmp.model.optypes import OpType, is_gradient, op_type, op_type_of
 
 
 @dataclass
@@ -32,18 +32,13 @@ class OperatorFindings:
     arrived: bool = False
     carried: bool = False
     recomputed: str = ""
+    operator: Operator = field(init=False)
+    op: OpType = field(init=False)
+    is_gradient: bool = field(init=False)
 
-    @property
-    def operator(self) -> Operator:
-        return self.pair.operator
-
-    @cached_property
-    def op(self) -> OpType:
-        return op_type_of(self.operator)
-
-    @cached_property
-    def is_gradient(self) -> bool:
-        return is_gradient(self.operator)
+    def __post_init__(self) -> None:
+        self.operator = self.pair.operator
+        self.op, self.is_gradient = op_type_of(self.operator), is_gradient(self.operator)
 
     @property
     def reads_operands(self) -> bool:
@@ -154,17 +149,26 @@ def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
 
 def is_meaningless(pair: Pair) -> bool:
     """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
-    op = op_type_of(pair.operator)
-    role, _, key = pair.slot.partition(":")
+    return _is_meaningless(pair.operator.op_type, pair.slot)
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_meaningless(spelled: str, slot: str) -> bool:
+    op = op_type(spelled)
+    role, _, key = slot.partition(":")
     return role == "output" and (op.has("uninitialised") or _place(key) in op.workspaces)
 
 
 def is_parameter(pair: Pair) -> bool:
     """Whether a tensor is a weight, a bias or a running statistic, as far as slot and operator tell."""
-    role, _, key = pair.slot.partition(":")
-    if role == "param":
+    if pair.slot.partition(":")[0] == "param":
         return True
-    return _place(key) in op_type_of(pair.operator).parameters and not is_gradient(pair.operator)
+    return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_place_of_parameter(spelled: str, slot: str) -> bool:
+    return _place(slot.partition(":")[2]) in op_type(spelled).parameters
 
 
 def is_folded(pair: Pair) -> bool:
@@ -184,6 +188,8 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
     What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
     where nothing that the operator reads was recorded.
     """
+    if not target.arguments and not golden.arguments:
+        return
     told = all(
         one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
         for one in (target, golden)

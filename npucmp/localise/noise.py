@@ -27,6 +27,7 @@ from npucmp.localise.terms import terms
 from npucmp.localise.working import USUAL, work_in_other_types
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
+from npucmp.model.kept import kept
 
 OUT = 5.0  # times the noise before
 OUT_SUMS = 3.5  # the same of mean and norm in the forward pass of the first step, where they scatter least
@@ -90,7 +91,7 @@ class Noise:
         """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
         self._containing = contained(nodes)
         self._first = first
-        given = [] if first else [level(moved, one) for one in _parameters(nodes) if (moved := movement(one))]
+        given = [] if first else [level(one) for one in _parameters(nodes) if movement(one)]
         self._coarse = _coarse(nodes)
         measured = [one.measurement for node in nodes for one in (*node.inputs, *node.outputs)]
         self._own: "Callable[[set[float]], float]" = max if work_in_other_types(measured) else min
@@ -150,7 +151,7 @@ class Noise:
             if wrote is None:
                 return None
             unit = max(wrote.unit, self._unit(node, finding))
-            return self._held(finding, moved, self._floor(level(wrote, source.finding), unit))
+            return self._held(finding, moved, self._floor(level(source.finding), unit))
         types = {tensor.dtype for tensor in (finding.pair.target, finding.pair.golden) if tensor}
         is_given = (
             len(types) == 1 and moved.unit > SINGLE and not self._largest
@@ -170,7 +171,7 @@ class Noise:
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
-        came = [Came(level(moved, one), moved.elements, scale_of(one)) for one, moved in read]
+        came = [Came(level(one), moved.elements, scale_of(one)) for one, moved in read]
         if not node.inputs:
             usual = max([self._usual(self._levels), *self._largest[-4:]]) if self._largest else 0.0
             came.append(Came(Level(usual, usual), 1 << 62))
@@ -225,6 +226,8 @@ class Noise:
 
     def _held(self, finding: Finding, moved: Movement, noise: Level) -> Optional[Standing]:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)
+        if not moved.size / min(high, sums) > OUT_SUMS:  # most
+            return None
         least = REPEAT if self._repeats else LEAST
         mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
@@ -241,7 +244,7 @@ class Noise:
     def _remember(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]", came: "list[Came]") -> None:
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
         shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
-        levels = [level(moved, one) for one, moved in shown if math.isfinite(moved.size)]
+        levels = [level(one) for one, moved in shown if math.isfinite(moved.size)]
         if not levels:
             return
         highest = Level(max(one.extremes for one in levels), max(one.sums for one in levels))
@@ -292,9 +295,12 @@ def _round_offs(finding: Finding) -> "set[float]":
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
 
 
-def level(moved: Movement, finding: Finding) -> Level:
+@kept
+def level(finding: Finding) -> Level:
     """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
-    scale = scale_of(finding)
+    moved, scale = movement(finding), scale_of(finding)
+    if moved is None:
+        return Level()
     share = min(1.0, (scale.largest / scale.rms) ** 2 / math.sqrt(moved.elements)) if scale.rms else 1.0
     extremes = max(moved.each[:2])
     extremes = extremes if math.isfinite(extremes) else 0.0
@@ -323,9 +329,9 @@ def are_reduced(nodes: "Sequence[OperatorFindings]") -> bool:
     said = []
     before = 0.0  # what the last outputs moved by stands for operands that were not recorded
     for node in nodes:
-        wrote = [(level(moved, one), moved) for one in node.outputs if (moved := movement(one)) is not None]
+        wrote = [(level(one), moved) for one in node.outputs if (moved := movement(one)) is not None]
         if not node.is_gradient and node.op.has("contracts") and wrote:
-            read = [max(level(moved, one)) for one in node.inputs if (moved := movement(one)) is not None]
+            read = [max(level(one)) for one in node.inputs if movement(one) is not None]
             came = max(read, default=math.inf) if node.inputs else before
             if came <= FACTOR * SINGLE and all(moved.unit == SINGLE for _, moved in wrote):
                 said.append(all(low / 4 < one.sums < high * 4 * _reuse(node, moved) for one, moved in wrote))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import ne
 from typing import Iterator, Sequence
 
 from npucmp.judge.precision import round_off_of
@@ -58,7 +59,7 @@ def _has_nan_twice(finding: Finding) -> bool:
     if moments is not None:
         return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
     recorded = [tensor.statistics for tensor in (pair.target, pair.golden) if tensor and tensor.statistics]
-    return len(recorded) == 2 and all(any(figure != figure for figure in one) for one in recorded)
+    return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
 
 
 def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":

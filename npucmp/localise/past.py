@@ -57,8 +57,8 @@ class Past:
 
     def unread(self, node: OperatorFindings) -> "list[Finding]":
         """What its forward read or wrote and could not be compared."""
-        saved = [finding for finding in node.context if not is_parameter(finding.pair)]
-        return [finding for finding in saved if self.seen(finding).verdict is Verdict.UNREADABLE]
+        found = [one for one in node.context if self.seen(one).verdict is Verdict.UNREADABLE]
+        return [one for one in found if not is_parameter(one.pair)]
 
     def input_error(self, node: OperatorFindings) -> Optional[float]:
         """Largest error among all that the operator reads; None when what was compared agrees, and there is more."""
@@ -143,7 +143,10 @@ class Past:
 
     def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
         """Whether a recorded input says nothing of what the operator read."""
-        nowhere = node.op.has("in place", "averages") and self.trail.source(finding) is None  # asked of no other
+        asked = node.op.has("in place", "averages")  # of no other, but for checksums
+        if not asked and finding.metric != "checksum":
+            return False
+        nowhere = asked and self.trail.source(finding) is None
         return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
 
     def background(self, finding: Finding) -> float:
@@ -187,10 +190,10 @@ class Past:
 
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
-        for finding in node.inputs:
+        for finding in filter(self.trail.is_new, node.inputs):
             left = wanders or id(finding) in self.left_over
             tainted = (node.tainted or node.inherits) and differs(finding)
-            self.trail.read(Source(finding, tainted, wanders=left and differs(finding)), only_new=True)
+            self.trail.read(Source(finding, tainted, wanders=left and differs(finding)))
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = error_size(finding)

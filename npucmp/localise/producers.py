@@ -14,7 +14,8 @@ from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, 
 
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.nodes import is_output
-from npucmp.model import Finding, Measurement, Pair
+from npucmp.model import Finding, Measurement, Pair, TensorRef
+from npucmp.model.kept import kept
 
 Owner = TypeVar("Owner")
 
@@ -43,10 +44,22 @@ class Fingerprint(NamedTuple):
 
 def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerprint]:
     """Of the golden side; None where nothing is known of it or equality would say nothing."""
-    tensor = finding.pair.target if of_target else finding.pair.golden
+    return _of_target(finding.measurement) if of_target else _of_golden(finding.measurement)
+
+
+@kept
+def _of_golden(measurement: Measurement) -> Optional[Fingerprint]:
+    return _fingerprint(measurement, measurement.pair.golden, of_target=False)
+
+
+def _of_target(measurement: Measurement) -> Optional[Fingerprint]:
+    return _fingerprint(measurement, measurement.pair.target, of_target=True)
+
+
+def _fingerprint(measurement: Measurement, tensor: Optional[TensorRef], of_target: bool) -> Optional[Fingerprint]:
     if tensor is None:
         return None
-    moments, count = finding.measurement.moments, math.prod(tensor.shape)
+    moments, count = measurement.moments, math.prod(tensor.shape)
     if not count:
         return None
     if moments is not None:
@@ -127,11 +140,14 @@ class Trail:
         self._unmarked: list[Source] = []  # written, and not among these yet
         self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
         self._unnamed: list[tuple[Pair, Source, bool]] = []  # written, and not among these yet: few dumps have a graph
-        self._marks: dict[int, tuple[Measurement, Optional[Fingerprint]]] = {}  # by id of the measurement, kept alive
+        self._found: dict[int, Optional[Source]] = {}  # by id of the measurement, until something is added
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
-        return self.by_graph(finding) or self.by_content(finding)
+        key = id(finding.measurement)
+        if key not in self._found:
+            self._found[key] = self.by_graph(finding) or self.by_content(finding)
+        return self._found[key]
 
     def by_graph(self, finding: Finding) -> Optional[Source]:
         pair = finding.measurement.pair
@@ -150,15 +166,8 @@ class Trail:
         self._unnamed.clear()
         return self._named
 
-    def mark(self, finding: Finding) -> Optional[Fingerprint]:
-        """The fingerprint of a finding, made once: it is asked for again and again."""
-        known = self._marks.get(id(finding.measurement))
-        if known is None:
-            known = self._marks[id(finding.measurement)] = finding.measurement, fingerprint(finding)
-        return known[1]
-
     def by_content(self, finding: Finding, of_target: bool = False) -> Optional[Source]:
-        mark, golden = None if of_target else self.mark(finding), finding.pair.golden
+        mark, golden = None if of_target else fingerprint(finding), finding.pair.golden
         if of_target or golden is None or (mark is None and math.prod(golden.shape) < TINY):
             for source in self._unmarked:
                 self._of_target.add(fingerprint(source.finding, of_target=True), source)
@@ -166,17 +175,22 @@ class Trail:
             return self._of_target.find(fingerprint(finding, of_target=True))
         return self._seen.find(mark)
 
-    def read(self, source: Source, only_new: bool = False) -> None:
-        """A tensor that was read; `only_new` if what is known of its content is to stay."""
-        mark = self.mark(source.finding)
-        if not only_new or (mark is not None and self._seen.find(mark) is None):
-            self._seen.add(mark, source)
+    def is_new(self, finding: Finding) -> bool:
+        """Whether nothing of its content was seen before; what has no content to be known by is not."""
+        mark = fingerprint(finding)
+        return mark is not None and self._seen.find(mark) is None
+
+    def read(self, source: Source) -> None:
+        """A tensor that was read."""
+        self._seen.add(fingerprint(source.finding), source)
+        self._found.clear()
 
     def wrote(self, pair: Pair, source: Source, hidden: bool) -> None:
         """A tensor that an operator wrote; a hidden one, inside what was fused, has no name in the golden run."""
-        self._seen.add(self.mark(source.finding), source)
+        self._seen.add(fingerprint(source.finding), source)
         self._unmarked.append(source)
         self._unnamed.append((pair, source, hidden))
+        self._found.clear()
 
 
 class Link(NamedTuple):

@@ -17,7 +17,7 @@ from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Fingerprint, Producers, Source
+from npucmp.localise.producers import Fingerprint, Producers, Source, fingerprint
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
@@ -87,12 +87,14 @@ class _Ranks:
         self._from: dict[Place, _Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
-        """Walks all ranks. Of a collective, those first whose own inputs are farthest off."""
+        """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
+        that stands out of it matters, so that nothing behind that is held against it."""
         for group in self._told.in_order():
+            noise = self._noise if self._noise is not None and not self._noise.standing else None
             for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
                 self._receive(place)
-                if self._noise is not None:
-                    self._noise.visit(self._node(place), self._walks[place.rank].past)
+                if noise is not None:
+                    noise.visit(self._node(place), self._walks[place.rank].past)
                 self._walks[place.rank].visit(self._node(place))
 
     def finished(self) -> "Iterator[Told]":
@@ -169,7 +171,7 @@ class _Ranks:
             for at, node in enumerate(walk.nodes):
                 place, is_sent = Place(rank, at), sends(_golden(node))
                 for at_slot, finding in enumerate((*node.inputs, *node.outputs)):
-                    mark, is_read = walk.past.trail.mark(finding), at_slot < len(node.inputs)
+                    mark, is_read = fingerprint(finding), at_slot < len(node.inputs)
                     if mark is None:
                         continue
                     is_new = seen.find(mark) is None

@@ -43,7 +43,7 @@ class Terms(NamedTuple):
 def terms(node: OperatorFindings, finding: Finding) -> Terms:
     """Of an output of an operator: of a plain sum, of a product, of a gradient of either."""
     count = scale_of(finding).elements
-    if not count:
+    if not count or not (node.is_gradient or node.op.has("sums", "sums ranks", "contracts")):
         return Terms()
     arrived = node.context if node.arrived else ()  # of a sum over ranks also what the others put in
     reads = _scales([*(node.inputs or node.presumed), *arrived])

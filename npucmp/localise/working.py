@@ -9,6 +9,7 @@ there, and the coarsest that a good part of the run has.
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import Iterable, NamedTuple, Sequence
 
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
@@ -29,11 +30,11 @@ class Working(NamedTuple):
 
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> "list[Working]":
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
-    findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
-    kinds = {*map(own_precision, findings)} - {Precision()}
+    kinds = {*map(own_precision, measurements)} - {Precision()}
     if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
         only = kinds.pop() if kinds else Precision()
-        return [Working(only, only)] * len(findings)
+        return [Working(only, only)] * len(measurements)
+    findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
     flow = _Flow(reduced, _usual(findings))
     for node in nodes_of(findings):
         flow.visit(node)
@@ -72,7 +73,7 @@ class _Flow:
 
     def alone(self, finding: Finding) -> Working:
         """Of a tensor of an operator that only one side has."""
-        own = own_precision(finding)
+        own = own_precision(finding.measurement)
         return Working(own, own)
 
     def visit(self, node: OperatorFindings) -> None:
@@ -92,12 +93,12 @@ class _Flow:
         for finding in node.outputs:
             self.of[id(finding)] = Working(own if known else through, through)
             self._trail.wrote(node.pair, Source(finding, False), hidden=False)
-        for finding in node.inputs:
-            self._trail.read(Source(finding, False), only_new=True)
+        for finding in filter(self._trail.is_new, node.inputs):
+            self._trail.read(Source(finding, False))
 
     def _own(self, node: OperatorFindings) -> Precision:
         """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""
-        found = [own_precision(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
+        found = [own_precision(finding.measurement) for finding in (*node.inputs, *node.outputs, *node.context)]
         if node.operator.path:
             found.append(self._clock)
         if node.op.has("collective", "point to point") and not node.inputs:  # what another rank put in
@@ -109,10 +110,10 @@ class _Flow:
     def _came_in(self, finding: Finding) -> Precision:
         source = self._trail.source(finding)
         if source is not None:
-            return coarsest([own_precision(finding), self.of[id(source.finding)].through])
+            return coarsest([own_precision(finding.measurement), self.of[id(source.finding)].through])
         moments = finding.measurement.moments
         same = moments is not None and moments.equal == moments.elements
-        own = own_precision(finding)
+        own = own_precision(finding.measurement)
         if same or is_parameter(finding.pair) or own == Precision():  # whole numbers are not rounded
             return own
         return coarsest([own, self._clock, self._usual])
@@ -130,10 +131,15 @@ class _Flow:
         return source is not None and source.finding.measurement.moments is not None
 
 
-def own_precision(finding: Finding) -> Precision:
+def own_precision(measurement: Measurement) -> Precision:
     """Of the types of one tensor on both sides."""
-    round_off = max(round_off_of(finding.pair), kept_round_off(finding.measurement))
-    return Precision(round_off, quantised=quantised(finding.measurement))
+    if measurement.moments is None:
+        return _of_types(round_off_of(measurement.pair))
+    round_off = max(round_off_of(measurement.pair), kept_round_off(measurement))
+    return Precision(round_off, quantised=quantised(measurement))
+
+
+_of_types = lru_cache(maxsize=256)(Precision)
 
 
 def coarsest(some: "Iterable[Precision]") -> Precision:

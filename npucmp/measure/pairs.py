@@ -73,6 +73,8 @@ def each(
     function: Callable[..., Measurement], pairs: Sequence[Pair], jobs: int, *more: object
 ) -> Iterator[Measurement]:
     """function of each pair and more. Between workers travels what was found, not the pair."""
+    if jobs == 1:
+        return (function(pair, *more) for pair in pairs)
     found = workers(jobs).map(partial(_found, function, more), pairs, _lost, payload_bytes)
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
@@ -327,8 +329,8 @@ def _recorded(
     """What checksums and statistics prove when a payload is missing. Those of values on one side are computed, unless
     the dump recorded as much with them: both sides are then rounded alike."""
     _require_one_shape(target.shape, golden.shape)
-    x = None if _tells_as_much(target, golden) else x
-    y = None if _tells_as_much(golden, target) else y
+    x = None if x is None or _tells_as_much(target, golden) else x
+    y = None if y is None or _tells_as_much(golden, target) else y
     if x is not None:
         target = _as_recorded(target, x, golden.checksum, context)
     if y is not None:

@@ -67,10 +67,12 @@ def lower_bound(
         return None
     weights = (1.0, 1.0, math.sqrt(min(elements, 2**62)), 1.0)
     together = [(a, b, w) for a, b, w in zip(target, golden, weights) if a is not None and b is not None]
-    finite = [(math.isfinite(a), math.isfinite(b)) for a, b, _ in together]
-    extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
-    if _ONE_SIDE.intersection(finite[:extremes] or finite):
-        return math.inf  # a norm alone may have overflowed in its own type
+    finite: list[tuple[bool, bool]] = []
+    if len(together) < len(weights) or not math.isfinite(sum([a + b for a, b, _ in together])):  # few
+        finite = [(math.isfinite(a), math.isfinite(b)) for a, b, _ in together]
+        extremes = sum(a is not None and b is not None for a, b in zip(target[:2], golden[:2]))
+        if _ONE_SIDE.intersection(finite[:extremes] or finite):
+            return math.inf  # a norm alone may have overflowed in its own type
     apart = [max(0.0, abs(a - b) - rounding) * w for a, b, w in together if a != b]
     if elements > SUMMED_WELL and target.norm != golden.norm and target.norm is not None and golden.norm is not None:
         apart[-1] = max(0.0, apart[-1] - lost_in_norm(elements) * max(target.norm, golden.norm))

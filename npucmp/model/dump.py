@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
@@ -52,11 +52,11 @@ class Statistics(NamedTuple):
     norm: Optional[float] = None
 
     @classmethod
-    def recorded(cls, figures: "Iterable[Optional[float]]") -> "Statistics":
-        """Of max, min, mean and norm as a dump says them: msprobe writes the value of a 0-d tensor for all four, with
-        its sign."""
-        found = cls(*figures)
-        return found._replace(norm=abs(found.norm)) if found.norm is not None and found.norm < 0 else found
+    def recorded(
+        cls, max: Optional[float], min: Optional[float], mean: Optional[float], norm: Optional[float]
+    ) -> "Statistics":
+        """As a dump says them: msprobe writes the value of a 0-d tensor for all four, with its sign."""
+        return cls(max, min, mean, -norm if norm is not None and norm < 0 else norm)
 
 
 class TensorRef(NamedTuple):

@@ -28,15 +28,7 @@ MEANINGLESS = ("meaningless", "overwritten")  # rules by which what a tensor hol
 DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
 
 
-class Measurement(NamedTuple):
-    """A pair and what came of measuring it.
-
-    moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
-    recorded statistics, `same` what checksums say; each None where the dump cannot tell.
-    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
-    `shapes_differ` whether it is for their shapes.
-    """
-
+class _Measured(NamedTuple):
     pair: Pair
     moments: Optional[Moments] = None
     bound: Optional[float] = None
@@ -46,6 +38,16 @@ class Measurement(NamedTuple):
     shapes_differ: bool = False
     statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
     bytes_read: int = 0
+
+
+class Measurement(_Measured):
+    """A pair and what came of measuring it; what follows from that is kept with it (kept.py).
+
+    moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
+    recorded statistics, `same` what checksums say; each None where the dump cannot tell.
+    `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
+    `shapes_differ` whether it is for their shapes.
+    """
 
     @property
     def unreadable(self) -> Optional[TensorRef]:
@@ -65,16 +67,7 @@ class Tolerance:
     why: str = ""
 
 
-class Finding(NamedTuple):
-    """A measured pair with the verdict on it.
-
-    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
-    difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
-    decided, `explained_by` the one that says that the errors of the inputs make an error of this size, and
-    `explained_limit` the largest error that they make by it.
-    `working` is the coarsest unit round-off that its values went through.
-    """
-
+class _Judged(NamedTuple):
     measurement: Measurement
     verdict: Verdict
     because: str
@@ -85,6 +78,17 @@ class Finding(NamedTuple):
     explained_by: str = ""
     explained_limit: float = 0.0
     working: float = 0.0
+
+
+class Finding(_Judged):
+    """A measured pair with the verdict on it; what follows from that is kept with it (kept.py).
+
+    error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
+    difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
+    decided, `explained_by` the one that says that the errors of the inputs make an error of this size, and
+    `explained_limit` the largest error that they make by it.
+    `working` is the coarsest unit round-off that its values went through.
+    """
 
     @property
     def pair(self) -> Pair:

@@ -44,6 +44,8 @@ def packed(columns: Columns) -> "dict[str, Any]":
 
 def _column(cells: "Sequence[Any]") -> "Optional[dict[str, Any]]":
     """One column in the form that is smallest; None where no row has a value."""
+    if cells.count(None) == len(cells):
+        return None
     kinds = {*map(type, cells)}
     plains = _plains(cells, kinds)
     different = dict.fromkeys(plains)

@@ -58,7 +58,9 @@ def _part(
         first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
         own = _operator(comparison.findings[some[0]], roots.get(order))
         operators.append({"run": run, "rows": len(some), **first, **own})
-    rows = {name: [column[row] for row in sequence] for name, column in cells.items() if name not in OF_OPERATORS}
+    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
+    if sequence != [*range(len(sequence))]:
+        rows = {name: [column[row] for row in sequence] for name, column in rows.items()}
     return {
         **rows,
         "error": [None if one.error == cell else one.error for one, cell in zip(ordered, rows["rel_l2"])],

@@ -139,9 +139,10 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
         ]
         columns.update(_named([f"{side}_{name}" for name in FIGURES], own))
     both = [one.moments if one.pair.target is not None and one.pair.golden is not None else None for one in measured]
+    nothing = [None] * len(both) if not any(both) else None  # statistics are all there is
     for metric in metrics.METRICS:
         if metric.always or metric.name in extra:
-            columns[metric.name] = [None if one is None else metric.function(one) for one in both]
+            columns[metric.name] = nothing or [None if one is None else metric.function(one) for one in both]
     for name in ("max_abs_index", "max_rel_index"):
         places = [-1 if one is None else getattr(one, name) for one in both]
         columns[name] = [place if place >= 0 else None for place in places]

@@ -135,8 +135,8 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     context = options.context(sides.target_path, sides.golden_path)
     aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
     every = [list(pairs(*one)) for one in aligned]
-    todo = [[pair for pair in some if options.wants(pair.target_op, pair.golden_op)] for some in every]
-    left_out = [[pair for pair in some if not options.wants(pair.target_op, pair.golden_op)] for some in every]
+    split = [options.split(some) for some in every]
+    todo, left_out = [meant for meant, _ in split], [others for _, others in split]
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []

@@ -96,8 +96,7 @@ def _compare(
 ) -> "tuple[Comparison, bool]":
     alignment = align(target, golden, options.names(), context)
     every = list(pairs(target, golden, alignment))
-    todo = [pair for pair in every if options.wants(pair.target_op, pair.golden_op)]
-    left_out = tuple(pair for pair in every if not options.wants(pair.target_op, pair.golden_op))
+    todo, left_out = options.split(every)
     meter, stopped = Meter(options.progress, sum(map(payload_bytes, todo))), False
     findings: list[Finding] = []
     try:
@@ -109,7 +108,7 @@ def _compare(
     alone = len(alignment.only_target), len(alignment.only_golden)
     reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
     known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete
-    return Comparison(target, golden, *known, left_out), stopped
+    return Comparison(target, golden, *known, tuple(left_out)), stopped
 
 
 def _placed(comparison: Comparison, found: "Mapping[OfFirst, Rerun]") -> Comparison:

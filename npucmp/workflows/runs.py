@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
+from itertools import compress
+from operator import not_
 from os import PathLike
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
@@ -14,7 +16,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, first_of
+from npucmp.model import Operator, Pair, Run, first_of
 
 StrPath = Union[str, "PathLike[str]"]
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -78,6 +80,13 @@ class Choice:
         if self.include and not any(fnmatchcase(name, glob) for name in names for glob in self.include):
             return False
         return not any(fnmatchcase(name, glob) for name in names for glob in self.exclude)
+
+    def split(self, pairs: "list[Pair]") -> "tuple[list[Pair], list[Pair]]":
+        """The pairs of operators that are meant, and the others."""
+        if not self.include and not self.exclude:
+            return pairs, []
+        meant = [self.wants(pair.target_op, pair.golden_op) for pair in pairs]
+        return [*compress(pairs, meant)], [*compress(pairs, map(not_, meant))]
 
 
 class Meter:

@@ -123,7 +123,7 @@ def _row(kind: str, line: "Mapping[str, str]", rounding: float) -> Optional[_Row
     operator = f"{kind}.{line.get('vpp_stage', '')}:{name}"
     operator += f".micro_step{line['micro_step']}" if line.get("micro_step") else ""
     shape, dtype = _shape(line.get("shape", "")), canonical(line.get("dtype", ""))
-    statistics = Statistics.recorded(map(_figure, map(line.get, _FIGURES)))
+    statistics = Statistics.recorded(*map(_figure, map(line.get, _FIGURES)))
     tensor = TensorRef(
         slot,
         dtype if dtype in DTYPES else COARSEST,

@@ -33,7 +33,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import canonical
@@ -132,10 +132,11 @@ def _number(path: Path, word: str) -> Optional[int]:
 
 
 def _load(path: Path, context: ReadContext) -> Any:
-    text = read_text(path, "json_bytes", context)
-    if _ENDLESS not in text.encode().translate(_ALIKE):
+    data = read_bytes(path, "json_bytes", context)
+    if _ENDLESS not in data.translate(_ALIKE):
         with suppress(MsgspecError, ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does
-            return decode(text)
+            return decode(data)
+    text = text_of(path, data)
     try:
         return json.loads(text, parse_int=_whole_number)
     except json.JSONDecodeError as error:
@@ -297,7 +298,7 @@ def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
         return
     items: Any
     if isinstance(value, dict):
-        if "type" in value and ("shape" in value or "value" in value or "format" in value):
+        if _is_leaf(value):
             found.append((slot, value))
             return
         items = value.items()
@@ -307,7 +308,14 @@ def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
         return
     start = slot if slot.endswith(":") else f"{slot}."
     for key, below in items:
-        _walk(f"{start}{key}", below, depth - 1, found)
+        if depth > 1 and isinstance(below, dict) and _is_leaf(below):  # most are
+            found.append((f"{start}{key}", below))
+        else:
+            _walk(f"{start}{key}", below, depth - 1, found)
+
+
+def _is_leaf(value: "dict[str, Any]") -> bool:
+    return "type" in value and ("shape" in value or "value" in value or "format" in value)
 
 
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
@@ -354,4 +362,6 @@ def _statistics(leaf: Mapping[str, Any]) -> Optional[Statistics]:
     figures = [*map(leaf.get, _STATISTICS)]
     if not _FLOATS.issuperset(map(type, figures)):
         figures = [*map(_number_in, figures)]
-    return Statistics.recorded(figures) if figures != _NOTHING else None
+        if figures == _NOTHING:
+            return None
+    return Statistics.recorded(*figures)

@@ -77,7 +77,7 @@ def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
     below, above = _figure(row, "negative inf count"), _figure(row, "positive inf count")
     if below or above:
         high, low, mean, norm = math.inf if above else high, -math.inf if below else low, None, None
-    found = Statistics.recorded((high, low, mean, norm))
+    found = Statistics.recorded(high, low, mean, norm)
     return found if any(value is not None for value in found) else None
 
 

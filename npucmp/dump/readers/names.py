@@ -27,11 +27,12 @@ def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
 def unnamed(folder: str, known: "Iterable[str]") -> "Iterator[str]":
     """A note on files of a tensor folder that are none of the known ones: a run that ended before its last records were
     written leaves such."""
-    names = {os.path.basename(file) for file in known}
     try:
-        left = sorted(name for name in os.listdir(folder) if name not in names and may_be_tensor(name))
+        there = os.listdir(folder)
     except OSError:
         return
+    names = {os.path.basename(file) for file in known}
+    left = sorted(name for name in there if name not in names and may_be_tensor(name))
     if left:
         yield f"{folder}: {len(left)} files that no record names are left out: {first_of(left)}"
 

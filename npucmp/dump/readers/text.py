@@ -12,12 +12,21 @@ from npucmp.errors import DumpError
 
 def read_text(path: "str | os.PathLike[str]", most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
     """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
+    return text_of(path, read_bytes(path, most, context))
+
+
+def read_bytes(path: "str | os.PathLike[str]", most: Union[int, str], context: ReadContext = ANYWHERE) -> bytes:
+    """The same before it is decoded, for whoever decodes it on the way."""
     with open_regular(os.fspath(path), context) as file:
         if isinstance(most, str):
             file.limits.require(path, most, file.size, "has {:,} bytes")
         elif file.size > most:
             raise DumpError(path, f"has {file.size:,} bytes, more than the {most:,} that are read of such a file")
-        data = file.read(0, file.size)
+        return file.read(0, file.size)
+
+
+def text_of(path: "str | os.PathLike[str]", data: bytes) -> str:
+    """The text of what was read."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
