@@ -118,6 +118,21 @@ def test_shared_values_against_checksums(target, golden):
 
 
 @shared
+def test_shared_checksums_of_runs_in_other_types_prove_nothing():
+    report = npucmp.compare(SHARED / "bert/C", SHARED / "bert/A_md5_L1")
+    assert (report.roots, report.exit_status) == ((), 2)
+
+
+@shared
+def test_shared_steps_with_different_batches_have_different_inputs():
+    folder = DATA / "public" / "msprobe_resnet50_gpu"
+    report = npucmp.compare(folder / "step1", folder / "step0")
+    places = [root for root in report.roots if root.cause.value != "PROPAGATED"]
+    assert [(root.pair.operator.name, root.slot) for root in places] == [("Functional.conv2d.0.forward", "input:0")]
+    assert "the two runs were given different inputs" in places[0].because
+
+
+@shared
 @pytest.mark.parametrize("made, told", [("tensor_mix_a", "md5_L1_a"), ("tensor_mix_a", "xor_L0_a")])
 def test_shared_checksums_are_those_of_the_values(made, told):
     """CRC-32 and XOR of float32, bfloat16 and int64, as mindstudio-probe 26.2 wrote them of the same run."""

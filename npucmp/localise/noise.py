@@ -107,6 +107,12 @@ class Noise:
         self._chosen: set[int] = set()
         self.standing: dict[int, Standing] = {}  # by id of the pair's operator findings
 
+    def is_asked(self, node: OperatorFindings) -> bool:
+        """Whether an operator may be the first that stands out, or is the same as the first on another rank."""
+        return not self.standing or any(
+            one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
+        )
+
     def visit(self, node: OperatorFindings, past: Past) -> None:
         """Holds an operator against what was seen before it; `past` knows the tensors written and read before."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
@@ -123,7 +129,8 @@ class Noise:
             self.standing[id(node)] = max(found, key=lambda one: one.ratio)
         if self._moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(id(node))
-        self._remember(node, read, came or [])
+        if not self.standing:  # what stands out is no noise
+            self._remember(node, read, came or [])
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,

@@ -81,21 +81,22 @@ class _Ranks:
         read = {place: [sent.place for sent in some] for place, some in self._read.items()}
         self._told = Communications(sequences, self._numbers, read)
         self._noise: Optional[Noise] = None  # where statistics are all there is
-        if by_round_off and not any(f.measurement.moments for one in comparisons for f in one.findings):
+        measured = any(one.measurement.moments for told in comparisons for one in told.findings)
+        if by_round_off and not measured and rules.uses("suspected"):
             nodes = [node for walk in self._walks for node in walk.nodes]
             self._noise = Noise(nodes, all(one.are_first for one in updates), max(one.unproven for one in updates))
         self._from: dict[Place, _Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
         """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
-        that stands out of it matters, so that nothing behind that is held against it."""
+        that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
         for group in self._told.in_order():
-            noise = self._noise if self._noise is not None and not self._noise.standing else None
             for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
                 self._receive(place)
-                if noise is not None:
-                    noise.visit(self._node(place), self._walks[place.rank].past)
-                self._walks[place.rank].visit(self._node(place))
+                node = self._node(place)
+                if self._noise is not None and self._noise.is_asked(node):
+                    self._noise.visit(node, self._walks[place.rank].past)
+                self._walks[place.rank].visit(node)
 
     def finished(self) -> "Iterator[Told]":
         """For each rank its findings, and its roots with their clocks."""

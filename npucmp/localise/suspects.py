@@ -36,15 +36,19 @@ def concluded(order: "Sequence[InOrder]", told: "Sequence[Told]", noise: Noise) 
         return [([*map(_excused, findings)], []) for findings, _ in told]
     at, clock, rank, node, root = first
     is_alone = root is None or _is_input(root)
+    alike = {number: (when, one) for number, when, one in order[at:] if root is None and id(one) in noise.standing}
+    places = {(rank, node.pair.order), *((number, one.pair.order) for number, (_, one) in alike.items())}
     before = {(rank, node.pair.order) for rank, _, node in order[:at]}
     found: list[Told] = []
     for number, (findings, roots) in enumerate(told):
         kept = [(when, one) for when, one in roots if (number, one.pair.order) not in before]
-        here = [one for one in kept if number == rank and one[1].pair.order == node.pair.order]
         if is_alone:
-            kept = [(when, _behind(one, node, root)) for when, one in kept if (when, one) not in here]
-        if is_alone and number == rank:
-            kept.append((clock, _given(root) if root else _suspect(node, noise.standing[id(node)])))
+            kept = [(when, _behind(one, node, root)) for when, one in kept if (number, one.pair.order) not in places]
+        if root is not None and is_alone and number == rank:
+            kept.append((clock, _given(root)))
+        elif number in alike:
+            when, one = alike[number]
+            kept.append((when, _suspect(one, noise.standing[id(one)], len(alike) - 1, len(told) - 1)))
         found.append(([_excused(one) if (number, one.pair.order) in before else one for one in findings], kept))
     return found
 
@@ -81,8 +85,9 @@ def _behind(root: Root, first: OperatorFindings, given: Optional[Root]) -> Root:
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
 
-def _suspect(node: OperatorFindings, one: Standing) -> Root:
-    """The operator that stands out: what moved, by how much, the noise before it, and how many others moved as much."""
+def _suspect(node: OperatorFindings, one: Standing, alike: int, ranks: int) -> Root:
+    """The operator that stands out: what moved, by how much, the noise before it, and how many others moved as much.
+    It does so on as many of the other ranks."""
     finding, figure = one.finding, FIGURES[one.figure]
     x, y = (None if some is None else some[one.figure] for some in finding.measurement.statistics)
     size = measured(one.moved.each[one.figure], finding)
@@ -93,7 +98,9 @@ def _suspect(node: OperatorFindings, one: Standing) -> Root:
         reason("moved", words, size=size, **facts),
         reason("noise before", "the noise before it explains {noise:.3g} times that", noise=one.noise),
         reason("others", "{count} of {all} operators before it moved as much", count=one.as_much, all=one.before),
+        *([reason("ranks", "it does so on {alike} of {ranks} other ranks", alike=alike, ranks=ranks)] if ranks else ()),
         *argument_reasons(node.pair),
     )
     bound = finding.measurement.bound
-    return Root(0, node.pair, Cause.SUSPECT, one.finding.pair.slot, "rel_l2", bound, finding.limit, None, None, reasons)
+    told = bound, finding.limit, None, None, reasons
+    return Root(0, node.pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *told, rule="suspected")

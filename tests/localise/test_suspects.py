@@ -68,6 +68,23 @@ def test_the_first_of_all_operators_that_are_off_is_suspected(tmp_path):
     assert last.startswith("SUSPECTED: by statistics; not proven")
 
 
+def test_a_suspect_is_named_on_all_ranks_and_steps(tmp_path):
+    for name, fault in (("golden", lambda layer, y: y), ("target", lambda layer, y: y * 1.002 if layer >= 32 else y)):
+        for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            dumped(tmp_path / name, layers(fault), step=step, rank=rank)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    assert roots(report) == [("Functional.linear.32.forward", Cause.SUSPECT)] * 4
+    assert "it does so on 1 of 1 other ranks" in [one.sentence() for one in report.roots[0].evidence]
+
+
+def test_a_suspect_on_one_rank_is_not_named_on_the_other(tmp_path):
+    for rank, factor in ((0, 1.0), (1, 1.002)):
+        dumped(tmp_path / "golden", layers(), rank=rank)
+        dumped(tmp_path / "target", layers(lambda layer, y, by=factor: y * by if layer >= 32 else y), rank=rank)
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    assert [(one.target.rank, len(one.roots)) for one in report.comparisons] == [(0, 0), (1, 1)]
+
+
 def test_the_words_say_how_far_it_moved_by_figures_that_anyone_can_count(tmp_path):
     golden = dumped(tmp_path / "golden", layers())
     target = dumped(tmp_path / "target", layers(lambda layer, y: y * 1.01 if layer == 32 else y))

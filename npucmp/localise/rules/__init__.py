@@ -43,6 +43,7 @@ from npucmp.localise.rules import (
     routed,
     scaled,
     subnormal,
+    suspected,
 )
 
 RULES: "tuple[Rule, ...]" = (
@@ -71,6 +72,7 @@ RULES: "tuple[Rule, ...]" = (
     overwritten.RULE,
     meaningless.RULE,
     container.RULE,
+    suspected.RULE,
 )
 
 
@@ -85,6 +87,10 @@ class Rulebook:
         self.rules = tuple(rule for rule in RULES if rule.name not in {*skip})
         self._of = {kind: [rule for rule in self.rules if rule.kind == kind] for kind in KINDS}
         self._named = {rule.name: rule for rule in self.rules}
+
+    def uses(self, name: str) -> bool:
+        """Whether a rule is in force."""
+        return name in self._named
 
     def limit(self, case: Case) -> Limit:
         """How large rounding alone may make the error; 0 where no rule applies."""
