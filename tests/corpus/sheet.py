@@ -62,6 +62,10 @@ HOLES: "dict[str, tuple[bool, Callable[[Result], bool]]]" = {  # known ones of 0
         False,
         lambda one: is_clear(one) and one.facts.get("fault") == "coarser",
     ),
+    "faults 20 times noise and more, in statistics alone": (
+        False,
+        lambda one: one.beyond >= 20 and one.facts["task"] == "statistics",
+    ),
     "clear faults on two ranks": (False, lambda one: is_clear(one) and one.facts["ranks"] == "2"),
     "clear faults in one of several steps": (False, lambda one: is_clear(one) and one.facts["steps"] != "1"),
     "truncation, equal bits in, 16 bits on both sides": (

@@ -28,6 +28,7 @@ PAIRS = {  # rule → a pair that it decides
     "routed": "open/51/clean",
     "background": "sample/1/clean",
     "meaningless": "open/29/clean",
+    "suspected": "open/211/7",
 }
 GOOD = ("right", "silent")
 random = np.random.default_rng(5)
