@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.judge.precision import round_off_of
+from npucmp.localise.condition import MOST
 from npucmp.model import Finding, Statistics
 from npucmp.model.kept import kept
 
@@ -49,7 +50,7 @@ def movement(finding: Finding) -> Optional[Movement]:
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
         return None
     own, count = round_off_of(pair), math.prod(pair.golden.shape)
-    if not own or not 0 < count < 2**62 or measurement.shapes_differ or y.norm is None:
+    if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:
         return None
     unit = max(SINGLE, own)
     if x == y:
@@ -67,7 +68,7 @@ def _units(y: Statistics, norm: float, count: int, unit: float) -> "tuple[float,
     root = math.sqrt(count)
     rms = norm / root if math.isfinite(norm) else 0.0
     high, low = (max(abs(one or 0.0), rms) if math.isfinite(one or 0.0) else rms for one in (y.max, y.min))
-    if any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]) if rms else False:
+    if rms and any(abs((y.mean or 0.0) * (one or 0.0) / (rms * rms) - 1.0) < ONE_VALUE for one in y[:2]):
         return unit * high, unit * low, unit * abs(y.mean or 0.0), unit * norm
     return unit * high, unit * low, max(unit / root, SUMMED) * rms, unit * rms
 

@@ -45,7 +45,8 @@ SUMS = slice(2, 4)
 
 
 class Standing(NamedTuple):
-    """How an operator stands out: the tensor that moved, its movement and the noise before it, in roundings."""
+    """How an operator stands out: the tensor that moved, its movement and the noise before it, in roundings, and by how
+    many times what is needed."""
 
     finding: Finding
     moved: Movement
@@ -231,8 +232,9 @@ class Noise:
         mean, norm = (max(sums, least * told) for told in moved.told[SUMS])
         limits = high, high, mean, norm * _grown(norm * moved.unit, moved.elements)
         bar = OUT if self._first else OUT_LATER
-        sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
-        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, (bar, bar, sums, sums))]
+        bar_of_sums = OUT_SUMS if self._first and finding.pair.operator.phase != "backward" else bar
+        bars = bar, bar, bar_of_sums, bar_of_sums
+        out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, bars)]
         at = max(range(4), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
         if not out[at] > 1.0 + FEW / moved.elements or (golden is not None and golden.norm == 0.0):

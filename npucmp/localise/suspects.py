@@ -62,7 +62,7 @@ def _excused(finding: Finding) -> Finding:
     if not (apart or zero or finding.verdict is Verdict.SHAPE):
         return finding
     because = f"{finding.because}; no more than the noise before it"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by="noise before")
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, explained_by="suspected")
 
 
 def _is_input(root: Root) -> bool:
