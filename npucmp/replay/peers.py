@@ -1,0 +1,63 @@
+"""What all operators of a kind have in common: a setting of the device, not a fault of one of them.
+
+Where every output of a kind is beyond its budget, and by about as much, they are computed more coarsely than their type
+(products in HF32, an exp in float16): one line for the kind, and nobody is guilty. That holds up to the error that such
+a setting makes; and one that stands out of its peers is guilty all the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Mapping, NamedTuple, Sequence
+
+from npucmp.model import Judged, Operator, Replayed
+
+FEWEST = 3  # operators that make a kind
+OUTLIER = 4.0  # times the median: no peer
+COARSE = 2.0**-10  # relative error that half precision inside a float32 operator leaves
+IN_16_BITS = 4.0  # units of a 16-bit type
+
+
+class Explained(NamedTuple):
+    """A kind in words, and the rows that it speaks for, by place."""
+
+    words: str
+    rows: "frozenset[int]"
+
+
+def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Explained]":
+    """Kinds of operators that are beyond their budgets alike."""
+    kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.rms_ratio is not None and row.budget not in ("", "exact"):
+            kinds[operators[row.order].kind, row.slot].append(place)
+    found = []
+    for (kind, slot), places in kinds.items():
+        some = [rows[place] for place in places]
+        if len({row.order for row in some}) < FEWEST or not all(row.verdict is Judged.GUILTY for row in some):
+            continue
+        middle = median(row.rms_ratio or 0.0 for row in some)
+        alike = [place for place in places if _is_alike(rows[place], middle)]
+        if len(alike) >= max(FEWEST, len(places) / 2):
+            words = f"all {len(places)} {kind} {slot} lie beyond their budget, in the middle {middle:.2g} times"
+            found.append(Explained(f"{words}: explained by coarser arithmetic inside (a setting, not one operator)",
+                                   frozenset(alike)))  # fmt: skip
+    return found
+
+
+def excused(rows: "Sequence[Replayed]", kinds: "Sequence[Explained]") -> "list[Replayed]":
+    """The rows, those of explained kinds as amplifiers with the reason."""
+    found = [*rows]
+    for kind in kinds:
+        for place in kind.rows:
+            found[place] = found[place]._replace(verdict=Judged.AMPLIFIER, explanation=f"explained: {kind.words}")
+    return found
+
+
+def _is_alike(row: Replayed, middle: float) -> bool:
+    if row.rms_ratio is None or row.rel_l2 is None or row.rel_l2_u is None or row.nonfinite:
+        return False
+    low = row.rel_l2_u and row.rel_l2 / row.rel_l2_u > 2.0**-12  # its unit is that of a 16-bit type
+    coarse = row.rel_l2_u <= IN_16_BITS if low else row.rel_l2 <= COARSE
+    return coarse and row.rms_ratio <= OUTLIER * middle

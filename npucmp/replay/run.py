@@ -1,0 +1,61 @@
+"""Tasks → rows, in child processes with limits: what one operator costs is never the run."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from dataclasses import dataclass
+from typing import Iterator, Sequence
+
+from npucmp.dump.context import ReadContext
+from npucmp.measure.executor import Processes
+from npucmp.model import Replayed
+from npucmp.replay.task import Engine, Settings, Task, first_engine, unknown
+
+SECONDS = 60.0  # of one operator, and one more per
+PER_SECOND = 200_000  # bytes
+BASE = 256 << 10  # of work that a record is, however small its tensors
+_STARTED: "set[str]" = set()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a child does with a task: all that it needs was in memory when it was made."""
+
+    engines: "tuple[Engine, ...]"
+    context: ReadContext
+    settings: Settings
+
+    def __call__(self, task: Task) -> "list[Replayed]":
+        engine, (status, because) = first_engine(task, self.engines)
+        if engine is None:
+            return unknown(task, status, because)
+        if engine.name not in _STARTED:
+            engine.start(self.settings)
+            _STARTED.add(engine.name)
+            _limit(self.settings.memory)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS + task.bytes / PER_SECOND)  # SIGALRM ends the child
+        try:
+            return engine.replay(task, self.context, self.settings)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def replayed(
+    tasks: "Sequence[Task]", engines: "tuple[Engine, ...]", context: ReadContext, settings: Settings, jobs: int
+) -> "Iterator[list[Replayed]]":
+    """The rows of each task, in order. One over which a child dies twice is `crashed`."""
+    work = Work(engines, context, settings)
+    return Processes(jobs, apart=True).map(work, tasks, _lost, weight=lambda task: BASE + task.bytes)
+
+
+def _lost(task: Task, because: str) -> "list[Replayed]":
+    late = f"signal {int(signal.SIGALRM)} " in because
+    return unknown(task, "crashed", "it took too long" if late else f"the process that replayed it ended: {because}")
+
+
+def _limit(memory: int) -> None:
+    """Beside what is there already."""
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        used = int(stream.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, resource.getrlimit(resource.RLIMIT_AS)[1]))
