@@ -7,7 +7,7 @@ kinds   sum      sums of products and plain sums: budget by the random walk of r
         random   cannot be replayed
         ranks    needs the tensors of other ranks
         npu      a formula of npu.py, with noise
-A word behind `*` is known under several names, as "add" for `add`, `add_`, `__add__`, `__radd__`, `__iadd__`.
+A word with `*` is a method that has a form in place too, as "add_".
 Autocast: rounds wider inputs to the type of the output first (PyTorch's list of operators in lower precision).
 A dump's name selects a line; what is called is the word that stands here.
 
@@ -50,7 +50,7 @@ _FUNCTIONAL = {
     "random": "rrelu gumbel_softmax alpha_dropout feature_alpha_dropout fractional_max_pool2d",
 }
 _BOTH = {  # functions of torch that tensors have as methods too
-    "sum": "matmul mm bmm addmm addbmm baddbmm addmv mv addr dot inner outer sum* cumsum* index_add* scatter_add* mean "
+    "sum": "matmul mm bmm addmm addbmm baddbmm addmv mv addr dot inner outer sum cumsum* index_add* scatter_add* mean "
     "nansum trace",
     "noise": "add* sub* mul* div* true_divide* pow* exp* exp2 expm1 log* log2 log10 log1p sqrt* rsqrt* reciprocal* "
     "square* sigmoid* tanh* sin* cos* tan* asin acos atan atan2 sinh cosh asinh acosh atanh erf erfc erfinv softmax "
@@ -68,7 +68,7 @@ _BOTH = {  # functions of torch that tensors have as methods too
 }
 _TORCH = {
     "sum": "einsum chain_matmul tensordot",
-    "noise": "layer_norm batch_norm group_norm rms_norm cosine_similarity stack_norm gelu",
+    "noise": "layer_norm batch_norm group_norm rms_norm cosine_similarity",
     "exact": "cat concat concatenate stack hstack vstack dstack broadcast_to bucketize embedding",
     "random": "rand randn randint randperm empty empty_like dropout",
 }
@@ -131,7 +131,7 @@ def row_of(call: Call) -> Optional[Row]:
 def _rows() -> "dict[tuple[str, str], Row]":
     found: dict[tuple[str, str], Row] = {}
     _add(found, "Functional", "nn.functional.", _FUNCTIONAL)
-    _add(found, "Torch", "", {**_BOTH})
+    _add(found, "Torch", "", _BOTH)
     _add(found, "Torch", "", _TORCH)
     _add(found, "Tensor", "Tensor.", _BOTH)
     _add(found, "Tensor", "Tensor.", _TENSOR)
@@ -146,7 +146,7 @@ def _add(found: "dict[tuple[str, str], Row]", prefix: str, path: str, kinds: "di
     for kind, text in kinds.items():
         for word in text.split():
             name = word.rstrip("*")
-            for one in (name, f"{name}_") if word.endswith("*") else (name,):
+            for one in (name, f"{name}_") if word.endswith("*") and path.startswith("Tensor") else (name,):
                 found[prefix, one] = _row(path, one, kind)
 
 

@@ -35,6 +35,7 @@ ROUNDED_ONCE = frozenset(
     "__rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__".split()
 )
 ANOTHER = "another autograd node"
+SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
 def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
@@ -55,6 +56,8 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
             continue
         due = Due(sigmas[at], made_of, name.rstrip("_") in ROUNDED_ONCE or name in ROUNDED_ONCE)
         one = _judged(task, tensors[slot], recorded[slot], exact[at], due, settings)
+        if one.nonfinite and one.verdict is Judged.GUILTY and _holds_nan([bound.args, bound.kwargs]):
+            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
             one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those of equal values may")
         rows.append(one._replace(treated=bound.treated))
@@ -92,6 +95,8 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         trials = [form(one[at]) - exact for one in noisy if one[at] is not None]
         due = Due(_root_mean_square(trials), "noise")
         one = _judged(task, tensor, recorded[tensor.slot], exact, due, settings)
+        if one.nonfinite and one.verdict is Judged.GUILTY and _holds_nan([bound.args, bound.kwargs, given]):
+            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > NEAR:
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = one._replace(status=ANOTHER, verdict=Judged.UNKNOWN, explanation=words)
@@ -323,6 +328,11 @@ def _handed_on(recorded: "dict[str, Any]", given: "list[Any]") -> bool:
         one.size == values.size and np.array_equal(one.reshape(-1).astype(np.float64), values, equal_nan=True)
         for one in recorded.values()
     )
+
+
+def _holds_nan(tree: Any) -> bool:
+    """Whether an input holds NaN or +Inf; -Inf is what masks are made of."""
+    return any(one.is_floating_point() and bool((torch.isnan(one) | (one == math.inf)).any()) for one in _tensors(tree))
 
 
 def _has_floats(bound: Bound) -> bool:
