@@ -50,7 +50,8 @@ _INNER = (  # forward kernels, whose own steps are taken in the accumulator
 _STEPS = (  # backward kernels, whose steps are taken in the type of the output
     aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.native_batch_norm_backward,
     aten.gelu_backward, aten.silu_backward, aten.mish_backward, aten._softmax_backward_data,
-    aten._log_softmax_backward_data, aten.elu_backward, aten.hardswish_backward, aten.softplus_backward,
+    aten._log_softmax_backward_data, aten.tanh_backward,
+    aten.sigmoid_backward, aten.elu_backward, aten.hardswish_backward, aten.softplus_backward,
 )  # fmt: skip
 
 

@@ -25,9 +25,8 @@ class Dump:
         is_forward = ".forward" in name
         record = {"input_args" if is_forward else "input": self._list(f"{name}.input", args)}
         if is_forward:
-            record["input_kwargs"] = {
-                key: self._leaf(f"{name}.input.{key}", one) for key, one in (kwargs or {}).items()
-            }
+            named = (kwargs or {}).items()
+            record["input_kwargs"] = {key: self._leaf(f"{name}.input.{key}", one) for key, one in named}
         self.data[name] = {**record, "output": self._list(f"{name}.output", outputs)}
         return self
 

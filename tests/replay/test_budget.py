@@ -13,7 +13,7 @@ RNG = np.random.default_rng(7)
 X = RNG.normal(size=5000)
 
 
-def row(actual, exact, dtype="float32", due=Due(), **more):  # noqa: B008
+def row(actual, exact, dtype="float32", due=Due(), **more):
     return judged(3, "output:0", np.asarray(actual, float), np.asarray(exact, float), lookup(dtype), due, **more)
 
 
@@ -43,7 +43,7 @@ def test_one_wrong_element_is_guilty_by_its_own_ratio():
 
 
 def test_truncation_is_seen_by_its_bias():
-    """bfloat16 that is cut off instead of rounded: the largest error of an element is only twice what rounding leaves."""
+    """bfloat16 cut off instead of rounded: the largest error of an element is only twice what rounding leaves."""
     cut = (X.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     found = row(cut, X, "bfloat16", due=Due(0.0, "rounding"))
     assert found.bias == pytest.approx(0.72, abs=0.05) and found.verdict is Judged.GUILTY

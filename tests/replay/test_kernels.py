@@ -24,6 +24,7 @@ X, W, B = normal(24, 96, mean=0.5), normal(40, 96, seed=2), normal(40, seed=3)
 G, H = 1 + normal(96, seed=4) / 10, normal(96, seed=5)
 Q, K, V = (normal(2, 4, 24, 16, seed=seed) for seed in (6, 7, 8))
 IMAGE, FILTERS = normal(2, 5, 9, 9, seed=9), normal(6, 5, 3, 3, seed=10)
+TILE = np.where(np.indices((24, 40)).sum(0) < 6, 1.01, 1)
 CALLS = {
     "linear in order": ("Functional.linear", (X, W, B), {}, linear(X, W, B)),
     "linear in blocks": ("Functional.linear", (X, W, B), {}, linear(X, W, B, block=16)),
@@ -48,7 +49,7 @@ FAULTS = {
     "other eps": ("Functional.layer_norm", (X, [96], G, H, 1e-5), {}, kernels.layer_norm(X, G, H, 1e-3)),
     "gelu of 1.5e-7": ("Functional.gelu", (X * 3,), {}, kernels.gelu(X * 3) * F32(1.00001)),
     "scaled by 1.00001": ("Tensor.__add__", (X, X * 2), {}, X * F32(3.00003)),
-    "a tile": ("Torch.matmul", (X, W.T), {}, np.where(np.indices((24, 40)).sum(0) < 6, 1.01, 1) * kernels.matmul(X, W.T)),
+    "a tile": ("Torch.matmul", (X, W.T), {}, TILE * kernels.matmul(X, W.T)),
     "through bfloat16": ("Torch.tanh", (X,), {}, kernels.bfloat16(np.tanh(X))),
     "one bit of a copy": ("Torch.abs", (X,), {}, np.nextafter(np.abs(X), F32(9))),
     "mask of the other side": ("Functional.relu", (X,), {}, np.minimum(X, 0)),
