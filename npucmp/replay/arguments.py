@@ -25,7 +25,27 @@ _EINSUM = re.compile(r"[A-Za-z,.> -]{1,200}")
 
 
 class Refused(Exception):
-    """A record that is not called; the reason in words."""
+    """A record that is not called; the reason in words, and the status."""
+
+    status = "shape"
+
+
+class Missing(Refused):
+    """A tensor without values."""
+
+    status = "no data"
+
+
+class TooLarge(Refused):
+    """More memory than a task may take."""
+
+    status = "too large"
+
+
+class NotInTable(Refused):
+    """A function that is not there."""
+
+    status = "not in table"
 
 
 class Dtype(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from npucmp.replay.arguments import Refused
+from npucmp.replay.arguments import NotInTable
 
 Tensor = Any
 
@@ -62,7 +62,7 @@ def npu_fusion_attention(
 ) -> "tuple[Tensor, Tensor, Tensor]":  # fmt: skip
     """Attention, and the maximum and the sum of each row of scores, repeated 8 times."""
     if keep_prob != 1.0 or pse is not None or padding_mask is not None or rest or sparse_mode not in (0, 2, 3):
-        raise Refused("an attention with these arguments has no formula here")
+        raise NotInTable("an attention with these arguments has no formula here")
     q, k, v = (_heads(one, input_layout, n) for one, n in _heads_of(query, key, value, head_num, input_layout))
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)

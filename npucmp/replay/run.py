@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import resource
 import signal
+import time
 from dataclasses import dataclass
 from typing import Iterator, Sequence
 
 from npucmp.dump.context import ReadContext
+from npucmp.errors import NpucmpError
 from npucmp.measure.executor import Processes
 from npucmp.model import Replayed
-from npucmp.replay.task import Engine, Settings, Task, first_engine, unknown
+from npucmp.replay.arguments import Refused
+from npucmp.replay.task import Engine, Settings, Task, first_engine, first_line, unknown
 
 SECONDS = 60.0  # of one operator, and one more per
 PER_SECOND = 200_000  # bytes
@@ -35,10 +38,28 @@ class Work:
             _STARTED.add(engine.name)
             _limit(self.settings.memory)
         signal.setitimer(signal.ITIMER_REAL, SECONDS + task.bytes / PER_SECOND)  # SIGALRM ends the child
+        started = time.perf_counter()
         try:
-            return engine.replay(task, self.context, self.settings)
+            found = _replayed(engine, task, self.context, self.settings)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        seconds = time.perf_counter() - started
+        return [one._replace(seconds=seconds / len(found)) for one in found]
+
+
+def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    """Whatever goes wrong is the status of this task."""
+    try:
+        return engine.replay(task, context, settings)
+    except Refused as error:
+        return unknown(task, error.status, str(error))
+    except NpucmpError as error:  # of the readers
+        return unknown(task, "no data", getattr(error, "because", str(error)))
+    except OSError as error:
+        return unknown(task, "no data", error.strerror or str(error))
+    except Exception as error:
+        large = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
 
 
 def replayed(

@@ -56,7 +56,8 @@ class Engine(Protocol):
         """Called once in each child: imports, limits."""
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
-        """A row for each output of the task."""
+        """A row for each output of the task. What it raises costs this task alone: Refused (arguments.py) has the
+        status with it."""
 
     def missing(self) -> str:
         """What has to be installed first, "" if nothing."""
@@ -77,6 +78,11 @@ def tasks_of(run: Run, calls: "Mapping[str, Call]") -> "list[Task]":
 def unknown(task: Task, status: str, because: str, **more: Any) -> "list[Replayed]":
     """Rows of a task that cannot be replayed."""
     return [Replayed(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
+
+
+def first_line(error: Exception) -> str:
+    """Of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def first_engine(task: Task, engines: "Sequence[Engine]") -> "tuple[Optional[Engine], tuple[str, str]]":

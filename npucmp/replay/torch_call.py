@@ -20,8 +20,9 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import header, values
 from npucmp.model import Call, Operator, Slot, TensorRef, Tree
 from npucmp.model.dtypes import lookup, numpy_dtype
-from npucmp.replay.arguments import Arguments, Refused, arguments_of
+from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of
 from npucmp.replay.table import Row
+from npucmp.replay.task import first_line
 from npucmp.replay.walk import mapped
 
 DTYPES = {
@@ -30,10 +31,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16, "complex64": torch.complex64, "complex128": torch.complex128,
 }  # fmt: skip
 CLONED = ("batch_norm", "instance_norm")  # they write running statistics
-
-
-class TooLarge(Exception):
-    """More memory than a task may take."""
 
 
 class Bound(NamedTuple):
@@ -60,7 +57,7 @@ class Bound(NamedTuple):
 
 
 def bind(operator: Operator, call: Call, row: Row, context: ReadContext, memory: int) -> Bound:
-    """Raises Refused, TooLarge, and what the readers raise."""
+    """Raises Refused, and what the readers raise."""
     tensors = {one.slot: one for one in operator.tensors}
     slots = [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
     function = function_of(row)
@@ -134,7 +131,7 @@ def function_of(row: Row) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = attrgetter(row.call)(torch)
     except AttributeError:
-        raise Refused(f"this torch has no {row.call}") from None
+        raise NotInTable(f"this torch has no {row.call}") from None
     return _by_formula(function) if row.call.endswith("scaled_dot_product_attention") else function
 
 
@@ -156,12 +153,12 @@ def check(
     try:
         with mode, torch.no_grad():
             found = called(row, function, *shapes)
-    except (TooLarge, Refused):
+    except Refused:
         raise
     except NotImplementedError:
         raise Refused("the shape of its result depends on values") from None
     except Exception as error:
-        raise Refused(f"the call does not fit: {_first_line(error)}") from None
+        raise Refused(f"the call does not fit: {first_line(error)}") from None
     made = [tuple(one.shape) for one in found if isinstance(one, torch.Tensor)]
     wanted = [one.shape for one in outputs if one is not None]
     if made[: len(wanted)] != wanted:
@@ -215,10 +212,6 @@ def read(tensor: TensorRef, context: ReadContext) -> Any:
     return array.reshape(tensor.shape)
 
 
-class Missing(Refused):
-    """A tensor without values."""
-
-
 def flat(tree: "tuple[Tree, ...]") -> "Iterator[Tree]":
     """Leaves of what a record holds, nulls among them."""
     for one in tree:
@@ -260,7 +253,3 @@ def _unit(name: str) -> float:
 
 def _list(args: Any) -> "list[Any]":
     return [*args]
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

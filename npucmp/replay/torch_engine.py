@@ -3,16 +3,12 @@ in a child process, and nowhere else."""
 
 from __future__ import annotations
 
-import time
 from importlib.util import find_spec
-from typing import Any
 
 from npucmp.dump.context import ReadContext
-from npucmp.errors import DumpError, NpucmpError
 from npucmp.model import Replayed
-from npucmp.replay.arguments import Refused
 from npucmp.replay.table import Row, row_of
-from npucmp.replay.task import Settings, Task, unknown
+from npucmp.replay.task import Settings, Task
 
 STOPPED = {  # kinds of the table that are not replayed
     "random": ("random", "it draws random numbers"),
@@ -47,27 +43,10 @@ class TorchEngine:
         from npucmp.replay import torch_rows  # noqa: F401 the rest of the engine, while nothing waits for it
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
-        from npucmp.replay import torch_call, torch_rows
+        from npucmp.replay import torch_rows
 
-        started = time.perf_counter()
         row = row_of(task.forward_call if task.is_backward and task.forward_call else task.call)
         assert isinstance(row, Row)
-        work: Any = torch_rows.backward if task.is_backward else torch_rows.forward
-        try:
-            found: list[Replayed] = work(task, row, context, settings)
-        except torch_call.Missing as error:
-            found = unknown(task, "no data", str(error))
-        except Refused as error:
-            found = unknown(task, "shape", str(error))
-        except torch_call.TooLarge as error:
-            found = unknown(task, "too large", str(error))
-        except (DumpError, NpucmpError) as error:
-            found = unknown(task, "no data", getattr(error, "because", str(error)))
-        except MemoryError:
-            found = unknown(task, "too large", "out of memory")
-        except Exception as error:
-            text = torch_call._first_line(error)
-            large = "allocate memory" in str(error)
-            found = unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {text}")
-        seconds = time.perf_counter() - started
-        return [one._replace(seconds=seconds / len(found)) for one in found]
+        work = torch_rows.backward if task.is_backward else torch_rows.forward
+        found: list[Replayed] = work(task, row, context, settings)
+        return found

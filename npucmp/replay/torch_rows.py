@@ -13,7 +13,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay import walk
-from npucmp.replay.arguments import Arguments, Refused, floats_in
+from npucmp.replay.arguments import Arguments, Missing, Refused, floats_in
 from npucmp.replay.budget import SAME, Due, judged
 from npucmp.replay.noise import Noise
 from npucmp.replay.table import INDICES, TURNED, Row
@@ -21,7 +21,6 @@ from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_call import (
     DTYPES,
     Bound,
-    Missing,
     bind,
     called,
     mapped_any,
