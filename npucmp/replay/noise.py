@@ -43,12 +43,16 @@ SCATTERED = frozenset("embedding_dense_backward index_add scatter_add index_put 
 REDUCTIONS = frozenset("var var_mean std linalg_vector_norm norm logsumexp prod nll_loss_forward nll_loss2d_forward "
                        "mse_loss l1_loss smooth_l1_loss huber_loss _adaptive_avg_pool2d _adaptive_avg_pool3d "
                        "avg_pool2d avg_pool3d binary_cross_entropy cumprod".split())  # fmt: skip
+BY_EXP = frozenset("tanh expm1 elu log1p sinh asinh atanh".split())  # a device may compute exp(x) - 1: off by u near 0
 SOFTMAX = frozenset("_softmax _log_softmax".split())
 _INNER = (  # forward kernels, whose own steps are taken in the accumulator
     aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
+    *filter(None, [getattr(aten, "_fused_rms_norm", None)]), aten.gelu, aten.mish, aten.softplus,
+    aten.log_sigmoid_forward,
 )  # fmt: skip
 _STEPS = (  # backward kernels, whose steps are taken in the type of the output
     aten.native_layer_norm_backward, aten.native_group_norm_backward, aten.native_batch_norm_backward,
+    *filter(None, [getattr(aten, "_fused_rms_norm_backward", None)]), aten.log_sigmoid_backward,
     aten.gelu_backward, aten.silu_backward, aten.mish_backward, aten._softmax_backward_data,
     aten._log_softmax_backward_data, aten.tanh_backward,
     aten.sigmoid_backward, aten.elu_backward, aten.hardswish_backward, aten.softplus_backward,
@@ -167,6 +171,8 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             reach = (source - source.amax(dim, keepdim=True)).abs() if source.dim() else source.abs()
             relative = unit * (reach + REDUCED * math.sqrt(terms))
             return [relative * results[0].abs() if name == "_softmax" else relative]
+        if name in BY_EXP:
+            return [torch.full_like(results[0], ROUNDING * unit)]
         terms = source.numel() / results[0].numel()
         if name == "mean":
             squares = (source * source).mean(*args[1:], **kwargs)

@@ -34,7 +34,10 @@ class Work:
         if engine is None:
             return unknown(task, status, because)
         if engine.name not in _STARTED:
-            engine.start(self.settings)
+            try:
+                engine.start(self.settings)
+            except Exception as error:  # what is installed does not work
+                return unknown(task, "crashed", f"{engine.name} cannot be used: {first_line(error)}")
             _STARTED.add(engine.name)
             _limit(self.settings.memory)
         signal.setitimer(signal.ITIMER_REAL, SECONDS + task.bytes / PER_SECOND)  # SIGALRM ends the child
