@@ -28,6 +28,8 @@ from npucmp.replay.torch_call import (
     rounded_scalars,
 )
 
+Form = Callable[[Any], Any]  # of a candidate → as it was recorded
+MORE = 8  # times the trials, before somebody is guilty by their noise
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
 ROUNDED_ONCE = frozenset(
     "add sub mul div true_divide sqrt reciprocal square __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ "
@@ -47,8 +49,25 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
         return _dropout(task, bound, recorded, tensors, settings)
     with torch.no_grad():
         exact = bound.call()
+    rows = _sure(settings, lambda now: _of_forward(task, bound, recorded, exact, now))
+    return _second_opinion(rows, bound, exact, lambda: _same_types(bound))
+
+
+def _sure(settings: Settings, work: Callable[[Settings], "list[Replayed]"]) -> "list[Replayed]":
+    """With more trials, where few of them make somebody guilty: the noise of one element is uncertain then."""
+    rows = work(settings)
+    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+        rows = work(settings._replace(trials=settings.trials * MORE))
+    return rows
+
+
+def _of_forward(
+    task: Task, bound: Bound, recorded: "dict[str, Any]", exact: "list[Any]", settings: Settings
+) -> "list[Replayed]":
+    with torch.no_grad():
         sigmas, made_of = _due(bound, exact, settings)
-    name = row.call.rpartition(".")[2]
+    tensors = {one.slot: one for one in task.outputs}
+    name = bound.row.call.rpartition(".")[2]
     rows = []
     for at, slot in enumerate(bound.slots):
         if slot not in recorded or slot not in tensors:
@@ -60,7 +79,7 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
         if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
             one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those of equal values may")
         rows.append(one._replace(treated=bound.treated))
-    return _second_opinion(rows, bound, exact, lambda: _same_types(bound))
+    return rows
 
 
 def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
@@ -76,43 +95,56 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     if row.kind == "dropout":
         return [_unknown(task, slot, "random", "its mask is not in this record") for slot in recorded]
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    if all(isinstance(one, str) for one in bound.dtypes.values()) and not _has_floats(bound):
+    if not any(one.is_floating_point() for one in _tensors([bound.args, bound.kwargs])):
         raise Missing("its forward has no input with a gradient")
     saved = _saved(task, bound, context)
     candidates = gradients(bound, given, saved)
+    chosen = [
+        _nearest(recorded[tensor.slot], candidates, _number_of(tensor.slot, place))
+        for place, tensor in enumerate(outputs)
+    ]
+    rows = _sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
+
+    def same_types() -> "list[Any]":
+        native = _native(bound, gradients, given, saved)
+        return [form(native[at]) if at >= 0 and native[at] is not None else None for at, form in chosen]
+
+    exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
+    return _second_opinion(rows, bound, exact, same_types)
+
+
+def _of_backward(
+    task: Task,
+    bound: Bound,
+    recorded: "dict[str, Any]",
+    candidates: "list[Any]",
+    chosen: "list[tuple[int, Form]]",
+    sources: "tuple[list[Any], list[Any]]",
+    settings: Settings,
+) -> "list[Replayed]":
+    outputs = task.outputs
     unit = max((_unit(one.dtype) for one in outputs), default=0.0)
-    noisy = [gradients(bound, given, saved, Noise(unit, bound.accumulator, settings.seed + trial))
+    noisy = [gradients(bound, *sources, Noise(unit, bound.accumulator, settings.seed + trial))
              for trial in range(settings.trials)]  # fmt: skip
-    rows, chosen = [], []
-    for place, tensor in enumerate(outputs):
-        at, form = _nearest(recorded[tensor.slot], candidates, _number_of(tensor.slot, place))
+    rows = []
+    for tensor, (at, form) in zip(outputs, chosen):
         if at < 0:
             rows.append(_unknown(task, tensor.slot, ANOTHER, "no gradient of this call has its shape"))
-            chosen.append((-1, form))
             continue
         exact = form(candidates[at])
         trials = [form(one[at]) - exact for one in noisy if one[at] is not None]
         due = Due(_root_mean_square(trials), "noise")
         one = _judged(task, tensor, recorded[tensor.slot], exact, due, settings)
-        if one.nonfinite and one.verdict is Judged.GUILTY and _holds_nan([bound.args, bound.kwargs, given]):
+        if one.nonfinite and one.verdict is Judged.GUILTY and _holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > NEAR:
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = one._replace(status=ANOTHER, verdict=Judged.UNKNOWN, explanation=words)
         rows.append(one._replace(treated=bound.treated))
-        chosen.append((at, form))
-
-    def same_types() -> "list[Any]":
-        native = _native(bound, gradients, given, saved)
-        return [form(native[at]) if native and at >= 0 and native[at] is not None else None for at, form in chosen]
-
-    exact_ones = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
-    return _second_opinion(rows, bound, exact_ones, same_types)
+    return rows
 
 
-def gradients(
-    bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None, low: bool = False
-) -> "list[Any]":
+def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> "list[Any]":
     """Gradients that a record may hold: those of the last autograd node, then those of the inputs. What the forward
     keeps of its result is what was recorded of it (`saved`)."""
     leaves: list[Any] = []
@@ -334,15 +366,11 @@ def _holds_nan(tree: Any) -> bool:
     return any(one.is_floating_point() and bool((torch.isnan(one) | (one == math.inf)).any()) for one in _tensors(tree))
 
 
-def _has_floats(bound: Bound) -> bool:
-    return any(one.is_floating_point() for one in _tensors([bound.args, bound.kwargs]))
-
-
-def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Callable[[Any], Any]]":
+def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
     """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
     shape. That of its own place if it is near, else the nearest; -1 where none has as many elements."""
     best = math.inf
-    found: "tuple[int, Callable[[Any], Any]]" = (-1, _as_it_is)
+    found: "tuple[int, Form]" = (-1, _as_it_is)
     order = sorted(range(len(candidates)), key=lambda at: at != place)
     for at in order:
         one = candidates[at]
@@ -357,8 +385,8 @@ def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, 
     return found
 
 
-def _forms(one: Any, shape: "tuple[int, ...]") -> "list[Callable[[Any], Any]]":
-    found: list[Callable[[Any], Any]] = []
+def _forms(one: Any, shape: "tuple[int, ...]") -> "list[Form]":
+    found: list[Form] = []
     if tuple(one.shape) == shape:
         found.append(_as_it_is)
     if one.dim() >= 2 and tuple(one.transpose(-1, -2).shape) == shape:
