@@ -35,7 +35,6 @@ VENDOR = {  # rtol, atol, largest error, threshold of the mean relative error
     "float32": (2.0**-10, 2.0**-16, 1e-2, 2.0**-13),
 }
 SMALL = 1e-7  # what the vendor adds to the size of an element
-WORST = 64 << 10  # elements of which the box is told
 
 
 class Due(NamedTuple):
@@ -55,24 +54,154 @@ def judged(
     order: int, slot: str, actual: Array, exact: Array, dtype: Dtype, due: Due, scale: float = 1.0, known: float = 1.0
 ) -> Replayed:
     """The row of one output; limits times `scale`, and times `known` where a clean run has larger ratios."""
-    actual, exact = np.ravel(actual), np.ravel(exact)
-    if dtype.kind != "f" or due.made_of == "exact":
-        return _exact(order, slot, actual, exact, dtype)
-    row = Replayed(order, slot, budget=due.made_of)
-    if not actual.size:
-        return row._replace(verdict=Judged.CLEAN)
-    rounded = round_to(exact, dtype)
-    odd = _odd(actual, exact, rounded, dtype)
-    use = np.isfinite(actual) & np.isfinite(exact) & np.isfinite(rounded)
-    if not use.all():
-        actual, exact, rounded = actual[use], exact[use], rounded[use]
-        due = due._replace(sigma=due.sigma[use]) if isinstance(due.sigma, np.ndarray) else due
-    places = np.flatnonzero(use) if not use.all() else None
-    row = row._replace(nonfinite=int(odd))
-    if actual.size:
-        row = _figures(row, actual, exact, rounded, dtype, due, places)
-    limit = max(1.0, known) * scale
-    return row._replace(verdict=_verdict(row, dtype, odd, limit, actual, due))
+    tally = Tally(dtype, due.made_of, due.only_one)
+    tally.add(np.ravel(actual), np.ravel(exact), due.sigma)
+    return tally.row(order, slot, max(1.0, known) * scale)
+
+
+class Tally:
+    """The figures of one output, added up over blocks of it, in order. Sums of float64 values beyond 1e154 overflow,
+    and tell nothing then."""
+
+    def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False) -> None:
+        self.dtype, self.made_of, self.only_one = dtype, made_of, only_one
+        self.is_exact = dtype.kind != "f" or made_of == "exact"
+        self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
+        self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = self.toward = 0.0
+        self.largest, self.largest_at, self.mare, self.ratio, self.ulps, self.first_wrong = -1.0, -1, 0.0, 0.0, 0.0, -1
+
+    @property
+    def most(self) -> float:
+        """The largest ratio that an element may have."""
+        return MAX_16 if self.dtype.itemsize <= 2 else MAX
+
+    def add(self, actual: Array, exact: Array, sigma: "Array | float" = 0.0, noise: Optional[float] = None) -> None:
+        """The next elements; `noise` is the rms of sigma over the whole output, where it is known."""
+        start, self.elements = self.elements, self.elements + actual.size
+        if not actual.size:
+            return
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            if self.is_exact:
+                actual, exact = self._add_exact(actual, exact, start)
+                sigma = 0.0
+            else:
+                rounded = round_to(exact, self.dtype)
+                self.odd += _odd(actual, exact, rounded, self.dtype)
+            use = np.isfinite(actual) & np.isfinite(round_to(exact, self.dtype))
+            places = None
+            if not use.all():
+                places, actual, exact = np.flatnonzero(use), actual[use], exact[use]
+                sigma = sigma[use] if isinstance(sigma, np.ndarray) else sigma
+            if actual.size and self.dtype.kind in "fiu":
+                self._add(actual, exact, sigma, noise, start, places)
+
+    def ratios(self, actual: Array, exact: Array, sigma: "Array | float", noise: Optional[float] = None) -> Array:
+        """The error of each element over what it may be."""
+        size, unit = np.abs(exact), self.dtype.round_off
+        step = np.where(size < self.dtype.tiny, self.dtype.tiny, 0.0)  # a device may flush what is smaller to zero
+        error = np.abs(actual - exact)
+        allowed = unit * size + step + 6 * sigma + 0.6 * (_rms(sigma) if noise is None else noise)
+        found: Array = np.divide(error, allowed, out=np.where(error != 0, np.inf, 0.0), where=allowed > 0)
+        return found
+
+    def _add_exact(self, actual: Array, exact: Array, start: int) -> "tuple[Array, Array]":
+        """Equal or not. Values below the smallest normal number may be flushed to zero."""
+        wanted = round_to(exact, self.dtype) if self.dtype.kind == "f" else exact
+        same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
+        if self.dtype.kind == "f":
+            same |= (actual == 0) & (np.abs(wanted) < self.dtype.tiny)
+        wrong = int(same.size - np.count_nonzero(same))
+        if wrong and not self.wrong:
+            self.first_wrong = start + int(np.flatnonzero(~same)[0])
+        self.wrong += wrong
+        return actual, wanted
+
+    def _add(
+        self, actual: Array, exact: Array, sigma: "Array | float", noise: Optional[float], start: int,
+        places: Optional[Array],
+    ) -> None:  # fmt: skip
+        actual, exact = actual.astype(np.float64), exact.astype(np.float64)
+        unit, error, size = self.dtype.round_off, actual - exact, np.abs(exact)
+        away = np.abs(error)
+        self.used += away.size
+        self.error += float(np.dot(error, error))
+        self.size += float(np.dot(size, size))
+        self.values += float(np.dot(actual, actual))
+        relative = away / (size + SMALL)
+        self.relative += float(relative.sum())
+        self.mare = max(self.mare, float(relative.max()))
+        worst = int(away.argmax())
+        if away[worst] > self.largest:
+            self.largest, self.largest_at = float(away[worst]), start + int(worst if places is None else places[worst])
+        if self.dtype.name in VENDOR:
+            rtol, atol, _, _ = VENDOR[self.dtype.name]
+            self.inside += int(np.count_nonzero(away <= atol + rtol * size))
+            self.ulps = max(self.ulps, float((away / (2 * unit * np.maximum(size, self.dtype.tiny))).max()))
+        if self.is_exact:
+            return
+        own = np.abs(round_to(exact, self.dtype) - exact)
+        if self.elements < FEW:
+            own = np.maximum(own, 0.3 * unit * size)
+        self.own += float(np.dot(own, own))
+        self.noise += away.size * (_rms(sigma) if noise is None else noise) ** 2
+        self.step += self.dtype.tiny**2 * int(np.count_nonzero(size < self.dtype.tiny))
+        self.ratio = max(self.ratio, float(self.ratios(actual, exact, sigma, noise).max()))
+        units = np.where(size >= self.dtype.tiny, -error * np.sign(exact) / (unit * size), 0.0)
+        self.toward += float(units.sum())
+        if abs(units.mean()) > BIAS:
+            self.different = max(self.different, int(np.unique(actual).size))
+
+    def row(self, order: int, slot: str, limit: float = 1.0) -> Replayed:
+        """The row, limits times `limit`."""
+        row = Replayed(order, slot, budget="exact" if self.is_exact else self.made_of, verdict=Judged.CLEAN)
+        if self.used:
+            row = self._plain(row)
+        if self.is_exact:
+            row = row._replace(rms_ratio=0.0, max_ratio=0.0)
+            if self.wrong:
+                words = f"{self.wrong:,} of {self.elements:,} elements differ, and none may"
+                row = row._replace(verdict=Judged.GUILTY, rms_ratio=math.inf, max_ratio=math.inf, explanation=words)
+                row = row._replace(max_abs_index=self.largest_at if self.largest > 0 else self.first_wrong)
+            return row
+        row = row._replace(nonfinite=self.odd if self.elements else None)
+        if self.used:
+            budget, total = math.sqrt(self.own + self.noise + self.step), math.sqrt(self.error)
+            ratio = total / budget if budget else (math.inf if total else 0.0)
+            row = row._replace(rms_ratio=ratio, max_ratio=self.ratio, bias=self.toward / self.used)
+        return row._replace(verdict=Judged.GUILTY if self.odd or self._is_beyond(row, limit) else Judged.CLEAN)
+
+    def _plain(self, row: Replayed) -> Replayed:
+        """The error without any budget."""
+        total, norm, unit = math.sqrt(self.error), math.sqrt(self.size), self.dtype.round_off
+        rel_l2 = total / norm if norm else (0.0 if not total else math.inf)
+        mere = self.relative / self.used
+        mixed = old = None
+        if self.dtype.name in VENDOR:
+            _, _, most, threshold = VENDOR[self.dtype.name]
+            mixed = self.inside >= 0.99 * self.used and (self.largest <= most or self.ulps <= 32)
+            old = mere < threshold and self.mare < 10 * threshold
+        return row._replace(
+            rel_l2=rel_l2,
+            rel_l2_u=rel_l2 / unit if unit else None,
+            mere=mere,
+            mare=self.mare,
+            rmse=total / math.sqrt(self.used),
+            max_abs_err=self.largest,
+            max_abs_index=self.largest_at,
+            vendor_mixed=mixed,
+            vendor_mere_mare=old,
+        )
+
+    def _is_beyond(self, row: Replayed, limit: float) -> bool:
+        if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
+            return False
+        low = self.dtype.itemsize <= 2
+        if row.rms_ratio > (RMS_16 if low else RMS) * limit or row.max_ratio > self.most * limit:
+            return True
+        small = math.sqrt(self.noise) < 0.1 * self.dtype.round_off * math.sqrt(self.values)
+        if abs(row.bias) > BIAS * limit and (self.only_one or (low and small)):
+            return abs(row.bias) * math.sqrt(self.different) / SPREAD > Z
+        return False
 
 
 def round_to(values: Array, dtype: Dtype) -> Array:
@@ -92,106 +221,7 @@ def _odd(actual: Array, exact: Array, rounded: Array, dtype: Dtype) -> int:
     return int(np.count_nonzero((nan | inf) & ~beyond))
 
 
-def _exact(order: int, slot: str, actual: Array, exact: Array, dtype: Dtype) -> Replayed:
-    """Equal or not. Values below the smallest normal number may be flushed to zero."""
-    wanted = round_to(exact, dtype) if dtype.kind == "f" else exact
-    same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
-    if dtype.kind == "f":
-        same |= (actual == 0) & (np.abs(wanted) < dtype.tiny)
-    wrong = int(same.size - np.count_nonzero(same))
-    row = Replayed(order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0)
-    if not wrong:
-        return row
-    worst = int(np.flatnonzero(~same)[0])
-    words = f"{wrong:,} of {same.size:,} elements differ, and none may"
-    row = row._replace(verdict=Judged.GUILTY, rms_ratio=math.inf, max_ratio=math.inf, explanation=words,
-                       max_abs_index=worst)  # fmt: skip
-    if dtype.kind in "fiu":
-        use = np.isfinite(actual) & np.isfinite(wanted)
-        return _plain(row, actual[use], wanted[use], dtype, np.flatnonzero(use)) if use.any() else row
-    return row
-
-
-def _plain(row: Replayed, actual: Array, exact: Array, dtype: Dtype, places: Optional[Array]) -> Replayed:
-    """The error without any budget."""
-    error = np.abs(actual.astype(np.float64) - exact)
-    size = np.abs(exact).astype(np.float64)
-    norm, total = _norm(size), _norm(error)
-    rel_l2 = total / norm if norm else (0.0 if not total else math.inf)
-    relative = error / (size + SMALL)
-    worst = int(error.argmax())
-    mere, mare, largest = float(relative.mean()), float(relative.max()), float(error[worst])
-    unit = dtype.round_off
-    mixed = old = None
-    if dtype.name in VENDOR:
-        rtol, atol, most, threshold = VENDOR[dtype.name]
-        ulps = float((error / (2 * unit * np.maximum(size, dtype.tiny))).max())
-        inside = np.count_nonzero(error <= atol + rtol * size) / error.size
-        mixed = bool(inside >= 0.99 and (largest <= most or ulps <= 32))
-        old = mere < threshold and mare < 10 * threshold
-    return row._replace(
-        rel_l2=rel_l2,
-        rel_l2_u=rel_l2 / unit if unit else None,
-        mere=mere,
-        mare=mare,
-        rmse=total / math.sqrt(error.size),
-        max_abs_err=largest,
-        max_abs_index=worst if places is None else int(places[worst]),
-        vendor_mixed=mixed,
-        vendor_mere_mare=old,
-    )
-
-
-def _figures(
-    row: Replayed, actual: Array, exact: Array, rounded: Array, dtype: Dtype, due: Due, places: Optional[Array]
-) -> Replayed:
-    row = _plain(row, actual, exact, dtype, places)
-    error, size, unit = actual - exact, np.abs(exact), dtype.round_off
-    step = np.where(size < dtype.tiny, dtype.tiny, 0.0)  # a device may flush what is smaller to zero
-    own = np.abs(rounded - exact)
-    if own.size < FEW:
-        own = np.maximum(own, 0.3 * unit * size)
-    noise = _rms(due.sigma)
-    budget = math.sqrt(_rms(own) ** 2 + noise**2 + _rms(step) ** 2)
-    allowed = unit * size + step + 6 * due.sigma + 0.6 * noise
-    ratios = np.divide(np.abs(error), allowed, out=np.where(error != 0, np.inf, 0.0), where=allowed > 0)
-    total = _rms(error)
-    signed = -error * np.sign(exact)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        units = np.where(size >= dtype.tiny, signed / (unit * size), 0.0)
-    return row._replace(
-        rms_ratio=total / budget if budget else (math.inf if total else 0.0),
-        max_ratio=float(ratios.max()),
-        bias=float(units.mean()),
-    )
-
-
-def _verdict(row: Replayed, dtype: Dtype, odd: int, limit: float, actual: Array, due: Due) -> Judged:
-    if odd:
-        return Judged.GUILTY
-    if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
-        return Judged.CLEAN
-    low = dtype.itemsize <= 2
-    if row.rms_ratio > (RMS_16 if low else RMS) * limit or row.max_ratio > (MAX_16 if low else MAX) * limit:
-        return Judged.GUILTY
-    rounding_is_all = due.only_one or (low and _rms(due.sigma) < 0.1 * dtype.round_off * _rms(actual))
-    if abs(row.bias) > BIAS * limit and rounding_is_all:
-        different = np.unique(actual).size
-        if abs(row.bias) * math.sqrt(different) / SPREAD > Z:
-            return Judged.GUILTY
-    return Judged.CLEAN
-
-
 def _rms(values: "Array | float") -> float:
     if isinstance(values, float):
         return abs(values)
-    return _norm(values) / math.sqrt(values.size) if values.size else 0.0
-
-
-def _norm(values: Array) -> float:
-    """The L2 norm, of any size of values."""
-    largest = float(np.max(np.abs(values), initial=0.0))
-    if not largest or not math.isfinite(largest):
-        return largest
-    scaled = values / largest
-    return largest * math.sqrt(float(np.dot(scaled, scaled)))
+    return math.sqrt(float(np.dot(values, values)) / values.size) if values.size else 0.0

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import header, values
-from npucmp.model import Call, Operator, Slot, TensorRef, Tree
+from npucmp.model import Call, Operator, Payload, Slot, TensorRef, Tree
 from npucmp.model.dtypes import lookup, numpy_dtype
 from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of
 from npucmp.replay.table import Row
@@ -57,21 +57,35 @@ class Bound(NamedTuple):
 
 
 def bind(operator: Operator, call: Call, row: Row, context: ReadContext, memory: int) -> Bound:
-    """Raises Refused, and what the readers raise."""
+    """With all values. Raises Refused, and what the readers raise."""
+    require(operator, call, row, memory)
+    return bound_with(operator, call, row, lambda one: load(one, context))
+
+
+def require(operator: Operator, call: Call, row: Row, memory: int) -> None:
+    """Raises Refused for a call that does not give the recorded shapes, or takes more memory."""
     tensors = {one.slot: one for one in operator.tensors}
-    slots = [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
-    function = function_of(row)
-    wide = _wide_dtype
-    shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), wide)
-    check(row, function, shapes, [tensors.get(slot or "") for slot in slots], memory)
+    shapes = arguments_of(call, row, lambda slot: _meta(_of(tensors, slot)), _wide_dtype)
+    check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
+
+
+def slots_of(call: Call) -> "list[Optional[str]]":
+    """The tensors that a call returns, in order; None for what is none."""
+    return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
+
+
+def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[TensorRef], Any]) -> Bound:
+    """With the values that `values_of` makes of each tensor."""
+    tensors = {one.slot: one for one in operator.tensors}
+    slots, function = slots_of(call), function_of(row)
     loaded: dict[str, Any] = {}
 
     def tensor(slot: str) -> Any:
         if slot not in loaded:
-            loaded[slot] = load(_of(tensors, slot), context)
+            loaded[slot] = values_of(_of(tensors, slot))
         return loaded[slot]
 
-    args, kwargs = arguments_of(call, row, tensor, wide)
+    args, kwargs = arguments_of(call, row, tensor, _wide_dtype)
     inputs = [tensors[slot].dtype for slot in loaded]
     outputs = [tensors[slot].dtype for slot in slots if slot in tensors]
     unit = max((_unit(one) for one in outputs), default=0.0)
@@ -187,7 +201,11 @@ def _view(func: Any) -> bool:
 
 def load(tensor: TensorRef, context: ReadContext) -> Any:
     """Floats as float64, complex numbers as complex128, all else as it is."""
-    array = read(tensor, context)
+    return widened(read(tensor, context), tensor)
+
+
+def widened(array: Any, tensor: TensorRef) -> Any:
+    """Values as they are computed with."""
     kind = array.dtype.kind
     if kind == "c":
         return torch.from_numpy(array.astype(np.complex128))
@@ -200,6 +218,14 @@ def load(tensor: TensorRef, context: ReadContext) -> Any:
 
 def read(tensor: TensorRef, context: ReadContext) -> Any:
     """The values as an array of the logical shape."""
+    payload = payload_of(tensor, context)
+    found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
+    array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
+    return array.reshape(tensor.shape)
+
+
+def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
+    """Where its values lie, if that is as recorded."""
     if tensor.problem:
         raise Refused(tensor.problem)
     if not tensor.file and tensor.payload is None:
@@ -207,9 +233,7 @@ def read(tensor: TensorRef, context: ReadContext) -> Any:
     payload = tensor.payload or header(tensor.encoding, tensor.file, context)
     if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
         raise Refused(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
-    found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
-    array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
-    return array.reshape(tensor.shape)
+    return payload
 
 
 def flat(tree: "tuple[Tree, ...]") -> "Iterator[Tree]":

@@ -40,13 +40,13 @@ class TorchEngine:
 
         torch.set_num_threads(1)
         torch.set_flush_denormal(False)
-        from npucmp.replay import torch_rows  # noqa: F401 the rest of the engine, while nothing waits for it
+        from npucmp.replay import torch_backward, torch_forward  # noqa: F401 the rest of the engine, while nobody waits
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
-        from npucmp.replay import torch_rows
+        from npucmp.replay import torch_backward, torch_forward
 
         row = row_of(task.forward_call if task.is_backward and task.forward_call else task.call)
         assert isinstance(row, Row)
-        work = torch_rows.backward if task.is_backward else torch_rows.forward
+        work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[Replayed] = work(task, row, context, settings)
         return found

@@ -1,0 +1,225 @@
+"""A backward record → rows: gradients by autograd, from what the forward saved, matched with what a record may hold.
+
+msprobe records what the last autograd node of the output handed on. That may be the gradients of the inputs, transposed
+ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken, and where none is
+near nobody is guilty. Only child processes import this.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from typing import Any, Callable, Optional
+
+import numpy as np
+import torch
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed
+from npucmp.replay.arguments import Missing
+from npucmp.replay.budget import Due
+from npucmp.replay.noise import Noise
+from npucmp.replay.table import TURNED, Row
+from npucmp.replay.task import Settings, Task
+from npucmp.replay.torch_call import Bound, bind, called, mapped_any, read
+from npucmp.replay.torch_rows import (
+    SPREADS,
+    holds_nan,
+    narrowed,
+    numpy_of,
+    root_mean_square,
+    row_of_output,
+    second_opinion,
+    sure,
+    tensors_in,
+    unit_of,
+    unknown_row,
+    wide,
+)
+
+Form = Callable[[Any], Any]  # of a candidate → as it was recorded
+NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
+ANOTHER = "another autograd node"
+
+
+def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    assert task.forward is not None and task.forward_call is not None
+    outputs = task.outputs
+    recorded = {one.slot: read(one, context) for one in outputs}
+    given = _given(task, context)
+    name = row.call.rpartition(".")[2]
+    if name in TURNED and _handed_on(recorded, given):
+        return [Replayed(task.operator.order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0,
+                         explanation="hands the gradient on; what it computes is not in this record")
+                for slot in recorded]  # fmt: skip
+    if row.kind == "dropout":
+        return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
+    bound = bind(task.forward, task.forward_call, row, context, settings.memory)
+    if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
+        raise Missing("its forward has no input with a gradient")
+    saved = _saved(task, bound, context)
+    candidates = gradients(bound, given, saved)
+    chosen = [
+        _nearest(recorded[tensor.slot], candidates, _number_of(tensor.slot, place))
+        for place, tensor in enumerate(outputs)
+    ]
+    rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
+
+    def same_types() -> "list[Any]":
+        native = _native(bound, gradients, given, saved)
+        return [form(native[at]) if at >= 0 and native[at] is not None else None for at, form in chosen]
+
+    exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
+    return second_opinion(rows, bound, exact, same_types)
+
+
+def _of_backward(
+    task: Task,
+    bound: Bound,
+    recorded: "dict[str, Any]",
+    candidates: "list[Any]",
+    chosen: "list[tuple[int, Form]]",
+    sources: "tuple[list[Any], list[Any]]",
+    settings: Settings,
+) -> "list[Replayed]":
+    outputs = task.outputs
+    unit = max((unit_of(one.dtype) for one in outputs), default=0.0)
+    noisy = [gradients(bound, *sources, Noise(unit, bound.accumulator, settings.seed + trial))
+             for trial in range(settings.trials)]  # fmt: skip
+    rows = []
+    for tensor, (at, form) in zip(outputs, chosen):
+        if at < 0:
+            rows.append(unknown_row(task, tensor.slot, ANOTHER, "no gradient of this call has its shape"))
+            continue
+        exact = form(candidates[at])
+        trials = [form(one[at]) - exact for one in noisy if one[at] is not None]
+        due = Due(root_mean_square(trials), "noise")
+        one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
+        if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
+            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+        if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > NEAR:
+            words = "it is near no gradient of this call; a device may take it apart in another way"
+            one = one._replace(status=ANOTHER, verdict=Judged.UNKNOWN, explanation=words)
+        rows.append(one._replace(treated=bound.treated))
+    return rows
+
+
+def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> "list[Any]":
+    """Gradients that a record may hold: those of the last autograd node, then those of the inputs. What the forward
+    keeps of its result is what was recorded of it (`saved`)."""
+    leaves: list[Any] = []
+
+    def leaf(one: Any) -> Any:
+        if not one.is_floating_point():
+            return one
+        leaves.append(one.detach().clone().requires_grad_())
+        return leaves[-1]
+
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], leaf)
+    if bound.row.inplace:
+        args, kwargs = mapped_any([args, kwargs], lambda one: one.clone())
+    with torch.enable_grad():
+        with noise or nullcontext():
+            results = called(bound.row, bound.function, args, kwargs)
+        places = {one.untyped_storage().data_ptr() for one in [*leaves, *tensors_in([args, kwargs])]}
+        pairs = []
+        for result, gradient, kept in zip(results, given, saved):
+            if isinstance(result, torch.Tensor) and result.requires_grad and gradient is not None:
+                if kept is not None and result.untyped_storage().data_ptr() not in places:
+                    result.data.copy_(kept)
+                pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
+        if not pairs:
+            raise Missing("no gradient reached it")
+        node: list[Any] = []
+        hook = pairs[0][0].grad_fn.register_hook(lambda inputs, outputs: node.extend(inputs))
+        with noise or nullcontext():
+            found = torch.autograd.grad([one for one, _ in pairs], leaves, [one for _, one in pairs], allow_unused=True)
+        hook.remove()
+    every = [*node, *found]
+    if noise is not None:
+        return [None if one is None else noise.settled(one) for one in every]
+    return [None if one is None else one.detach() for one in every]
+
+
+def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> "list[Any]":
+    args, kwargs = narrowed(bound)
+    found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), given, saved)
+    return found
+
+
+def _given(task: Task, context: ReadContext) -> "list[Any]":
+    """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
+    inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
+    places = [f"input:{at}" for at in range(len(task.call.args))]
+    return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
+
+
+def _saved(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
+    """What was recorded of the forward's outputs, None where there are no values."""
+    assert task.forward is not None
+    tensors = {one.slot: one for one in task.forward.tensors}
+    found: list[Any] = []
+    for slot in bound.slots:
+        try:
+            found.append(wide(tensors[slot], context) if slot in tensors else None)
+        except Exception:
+            found.append(None)
+    return found
+
+
+def _handed_on(recorded: "dict[str, Any]", given: "list[Any]") -> bool:
+    """Whether all that a record holds is the gradient that came in: the last autograd node was a view."""
+    source = next((one for one in given if one is not None), None)
+    if source is None or not recorded:
+        return False
+    values = source.reshape(-1).numpy()
+    return all(
+        one.size == values.size and np.array_equal(one.reshape(-1).astype(np.float64), values, equal_nan=True)
+        for one in recorded.values()
+    )
+
+
+def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
+    """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
+    shape. That of its own place if it is near, else the nearest; -1 where none has as many elements."""
+    best = math.inf
+    found: "tuple[int, Form]" = (-1, _as_it_is)
+    order = sorted(range(len(candidates)), key=lambda at: at != place)
+    for at in order:
+        one = candidates[at]
+        if one is None or one.numel() != recorded.size:
+            continue
+        for form in _forms(one, recorded.shape):
+            distance = _distance(recorded, form(one))
+            if distance < best:
+                best, found = distance, (at, form)
+        if at == place and best <= NEAR:
+            break
+    return found
+
+
+def _forms(one: Any, shape: "tuple[int, ...]") -> "list[Form]":
+    found: list[Form] = []
+    if tuple(one.shape) == shape:
+        found.append(_as_it_is)
+    if one.dim() >= 2 and tuple(one.transpose(-1, -2).shape) == shape:
+        found.append(lambda other: other.transpose(-1, -2))
+    return found or [lambda other: other.reshape(shape)]
+
+
+def _as_it_is(one: Any) -> Any:
+    return one
+
+
+def _distance(recorded: Any, exact: Any) -> float:
+    """Relative, over what is finite on both sides."""
+    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact).reshape(-1)
+    use = np.isfinite(a) & np.isfinite(b)
+    size = float(np.linalg.norm(b[use]))
+    away = float(np.linalg.norm(a[use] - b[use]))
+    return away / size if size else (0.0 if not away else 1e300)
+
+
+def _number_of(slot: str, place: int) -> int:
+    number = slot.rpartition(":")[2].partition(".")[0]
+    return int(number) if number.isdecimal() else place
