@@ -118,11 +118,15 @@ _WORDS = {
 _ALWAYS_IN_PLACE = frozenset("__iadd__ __isub__ __imul__ __itruediv__ __idiv__ __ipow__ __iand__ __ior__ __setitem__ "
                              "__ifloordiv__".split())  # fmt: skip
 _RENAMED = {"__div__": "__truediv__", "__rdiv__": "__rtruediv__", "__idiv__": "__itruediv__"}
+ROUNDED_ONCE = frozenset(
+    "add sub mul div true_divide sqrt reciprocal square __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ "
+    "__rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__".split()
+)
 SEPARATE = frozenset(  # each element of the result is of the elements of the arguments at its place
     "gelu silu mish elu selu celu sigmoid tanh softplus softsign logsigmoid hardswish hardsigmoid tanhshrink "
-    "leaky_relu relu relu6 hardtanh add sub mul div true_divide pow exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal "
-    "square sin cos tan asin acos atan sinh cosh erf erfc abs neg negative sign floor ceil round trunc maximum minimum "
-    "eq ne lt le gt ge logical_and logical_or logical_not isnan isinf clamp where lerp addcmul addcdiv "
+    "leaky_relu relu relu6 hardtanh add sub mul div true_divide pow exp exp2 expm1 log log2 log10 log1p sqrt rsqrt "
+    "reciprocal square sin cos tan asin acos atan sinh cosh erf erfc abs neg negative sign floor ceil round trunc "
+    "maximum minimum eq ne lt le gt ge logical_and logical_or logical_not isnan isinf clamp where lerp addcmul addcdiv "
     "clone contiguous float half bfloat16 double __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ "
     "__rtruediv__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __neg__ __abs__ fast_gelu npu_gelu".split()
 )

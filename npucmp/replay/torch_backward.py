@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any, Callable, Optional
+from functools import cached_property
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
 from npucmp.replay.table import TURNED, Row
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_call import Bound, bind, called, mapped_any, read
+from npucmp.replay.torch_blocks import Blocks, Cut, Rows, State, cut_of
+from npucmp.replay.torch_call import ANY, Bound, bind, called, mapped_any, read, require, widened
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -54,6 +56,12 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
                 for slot in recorded]  # fmt: skip
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
+    cut = _cut(task, row)
+    if cut is not None:
+        require(task.forward, task.forward_call, row, ANY)
+        found = _Blocks(task, row, cut, context, settings).rows(_due)
+        if found is not None:
+            return found
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
         raise Missing("its forward has no input with a gradient")
@@ -139,6 +147,69 @@ def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optio
     if noise is not None:
         return [None if one is None else noise.settled(one) for one in every]
     return [None if one is None else one.detach() for one in every]
+
+
+def _cut(task: Task, row: Row) -> Optional[Cut]:
+    """Of a large call all inputs of which have the shape of its result, as have their gradients."""
+    assert task.forward is not None and task.forward_call is not None
+    cut = cut_of(task.forward, task.forward_call, row)
+    if cut is None or row.kind == "sum":
+        return None
+    tensors = [one for one in task.forward.tensors if one.slot.startswith(("input:", "output:"))]
+    every = [*tensors, *(one for one in task.operator.tensors if one.slot.startswith(("input:", "output:")))]
+    is_alone = {one.shape for one in every} == {tensors[-1].shape} and len(task.call.args) == 1
+    return cut._replace(slots=frozenset(one.slot for one in every)) if is_alone else None
+
+
+class _Blocks(Blocks):
+    """A backward record, block by block."""
+
+    chosen: "Optional[list[int]]" = None  # the candidate of each output
+
+    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+        assert self.task.forward is not None
+        given, saved = (
+            [widened(one.take(rows), one.tensor) for one in streams.values()]
+            for streams in (self.gradients, self.results)
+        )
+        bound = self.bound(rows)
+        found = gradients(bound, given, saved)
+        if self.chosen is None:
+            self.chosen = [self._nearest(slot, rows, found) for slot in self.outputs]
+        return State(bound, given, saved, self.chosen), [found[at] if at >= 0 else None for at in self.chosen]
+
+    @cached_property
+    def gradients(self) -> "dict[str, Rows]":
+        """Those that came in."""
+        return self.streams_of(self.task.operator, "input:")
+
+    @cached_property
+    def results(self) -> "dict[str, Rows]":
+        """What was recorded of the forward."""
+        assert self.task.forward is not None
+        return self.streams_of(self.task.forward, "output:")
+
+    def _nearest(self, slot: str, rows: "Sequence[tuple[int, int]]", found: "list[Any]") -> int:
+        recorded = self.outputs[slot].take(rows)
+        at, form = _nearest(recorded, found, _number_of(slot, 0))
+        return at if at >= 0 and form is _as_it_is and _distance(recorded, found[at]) <= NEAR else -1
+
+    def same_types(self, state: State) -> "list[Any]":
+        native = _native(state.bound, gradients, state.given, state.saved)
+        return [native[at] for at in state.chosen]
+
+
+def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+    noisy = [
+        gradients(
+            state.bound,
+            state.given,
+            state.saved,
+            Noise(state.bound.unit, state.bound.accumulator, settings.seed + trial),
+        )
+        for trial in range(settings.trials)
+    ]
+    return [root_mean_square([one[at] - wide for one in noisy]) for at, wide in zip(state.chosen, exact)], "noise"
 
 
 def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> "list[Any]":

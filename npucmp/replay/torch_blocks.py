@@ -9,22 +9,21 @@ that is beyond its limit by that are measured on their own before anybody is gui
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import values
-from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model import Call, Operator, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import arguments_of
 from npucmp.replay.budget import Tally
-from npucmp.replay.table import ROW_BY_ROW, SEPARATE, Row
+from npucmp.replay.table import ROUNDED_ONCE, ROW_BY_ROW, SEPARATE, Row
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_call import Bound, bound_with, load, payload_of, read, require, slots_of, widened
-from npucmp.replay.torch_rows import MORE, numpy_of
+from npucmp.replay.torch_call import Bound, bound_with, load, payload_of, read, slots_of, widened
+from npucmp.replay.torch_rows import MORE, narrowed, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output from which on it is worth while
 BLOCK = 1 << 18  # elements of a block, of its widest tensor
@@ -33,11 +32,10 @@ RUNS = 16  # of neighbouring rows
 BATCH = 1 << 14  # elements of rows that are measured on their own at a time
 UNSURE = 1 << 18  # of them in all; where more are beyond their limits, that is the answer
 
-DueOf = Callable[[Bound, "list[Any]", Settings], "tuple[list[Any], str]"]
+DueOf = Callable[["State", "list[Any]", Settings], "tuple[list[Any], str]"]
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """How a call is cut: `leading` dimensions of the tensors of these slots make `rows` rows."""
 
     leading: int
@@ -45,13 +43,13 @@ class Cut:
     slots: "frozenset[str]"
 
 
-def cut_of(task: Task, row: Row) -> Optional[Cut]:
-    """None for a call that is small, or whose rows know each other."""
-    tensors = {one.slot: one for one in task.operator.tensors}
-    outputs = [tensors[slot] for slot in slots_of(task.call) if slot in tensors]
+def cut_of(operator: Operator, call: Call, row: Row) -> Optional[Cut]:
+    """Of a forward record; None for a call that is small, or whose rows know each other."""
+    tensors = {one.slot: one for one in operator.tensors}
+    outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
     if not outputs or row.inplace or math.prod(outputs[0].shape) < LARGE:
         return None
-    args, kwargs = arguments_of(task.call, row, lambda slot: tensors.get(slot), lambda name: name)
+    args, kwargs = arguments_of(call, row, lambda slot: tensors.get(slot), lambda name: name)
     if any(isinstance(one, TensorRef) for one in kwargs.values()):
         return None
     leading = _leading(row.call.rpartition(".")[2], args, kwargs, outputs[0].shape)
@@ -96,7 +94,7 @@ def _leading(name: str, args: "list[Any]", kwargs: "dict[str, Any]", shape: "tup
     return 0
 
 
-class _Rows:
+class Rows:
     """One tensor, some rows at a time; read where they lie if they lie in one piece."""
 
     def __init__(self, tensor: TensorRef, cut: Cut, context: ReadContext) -> None:
@@ -123,37 +121,55 @@ class _Rows:
         return values.whole(piece, self.context)
 
 
-def in_blocks(task: Task, row: Row, cut: Cut, context: ReadContext, settings: Settings, due: DueOf) -> "list[Replayed]":
-    """The rows of replay.csv, for a forward record."""
-    require(task.operator, task.call, row, 1 << 62)
-    return _Blocks(task, row, cut, context, settings, due).rows()
+class State(NamedTuple):
+    """A call for some rows: its arguments, and of a backward record the gradients that came in, what was saved, and
+    which candidate each output is."""
+
+    bound: Bound
+    given: "list[Any]"
+    saved: "list[Any]"
+    chosen: "list[int]"
 
 
-class _Blocks:
-    def __init__(self, task: Task, row: Row, cut: Cut, context: ReadContext, settings: Settings, due: DueOf) -> None:
-        self.task, self.row, self.cut, self.settings, self.due = task, row, cut, settings, due
-        self.streams = {one.slot: _Rows(one, cut, context) for one in task.operator.tensors if one.slot in cut.slots}
-        self.shared = {one.slot: load(one, context) for one in task.operator.tensors
-                       if one.slot.startswith("input:") and one.slot not in cut.slots}  # fmt: skip
-        self.slots = [slot for slot in slots_of(task.call) if slot is not None]
-        self.width = max(math.prod(one.inner) for one in self.streams.values())
+class Blocks:
+    """A forward record, block by block. `due` says what sigma is, as for the whole."""
+
+    def __init__(self, task: Task, row: Row, cut: Cut, context: ReadContext, settings: Settings) -> None:
+        self.task, self.row, self.cut, self.context, self.settings = task, row, cut, context, settings
+        self.outputs = self.streams_of(task.operator, "output:")
+        self.inputs = self.streams_of(task.forward or task.operator, "input:")
+        self.shared = {
+            one.slot: load(one, context)
+            for one in (task.forward or task.operator).tensors
+            if one.slot.startswith("input:") and one.slot not in self.inputs
+        }
+        self.width = max(math.prod(one.inner) for one in [*self.inputs.values(), *self.outputs.values()])
         self.unsure = UNSURE
 
-    def rows(self) -> "list[Replayed]":
-        runs = self.spread()
-        bound, exact = self.called(runs)
-        sigmas, made_of = self.due(bound, exact, self.settings)
+    def streams_of(self, operator: Operator, start: str) -> "dict[str, Rows]":
+        some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
+        return {one.slot: Rows(one, self.cut, self.context) for one in some}
+
+    def rows(self, due: DueOf) -> "Optional[list[Replayed]]":
+        """The rows of replay.csv; None where blocks do not do."""
+        state, exact = self.called(self.spread())
+        if any(one is None for one in exact):
+            return None
+        sigmas, made_of = due(state, exact, self.settings)
         tallies, models = [], []
-        for slot, one, sigma in zip(self.slots, exact, sigmas):
-            dtype = lookup(self.streams[slot].tensor.dtype)
-            assert dtype is not None
-            tallies.append(Tally(dtype, made_of))
+        name = self.row.call.rpartition(".")[2]
+        for stream, one, sigma in zip(self.outputs.values(), exact, sigmas):
+            dtype = lookup(stream.tensor.dtype)
+            if dtype is None or dtype.kind == "c":
+                return None
+            tallies.append(Tally(dtype, made_of, name in ROUNDED_ONCE))
             models.append(_Model(numpy_of(one), sigma, dtype.round_off) if made_of == "noise" else None)
         step = max(1, BLOCK // self.width)
         for start in range(0, self.cut.rows, step):
-            self.add((start, min(start + step, self.cut.rows)), tallies, models)
-        rows = [self.row_of(slot, tally) for slot, tally in zip(self.slots, tallies)]
-        return [one._replace(treated=bound.treated) for one in self.second_opinion(rows, bound, exact)]
+            self.add((start, min(start + step, self.cut.rows)), tallies, models, due)
+        rows = [self.row_of(slot, tally) for slot, tally in zip(self.outputs, tallies)]
+        rows = [one._replace(treated=state.bound.treated) for one in rows]
+        return second_opinion(rows, state.bound, exact, lambda: self.same_types(state))
 
     def spread(self) -> "list[tuple[int, int]]":
         """Runs of rows all over the tensor, of as many elements as noise is measured on."""
@@ -162,23 +178,33 @@ class _Blocks:
         starts = [at * self.cut.rows // runs for at in range(runs)]
         return [(start, min(start + long, self.cut.rows)) for start in starts]
 
-    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[Bound, list[Any]]":
+    def bound(self, rows: "Sequence[tuple[int, int]]") -> Bound:
         def value(tensor: TensorRef) -> Any:
-            stream = self.streams.get(tensor.slot)
+            stream = self.inputs.get(tensor.slot)
             return self.shared[tensor.slot] if stream is None else widened(stream.take(rows), tensor)
 
-        bound = bound_with(self.task.operator, self.task.call, self.row, value)
-        with torch.no_grad():
-            return bound, bound.call()
+        return bound_with(
+            self.task.forward or self.task.operator, self.task.forward_call or self.task.call, self.row, value
+        )
 
-    def add(self, rows: "tuple[int, int]", tallies: "list[Tally]", models: "list[Optional[_Model]]") -> None:
-        bound, exact = self.called([rows])
+    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+        """These rows in float64, by output."""
+        bound = self.bound(rows)
+        with torch.no_grad():
+            return State(bound, [], [], []), bound.call()
+
+    def same_types(self, state: State) -> "list[Any]":
+        return state.bound.call(narrowed(state.bound))
+
+    def add(
+        self, rows: "tuple[int, int]", tallies: "list[Tally]", models: "list[Optional[_Model]]", due: DueOf
+    ) -> None:
+        state, exact = self.called([rows])
         sigmas: list[Any] = [0.0] * len(exact)
         if any(model is None and not tally.is_exact for tally, model in zip(tallies, models)):
-            sigmas, _ = self.due(bound, exact, self.settings)
-        for at, (slot, tally, model) in enumerate(zip(self.slots, tallies, models)):
-            wide = numpy_of(exact[at])
-            recorded = self.streams[slot].take([rows])
+            sigmas, _ = due(state, exact, self.settings)
+        for at, (stream, tally, model) in enumerate(zip(self.outputs.values(), tallies, models)):
+            wide, recorded = numpy_of(exact[at]), stream.take([rows])
             actual = (recorded.astype(np.float64) if tally.dtype.kind == "f" else recorded).reshape(-1)
             if model is None:
                 tally.add(actual, wide, sigmas[at])
@@ -189,17 +215,17 @@ class _Blocks:
             places = np.unique(np.flatnonzero(beyond) // (wide.size // (rows[1] - rows[0])))
             if 0 < places.size * self.width <= self.unsure:
                 self.unsure -= places.size * self.width
-                self.measure(at, rows[0], places, sigma.reshape(rows[1] - rows[0], -1))
+                self.measure(at, rows[0], places, sigma.reshape(rows[1] - rows[0], -1), due)
             tally.add(actual, wide, sigma, model.rms)
 
-    def measure(self, at: int, first: int, places: Any, sigma: Any) -> None:
+    def measure(self, at: int, first: int, places: Any, sigma: Any, due: DueOf) -> None:
         """Rows in which an element seems to be beyond its limit, by trials of their own."""
         settings = self.settings._replace(trials=self.settings.trials * MORE)
         step = max(1, BATCH // self.width)
         for start in range(0, places.size, step):
             some = places[start : start + step]
-            bound, exact = self.called([(first + int(one), first + int(one) + 1) for one in some])
-            sigmas, _ = self.due(bound, exact, settings)
+            state, exact = self.called([(first + int(one), first + int(one) + 1) for one in some])
+            sigmas, _ = due(state, exact, settings)
             sigma[some] = np.reshape(sigmas[at], (some.size, -1))
 
     def row_of(self, slot: str, tally: Tally) -> Replayed:
@@ -207,26 +233,23 @@ class _Blocks:
         known = max(1.0, self.settings.known.get((kind, slot), 1.0))
         return tally.row(self.task.operator.order, slot, known * self.settings.scale)
 
-    def second_opinion(self, rows: "list[Replayed]", bound: Bound, exact: "list[Any]") -> "list[Replayed]":
-        """On the sample, as torch_rows.second_opinion does on the whole."""
-        from npucmp.replay.torch_rows import narrowed, second_opinion
-
-        if not any(row.verdict is Judged.GUILTY for row in rows):
-            return rows
-        return second_opinion(rows, bound, exact, lambda: bound.call(narrowed(bound)))
-
 
 class _Model:
-    """Sigma as it follows from a value, by what was measured on a sample: in the middle so many times u|r|."""
+    """Sigma as it follows from a value, by what was measured on a sample: in the middle so many times u|r|, beside what
+    the smallest values have."""
 
     def __init__(self, exact: Any, sigma: Any, unit: float) -> None:
         sigma = np.broadcast_to(sigma, exact.shape)
         size = unit * np.abs(exact)
         use = np.isfinite(size) & (size > 0)
-        self.factor = float(np.median(sigma[use] / size[use])) if use.any() else 0.0
-        self.unit = unit
+        self.unit, self.factor, self.floor = unit, 0.0, 0.0
         self.rms = math.sqrt(float(np.dot(sigma, sigma)) / max(1, sigma.size))
+        if use.any():
+            sigma, size = sigma[use], size[use]
+            self.factor = float(np.median(sigma / size))
+            self.floor = float(np.median(sigma[size <= np.quantile(size, 0.1)]))
 
     def sigma(self, exact: Any) -> Any:
         with np.errstate(invalid="ignore"):
-            return np.nan_to_num(self.factor * self.unit * np.abs(exact), nan=0.0, posinf=0.0)
+            found = np.hypot(self.factor * self.unit * np.abs(exact), self.floor)
+        return np.nan_to_num(found, nan=0.0, posinf=0.0)

@@ -14,10 +14,10 @@ from npucmp.replay import walk
 from npucmp.replay.arguments import Arguments, floats_in
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
-from npucmp.replay.table import INDICES, Row
+from npucmp.replay.table import INDICES, ROUNDED_ONCE, Row
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_blocks import cut_of, in_blocks
-from npucmp.replay.torch_call import Bound, bind, read, rounded_scalars
+from npucmp.replay.torch_blocks import Blocks, cut_of
+from npucmp.replay.torch_call import ANY, Bound, bind, read, require, rounded_scalars
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -30,16 +30,14 @@ from npucmp.replay.torch_rows import (
     unknown_row,
 )
 
-ROUNDED_ONCE = frozenset(
-    "add sub mul div true_divide sqrt reciprocal square __add__ __radd__ __iadd__ __sub__ __rsub__ __isub__ __mul__ "
-    "__rmul__ __imul__ __truediv__ __rtruediv__ __itruediv__".split()
-)
-
 
 def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
-    cut = cut_of(task, row)
+    cut = cut_of(task.operator, task.call, row)
     if cut is not None:
-        return in_blocks(task, row, cut, context, settings, due_of)
+        require(task.operator, task.call, row, ANY)
+        found = Blocks(task, row, cut, context, settings).rows(lambda state, *more: due_of(state.bound, *more))
+        if found is not None:
+            return found
     bound = bind(task.operator, task.call, row, context, settings.memory)
     tensors = {one.slot: one for one in task.outputs}
     recorded = {slot: read(tensors[slot], context) for slot in bound.slots if slot in tensors}
