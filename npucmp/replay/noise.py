@@ -131,7 +131,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         if self.unit > self.accumulator:
             clean = torch.empty_strided(one.size(), one.stride(), dtype=one.dtype).copy_(one)
             self._clean[one.untyped_storage().data_ptr()] = one, clean
-        one.mul_(1 + ROUNDING * self._level * self._normal(one))
+        one.mul_(self._normal(one).mul_(ROUNDING * self._level).add_(1))
         return one
 
     def _copied(self, func: Any, args: Any, kwargs: Any) -> Any:

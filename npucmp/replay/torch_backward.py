@@ -200,15 +200,9 @@ class _Blocks(Blocks):
 
 
 def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
-    noisy = [
-        gradients(
-            state.bound,
-            state.given,
-            state.saved,
-            Noise(state.bound.unit, state.bound.accumulator, settings.seed + trial),
-        )
-        for trial in range(settings.trials)
-    ]
+    bound = state.bound
+    noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
     return [root_mean_square([one[at] - wide for one in noisy]) for at, wide in zip(state.chosen, exact)], "noise"
 
 

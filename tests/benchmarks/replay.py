@@ -100,6 +100,8 @@ def main() -> None:
         if row.verdict.value not in ("CLEAN", "UNKNOWN"):
             operator = found.replays[0].operators[row.order]
             print(" ", row.verdict.value, operator.name, row.slot, row.rms_ratio, row.max_ratio, row.explanation)
+    for row in sorted(judged, key=lambda row: -(row.max_ratio or 0))[:4]:
+        print(f"  {found.replays[0].operators[row.order].name} {row.slot}: {row.rms_ratio:.2f}, {row.max_ratio:.2f}")
     slow = sorted(found.rows, key=lambda row: -(row.seconds or 0))[:5]
     print([(found.replays[0].operators[row.order].name, round(row.seconds or 0, 2)) for row in slow])
 
