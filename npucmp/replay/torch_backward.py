@@ -48,14 +48,14 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     assert task.forward is not None and task.forward_call is not None
     outputs = task.outputs
     recorded = {one.slot: read(one, context) for one in outputs}
-    given = _given(task, context)
     name = row.call.rpartition(".")[2]
-    if name in TURNED and _handed_on(recorded, given):
+    if name in TURNED and _handed_on(recorded, task, context):
         return [Replayed(task.operator.order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0,
                          explanation="hands the gradient on; what it computes is not in this record")
                 for slot in recorded]  # fmt: skip
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
+    given = _given(task, context)
     cut = _cut(task, row)
     if cut is not None:
         require(task.forward, task.forward_call, row, ANY)
@@ -232,16 +232,14 @@ def _saved(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
     return found
 
 
-def _handed_on(recorded: "dict[str, Any]", given: "list[Any]") -> bool:
+def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> bool:
     """Whether all that a record holds is the gradient that came in: the last autograd node was a view."""
-    source = next((one for one in given if one is not None), None)
-    if source is None or not recorded:
+    given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
+    if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
         return False
-    values = source.reshape(-1).numpy()
-    return all(
-        one.size == values.size and np.array_equal(one.reshape(-1).astype(np.float64), values, equal_nan=True)
-        for one in recorded.values()
-    )
+    source = read(given[0], context).reshape(-1)
+    alike = (one.reshape(-1) for one in recorded.values())
+    return all(bool(np.all((one == source) | ((one != one) & (source != source)))) for one in alike)
 
 
 def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":

@@ -30,6 +30,7 @@ BLOCK = 1 << 18  # elements of a block, of its widest tensor
 SAMPLE = 1 << 16  # elements that noise is measured on
 RUNS = 16  # of neighbouring rows
 BATCH = 1 << 14  # elements of rows that are measured on their own at a time
+NEAR = 0.5  # of a limit, from which on a ratio by the model is uncertain
 UNSURE = 1 << 18  # of them in all; where more are beyond their limits, that is the answer
 
 DueOf = Callable[["State", "list[Any]", Settings], "tuple[list[Any], str]"]
@@ -211,7 +212,7 @@ class Blocks:
                 continue
             sigma = model.sigma(wide)
             with np.errstate(invalid="ignore", over="ignore"):
-                beyond = tally.ratios(actual, wide, sigma, model.rms) > tally.most * self.settings.scale
+                beyond = tally.ratios(actual, wide, sigma, model.rms) > NEAR * tally.most * self.settings.scale
             places = np.unique(np.flatnonzero(beyond) // (wide.size // (rows[1] - rows[0])))
             if 0 < places.size * self.width <= self.unsure:
                 self.unsure -= places.size * self.width

@@ -29,9 +29,14 @@ from npucmp.replay.torch_rows import (
     sure,
     unknown_row,
 )
+from npucmp.replay.torch_sample import by_sample, product_of
 
 
 def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    product = product_of(task, row)
+    found = by_sample(task, row, product, context, settings) if product is not None else None
+    if found is not None:
+        return found
     cut = cut_of(task.operator, task.call, row)
     if cut is not None:
         require(task.operator, task.call, row, ANY)
