@@ -43,8 +43,11 @@ SCATTERED = frozenset("embedding_dense_backward index_add scatter_add index_put 
 REDUCTIONS = frozenset("var var_mean std linalg_vector_norm norm logsumexp prod nll_loss_forward nll_loss2d_forward "
                        "mse_loss l1_loss smooth_l1_loss huber_loss _adaptive_avg_pool2d _adaptive_avg_pool3d "
                        "avg_pool2d avg_pool3d binary_cross_entropy cumprod".split())  # fmt: skip
-BY_EXP = frozenset("tanh expm1 elu log1p sinh asinh atanh".split())  # a device may compute exp(x) - 1: off by u near 0
+BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh".split())  # a device may compute exp(x) - 1: off by u near 0
 SOFTMAX = frozenset("_softmax _log_softmax".split())
+NORMS = frozenset(
+    "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward _fused_rms_norm_backward".split()
+)  # some add gradients of weights in the type of the output
 _INNER = (  # forward kernels, whose own steps are taken in the accumulator
     aten.native_layer_norm, aten.native_group_norm, aten.native_batch_norm, aten._native_batch_norm_legit,
     *filter(None, [getattr(aten, "_fused_rms_norm", None)]), aten.gelu, aten.mish, aten.softplus,
@@ -75,23 +78,29 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, unit: float, accumulator: float, seed: int) -> None:
         super().__init__()
         self.unit, self.accumulator = max(unit, accumulator), accumulator
-        self._level = self.unit
+        self._level, self._sums = self.unit, accumulator
         self._random = torch.Generator().manual_seed(seed)
         self._clean: dict[int, tuple[Any, Any]] = {}  # storage → what lies there, and the same without its last noise
 
-    def settled(self, one: Any) -> Any:
-        """A result as it was before the noise of its own rounding."""
-        held = self._clean.get(one.untyped_storage().data_ptr()) if self.unit > self.accumulator else None
+    def settled(self, one: Any, unit: float) -> Any:
+        """A result as it was before the noise of its own rounding, if it is of the type that rounds most: `unit` is
+        that of its own. Of another it is rounded in the coarse type all the same."""
+        coarse = self.unit > self.accumulator and unit >= self.unit
+        held = self._clean.get(one.untyped_storage().data_ptr()) if coarse else None
         if held is None:
             return one.detach()
         clean = held[1]
         return torch.as_strided(clean, one.size(), one.stride(), one.storage_offset()) if clean.numel() else clean
 
+    def _before(self, one: Any) -> Any:
+        return self.settled(one, self.unit)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         how, is_inner = _decompositions().get(func, (None, False))
         if how is not None:
-            with self._at(self.accumulator if is_inner else self._level), self:
+            sums = self._level if func.overloadpacket.__name__ in NORMS else self._sums
+            with self._at(self.accumulator if is_inner else self._level, sums), self:
                 out = how(*args, **kwargs)
             return self._rounded(out) if is_inner else out
         name = func.overloadpacket.__name__
@@ -106,12 +115,13 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         return self._rounded(out, extra)
 
     @contextmanager
-    def _at(self, level: float) -> "Iterator[None]":
-        before, self._level = self._level, level
+    def _at(self, level: float, sums: float) -> "Iterator[None]":
+        before = self._level, self._sums
+        self._level, self._sums = level, sums
         try:
             yield
         finally:
-            self._level = before
+            self._level, self._sums = before
 
     def _normal(self, like: Any) -> Any:
         return torch.randn(like.shape, generator=self._random, dtype=torch.float64)
@@ -142,7 +152,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             if place not in self._clean and out.numel():
                 tensors = [one for one in tree_flatten(args)[0] if isinstance(one, torch.Tensor)]
                 if any(one.untyped_storage().data_ptr() in self._clean for one in tensors):
-                    clean = func(*walk.mapped(list(args), self.settled), **kwargs)
+                    clean = func(*walk.mapped(list(args), self._before), **kwargs)
                     strided = torch.empty_strided(out.size(), out.stride(), dtype=out.dtype).copy_(clean)
                     self._clean[place] = out, strided
         return out
@@ -151,12 +161,18 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         """The walk of a sum, by the same call on squares and on ones."""
         if name not in SUMS and name not in SCATTERED:
             return None
-        unit = self.unit if name in SCATTERED else self.accumulator
+        unit = self.unit if name in SCATTERED else self._sums
         plain = walk.mapped(list(args), torch.clone) if name.endswith("_") else args
         exact = func(*plain, **kwargs)
         squares, ones = func(*walk.squared(list(args)), **kwargs), func(*walk.all_ones(list(args)), **kwargs)
         triples = zip(*(tree_flatten(one)[0] for one in (exact, squares, ones)))
-        return [walk.sigma(a, b, c, unit) if isinstance(a, torch.Tensor) else None for a, b, c in triples]
+        found = [walk.sigma(a, b, c, unit) if isinstance(a, torch.Tensor) else None for a, b, c in triples]
+        if name == "convolution_backward" and self.unit > unit:  # what taps and images give is added in 16 bits
+            for at, terms in enumerate((math.prod(args[2].shape[2:]), args[0].shape[0])):
+                if found[at] is not None:
+                    count = torch.tensor(float(terms), dtype=torch.float64)
+                    found[at] = found[at].hypot(walk.sigma(exact[at], squares[at], count, self.unit))
+        return found
 
     def _of_steps(self, name: str, args: Any, kwargs: Any, out: Any) -> Any:
         unit, source = self.accumulator, args[0] if args else None

@@ -91,16 +91,17 @@ def _of_backward(
     settings: Settings,
 ) -> "list[Replayed]":
     outputs = task.outputs
-    unit = max((unit_of(one.dtype) for one in outputs), default=0.0)
-    noisy = [gradients(bound, *sources, Noise(unit, bound.accumulator, settings.seed + trial))
-             for trial in range(settings.trials)]  # fmt: skip
+    unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
+    noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noisy = [gradients(bound, *sources, noise) for noise in noises]
     rows = []
     for tensor, (at, form) in zip(outputs, chosen):
         if at < 0:
             rows.append(unknown_row(task, tensor.slot, ANOTHER, "no gradient of this call has its shape"))
             continue
         exact = form(candidates[at])
-        trials = [form(one[at]) - exact for one in noisy if one[at] is not None]
+        own = unit_of(tensor.dtype)
+        trials = [form(noise.settled(one[at], own)) - exact for noise, one in zip(noises, noisy)]
         due = Due(root_mean_square(trials), "noise")
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
@@ -144,8 +145,6 @@ def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optio
             found = torch.autograd.grad([one for one, _ in pairs], leaves, [one for _, one in pairs], allow_unused=True)
         hook.remove()
     every = [*node, *found]
-    if noise is not None:
-        return [None if one is None else noise.settled(one) for one in every]
     return [None if one is None else one.detach() for one in every]
 
 
@@ -203,7 +202,11 @@ def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[An
     bound = state.bound
     noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
-    return [root_mean_square([one[at] - wide for one in noisy]) for at, wide in zip(state.chosen, exact)], "noise"
+    sigmas = []
+    for at, own in zip(state.chosen, exact):
+        trials = [noise.settled(one[at], bound.unit) - own for noise, one in zip(noises, noisy)]
+        sigmas.append(root_mean_square(trials))
+    return sigmas, "noise"
 
 
 def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> "list[Any]":

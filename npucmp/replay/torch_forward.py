@@ -92,7 +92,7 @@ def due_of(bound: Bound, exact: "list[Any]", settings: Settings) -> "tuple[list[
         noise = Noise(bound.unit, bound.accumulator, settings.seed + trial)
         with noise:
             results = bound.call()
-        trials.append([noise.settled(one) if is_float else one for one, is_float in zip(results, floats)])
+        trials.append([noise.settled(one, bound.unit) if is_float else one for one, is_float in zip(results, floats)])
     sigmas = [
         root_mean_square([trial[at] - exact[at] for trial in trials]) if is_float else 0.0
         for at, is_float in enumerate(floats)
