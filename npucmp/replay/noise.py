@@ -166,7 +166,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         exact = func(*plain, **kwargs)
         squares, ones = func(*walk.squared(list(args)), **kwargs), func(*walk.all_ones(list(args)), **kwargs)
         triples = zip(*(tree_flatten(one)[0] for one in (exact, squares, ones)))
-        found = [walk.sigma(a, b, c, unit) if isinstance(a, torch.Tensor) else None for a, b, c in triples]
+        found: list[Any] = [walk.sigma(a, b, c, unit) if isinstance(a, torch.Tensor) else None for a, b, c in triples]
         if name == "convolution_backward" and self.unit > unit:  # what taps and images give is added in 16 bits
             for at, terms in enumerate((math.prod(args[2].shape[2:]), args[0].shape[0])):
                 if found[at] is not None:

@@ -123,16 +123,16 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
         yield Evidence("explanation", "{words}", {"words": Fact(row.explanation)})
     if row.rms_ratio is not None and row.rel_l2 is not None and math.isfinite(row.rms_ratio):
         facts = {name: Fact(getattr(row, name), slot=row.slot) for name in ("rms_ratio", "max_ratio", "rel_l2")}
-        units = "" if row.rel_l2_u is None else " = {units:,.3g} u"
+        units = "" if row.rel_l2_u is None else " = {units:,.2g} u"
         facts["units"] = Fact(row.rel_l2_u)
-        words = "error {rms_ratio:,.3g} times the rounding that is due, {max_ratio:,.3g} times at its worst element"
+        words = "error {rms_ratio:,.2g} times the rounding that is due, {max_ratio:,.2g} times at its worst element"
         yield Evidence("budget", f"{words}; rel_l2 {{rel_l2}}{units}", facts)
-    if row.bias is not None and abs(row.bias) > 0.25:
+    if row.bias is not None and 0.25 < abs(row.bias) < 2:  # where the other figures say less
         toward = "toward" if row.bias > 0 else "away from"
         yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
     if row.same_dtype_ratio is not None:
         facts = {"ratio": Fact(row.same_dtype_ratio)}
-        yield Evidence("same types", "{ratio:,.3g} times the error of the same call on a CPU in these types", facts)
+        yield Evidence("same types", "{ratio:,.2g} times the error of the same call on a CPU in these types", facts)
 
 
 def not_replayed(one: Replay) -> "list[str]":
