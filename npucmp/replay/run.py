@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import time
 from dataclasses import dataclass
@@ -80,6 +79,8 @@ def _lost(task: Task, because: str) -> "list[Replayed]":
 
 def _limit(memory: int) -> None:
     """Beside what is there already."""
+    import resource  # not on every system
+
     with open("/proc/self/statm", encoding="ascii") as stream:
         used = int(stream.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Iterable, Mapping, Optional
+from typing import Mapping, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
-from npucmp.errors import MissingExtra, UsageError
+from npucmp.errors import MissingExtra, UnsupportedError, UsageError
 from npucmp.measure.executor import default_jobs
-from npucmp.model import Judged, Operator, Replay, Replayed, Replays, Run
+from npucmp.model import REPLAYED, Operator, Replay, Replayed, Replays, Run
 from npucmp.replay.peers import excused, explained
 from npucmp.replay.run import replayed
 from npucmp.replay.task import Engine, Settings, Task, tasks_of
@@ -49,6 +50,8 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     the result.
     """
     options = replace(options or ReplayOptions(), **more)  # type: ignore[arg-type]
+    if sys.platform != "linux":
+        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
     started = time.monotonic()
     settings = Settings(scale=options.budget)
     if options.limit_memory:
@@ -59,31 +62,64 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     context = options.context(dump)
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
-    found: list[Replay] = []
-    total, partial = sum(task.bytes for run in runs for task in _tasks(run, options, context)), False
+    engines, missing = _engines(options)
+    plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
+    tasks = [task for plan in plans for task in plan.tasks]
+    total, done, partial = sum(task.bytes for task in tasks), 0, False
     meter = Meter(options.progress, total)
-    for run in runs:
-        one, partial = _replayed(run, options, settings, context, meter)
-        found.append(one)
-        if partial:
-            break
+    places = [plan for plan in plans for _ in plan.tasks]
+    try:
+        results = replayed(tasks, engines, context, settings, options.jobs or default_jobs())
+        for plan, task, rows in zip(places, tasks, results):
+            plan.rows[task.operator.order] = rows
+            done += task.bytes
+            meter.add(task.bytes)
+    except KeyboardInterrupt:
+        partial = True
+    found = [plan.replay() for plan in plans]
     if not partial and not any(one.rows for one in found):
         raise UsageError(f"nothing to replay: {options.nothing()}")
-    missing = _engines(options)[1]
-    undone = all(row.status != "replayed" for one in found for row in one.rows)
+    undone = all(row.status != REPLAYED for one in found for row in one.rows)
     if undone and missing and not partial:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
-    notes = [f"without {name} the rest was not replayed: pip install {name}" for name in missing]
+    notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing]
     return Replays(
         paths=(str(dump),),
         replays=tuple(found),
         broken=tuple(("dump", run) for run in opened if run.problem),
         notes=(*unfit_globs(options, runs), *notes),
         seconds=time.monotonic() - started,
-        bytes_read=total,
+        bytes_read=done,
         partial=partial,
         strict=options.strict,
     )
+
+
+class _Plan:
+    """A run: what is to be replayed of it, and the rows of what is not."""
+
+    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: "list[str]") -> None:
+        self.run = run
+        self.tasks: list[Task] = []
+        self.rows: dict[int, list[Replayed]] = {}
+        tasks = {task.operator.order: task for task in tasks_of(run, calls_of(run, context))}
+        for operator in options.chosen(run):
+            task = tasks.get(operator.order)
+            if task is None:
+                self.rows[operator.order] = _rows(operator, *NO_CALL)
+            elif not any(one.file or one.payload for one in operator.tensors):
+                self.rows[operator.order] = _rows(operator, *NO_VALUES)
+            elif missing:
+                self.rows[operator.order] = _rows(operator, "not in table", f"it needs {' or '.join(missing)}")
+            elif task.outputs:
+                self.tasks.append(task)
+
+    def replay(self) -> Replay:
+        """What was found, by now, in order of execution."""
+        ordered = [row for order in sorted(self.rows) for row in self.rows[order]]
+        kinds = explained(ordered, {operator.order: operator for operator in self.run.operators})
+        words = tuple(kind.words for kind in kinds)
+        return Replay(self.run, tuple(excused(ordered, kinds)), words, self.run.notes)
 
 
 def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
@@ -107,43 +143,10 @@ def _engines(options: ReplayOptions) -> "tuple[tuple[Engine, ...], list[str]]":
     return tuple(one for one in asked if not one.missing()), missing
 
 
-def _tasks(run: Run, options: ReplayOptions, context: ReadContext) -> "list[Task]":
-    return [task for task in tasks_of(run, calls_of(run, context)) if options.wants(task.operator)]
-
-
-def _replayed(
-    run: Run, options: ReplayOptions, settings: Settings, context: ReadContext, meter: Meter
-) -> "tuple[Replay, bool]":
-    """The run, replayed, and whether it was interrupted."""
-    engines, missing = _engines(options)
-    tasks = {task.operator.order: task for task in _tasks(run, options, context)}
-    work, rows, partial = [], {}, False
-    for operator in options.chosen(run):
-        task = tasks.get(operator.order)
-        if task is None:
-            rows[operator.order] = [*_rows(operator, *NO_CALL)]
-        elif not any(one.file or one.payload for one in operator.tensors):
-            rows[operator.order] = [*_rows(operator, *NO_VALUES)]
-        elif not engines:
-            rows[operator.order] = [*_rows(operator, "not in table", f"it needs {' or '.join(missing)}")]
-        elif task.outputs:
-            work.append(task)
-    try:
-        for task, some in zip(work, replayed(work, engines, context, settings, options.jobs or default_jobs())):
-            rows[task.operator.order] = some
-            meter.add(task.bytes)
-    except KeyboardInterrupt:
-        partial = True
-    ordered = [row for order in sorted(rows) for row in rows[order]]
-    operators = {operator.order: operator for operator in run.operators}
-    kinds = explained(ordered, operators)
-    words = tuple(kind.words for kind in kinds)
-    return Replay(run, tuple(excused(ordered, kinds)), words, run.notes), partial
-
-
-def _rows(operator: Operator, status: str, because: str) -> "Iterable[Replayed]":
-    return (
-        Replayed(operator.order, one.slot, status, Judged.UNKNOWN, because)
+def _rows(operator: Operator, status: str, because: str) -> "list[Replayed]":
+    """Rows of an operator that is not replayed."""
+    return [
+        Replayed(operator.order, one.slot, status, explanation=because)
         for one in operator.tensors
         if one.slot.startswith("output:")
-    )
+    ]
