@@ -14,7 +14,7 @@ All arrays are float64, flat and equally long; an empty output is CLEAN.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ VENDOR = {  # rtol, atol, largest error, threshold of the mean relative error
     "bfloat16": (2.0**-6, 2.0**-6, 1.0, 2.0**-7),
     "float32": (2.0**-10, 2.0**-16, 1e-2, 2.0**-13),
 }
+WORST = 1 << 16  # elements of which the box is told
 SMALL = 1e-7  # what the vendor adds to the size of an element
 
 
@@ -54,9 +55,10 @@ def judged(
     order: int, slot: str, actual: Array, exact: Array, dtype: Dtype, due: Due, scale: float = 1.0, known: float = 1.0
 ) -> Replayed:
     """The row of one output; limits times `scale`, and times `known` where a clean run has larger ratios."""
+    shape = actual.shape
     tally = Tally(dtype, due.made_of, due.only_one)
     tally.add(np.ravel(actual), np.ravel(exact), due.sigma)
-    return tally.row(order, slot, max(1.0, known) * scale)
+    return tally.row(order, slot, max(1.0, known) * scale, shape)
 
 
 class Tally:
@@ -68,6 +70,7 @@ class Tally:
         self.is_exact = dtype.kind != "f" or made_of == "exact"
         self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
         self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = self.toward = 0.0
+        self.beyond, self.bad = 0, []  # type: int, list[Array]
         self.largest, self.largest_at, self.mare, self.ratio, self.ulps, self.first_wrong = -1.0, -1, 0.0, 0.0, 0.0, -1
 
     @property
@@ -86,7 +89,9 @@ class Tally:
                 sigma = 0.0
             else:
                 rounded = round_to(exact, self.dtype)
-                self.odd += _odd(actual, exact, rounded, self.dtype)
+                odd = np.flatnonzero(_odd(actual, exact, rounded, self.dtype))
+                self.odd += odd.size
+                self._note(odd, start, None)
             use = np.isfinite(actual) & np.isfinite(round_to(exact, self.dtype))
             places = None
             if not use.all():
@@ -110,11 +115,28 @@ class Tally:
         same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
         if self.dtype.kind == "f":
             same |= (actual == 0) & (np.abs(wanted) < self.dtype.tiny)
-        wrong = int(same.size - np.count_nonzero(same))
-        if wrong and not self.wrong:
-            self.first_wrong = start + int(np.flatnonzero(~same)[0])
-        self.wrong += wrong
+        wrong = np.flatnonzero(~same)
+        if wrong.size and not self.wrong:
+            self.first_wrong = start + int(wrong[0])
+        self.wrong += wrong.size
+        self._note(wrong, start, None)
         return actual, wanted
+
+    def _note(self, bad: Array, start: int, places: Optional[Array]) -> None:
+        """Where elements are beyond their limit, of the first WORST."""
+        self.beyond += bad.size
+        if bad.size and sum(some.size for some in self.bad) < WORST:
+            self.bad.append(start + (bad if places is None else places[bad]))
+
+    def where(self, shape: "Sequence[int]") -> str:
+        """The box of elements beyond their limit, as a slice; "" where they are all over the tensor, or too many."""
+        if not shape or not 0 < self.beyond <= min(WORST, self.elements // 2):
+            return ""
+        places = np.unravel_index(np.concatenate(self.bad), tuple(shape))
+        sides = [(int(one.min()), int(one.max()) + 1) for one in places]
+        if math.prod(stop - start for start, stop in sides) > self.elements // 2:
+            return ""
+        return "[" + ", ".join(f"{a}:{b}" if b - a > 1 else str(a) for a, b in sides) + "]"
 
     def _add(
         self, actual: Array, exact: Array, sigma: "Array | float", noise: Optional[float], start: int,
@@ -145,14 +167,20 @@ class Tally:
         self.own += float(np.dot(own, own))
         self.noise += away.size * (_rms(sigma) if noise is None else noise) ** 2
         self.step += self.dtype.tiny**2 * int(np.count_nonzero(size < self.dtype.tiny))
-        self.ratio = max(self.ratio, float(self.ratios(actual, exact, sigma, noise).max()))
+        ratios = self.ratios(actual, exact, sigma, noise)
+        self.ratio = max(self.ratio, float(ratios.max()))
+        self._note(np.flatnonzero(ratios > self.most), start, places)
         units = np.where(size >= self.dtype.tiny, -error * np.sign(exact) / (unit * size), 0.0)
         self.toward += float(units.sum())
         if abs(units.mean()) > BIAS:
             self.different = max(self.different, int(np.unique(actual).size))
 
-    def row(self, order: int, slot: str, limit: float = 1.0) -> Replayed:
-        """The row, limits times `limit`."""
+    def row(self, order: int, slot: str, limit: float = 1.0, shape: "Sequence[int]" = ()) -> Replayed:
+        """The row, limits times `limit`; with `shape` it says where a guilty output is wrong."""
+        row = self._row(order, slot, limit)
+        return row._replace(where=self.where(shape)) if row.verdict is Judged.GUILTY else row
+
+    def _row(self, order: int, slot: str, limit: float) -> Replayed:
         row = Replayed(order, slot, budget="exact" if self.is_exact else self.made_of, verdict=Judged.CLEAN)
         if self.used:
             row = self._plain(row)
@@ -212,13 +240,15 @@ def round_to(values: Array, dtype: Dtype) -> Array:
         return values.astype(numpy_dtype(dtype.name)).astype(np.float64)
 
 
-def _odd(actual: Array, exact: Array, rounded: Array, dtype: Dtype) -> int:
-    """Elements that are NaN or infinite on one side only; where the result leaves the type's range, both are right."""
+def _odd(actual: Array, exact: Array, rounded: Array, dtype: Dtype) -> Array:
+    """Of each element, whether it is NaN or infinite on one side only; where the result leaves the range of the type,
+    both are right."""
     with np.errstate(invalid="ignore"):
         beyond = np.isfinite(exact) & (np.abs(exact) >= dtype.largest * (1 - 4 * dtype.round_off))
         nan = np.isnan(actual) != np.isnan(rounded)
         inf = (np.isinf(actual) | np.isinf(rounded)) & ~np.isnan(actual) & ~np.isnan(rounded) & (actual != rounded)
-    return int(np.count_nonzero((nan | inf) & ~beyond))
+    found: Array = (nan | inf) & ~beyond
+    return found
 
 
 def _rms(values: "Array | float") -> float:

@@ -232,7 +232,8 @@ class Blocks:
     def row_of(self, slot: str, tally: Tally) -> Replayed:
         kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"
         known = max(1.0, self.settings.known.get((kind, slot), 1.0))
-        return tally.row(self.task.operator.order, slot, known * self.settings.scale)
+        shape = self.outputs[slot].tensor.shape
+        return tally.row(self.task.operator.order, slot, known * self.settings.scale, shape)
 
 
 class _Model:

@@ -38,9 +38,8 @@ def row_of_output(task: Task, tensor: TensorRef, recorded: Any, exact: Any, due:
         raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
     known = settings.known.get((f"{task.call.prefix}.{task.call.name}.{task.operator.phase}", tensor.slot), 1.0)
     wide = np.float64 if dtype.kind == "f" else recorded.dtype
-    return judged(
-        task.operator.order, tensor.slot, recorded.astype(wide), numpy_of(exact), dtype, due, settings.scale, known
-    )
+    actual = recorded.astype(wide).reshape(tensor.shape)
+    return judged(task.operator.order, tensor.slot, actual, numpy_of(exact), dtype, due, settings.scale, known)
 
 
 def second_opinion(

@@ -127,6 +127,8 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
         facts["units"] = Fact(row.rel_l2_u)
         words = "error {rms_ratio:,.2g} times the rounding that is due, {max_ratio:,.2g} times at its worst element"
         yield Evidence("budget", f"{words}; rel_l2 {{rel_l2}}{units}", facts)
+    if row.where:
+        yield Evidence("where", "its elements beyond the limit lie in {box}", {"box": Fact(row.where)})
     if row.bias is not None and 0.25 < abs(row.bias) < 2:  # where the other figures say less
         toward = "toward" if row.bias > 0 else "away from"
         yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})

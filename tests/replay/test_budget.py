@@ -85,6 +85,18 @@ def test_copies_integers_and_truth_are_equal_or_guilty():
     assert ints.verdict is Judged.GUILTY and ints.budget == "exact"
 
 
+def test_where_it_is_wrong():
+    wrong = rounded(X, "float32").reshape(50, 100)
+    wrong[7:9, 40:44] *= 1.01
+    exact = X.reshape(50, 100)
+    found = judged(0, "output:0", wrong, exact, lookup("float32"), Due())
+    assert found.where == "[7:9, 40:44]"
+    assert judged(0, "output:0", exact * 1.01, exact, lookup("float32"), Due()).where == ""
+    lost = rounded(X, "float32").reshape(50, 100)
+    lost[3, 5] = math.nan
+    assert judged(0, "output:0", lost, exact, lookup("float32"), Due()).where == "[3, 5]"
+
+
 def test_plain_figures():
     """By hand: errors 0 and 0.5 of values 1 and 2."""
     found = row([1.0, 2.5], [1.0, 2.0])

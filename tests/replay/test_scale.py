@@ -72,6 +72,8 @@ def test_where_it_is(rows):
     """The largest error, at its place in the whole tensor."""
     at = np.unravel_index(rows["Functional.softmax.1.forward"].max_abs_index, X.shape)
     assert at[:2] == (3, 17) and 100 <= at[2] < 116
+    assert rows["Functional.softmax.1.forward"].where == "[3, 17, 100:116]"
+    assert rows["Functional.layer_norm.1.forward"].where == ""
     row, column = np.unravel_index(rows["Functional.linear.1.forward"].max_abs_index, (1300, 1000))
     assert 640 <= row < 656 and 320 <= column < 336
 
