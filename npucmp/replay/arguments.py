@@ -48,12 +48,6 @@ class NotInTable(Refused):
     status = "not in table"
 
 
-class Dtype(NamedTuple):
-    """An element type as an argument, by its canonical name."""
-
-    name: str
-
-
 class Arguments(NamedTuple):
     args: "list[Any]"
     kwargs: "dict[str, Any]"

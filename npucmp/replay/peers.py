@@ -1,8 +1,8 @@
 """What all operators of a kind have in common: a setting of the device, not a fault of one of them.
 
-Where every output of a kind is beyond its budget, and by about as much, they are computed more coarsely than their type
-(products in HF32, an exp in float16): one line for the kind, and nobody is guilty. That holds up to the error that such
-a setting makes; and one that stands out of its peers is guilty all the same.
+Where (nearly) every output of a kind is beyond its budget, and by about as much, they are computed more coarsely than
+their type (products in HF32, an exp in float16): one line for the kind, and nobody is guilty. That holds up to the
+error that such a setting makes; and one that stands out of its peers is guilty all the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Mapping, NamedTuple, Sequence
 from npucmp.model import Judged, Operator, Replayed
 
 FEWEST = 3  # operators that make a kind
+NEARLY = 0.9  # of them that are beyond their budget: the others may hold values that nothing rounds
 OUTLIER = 4.0  # times the median: no peer
 COARSE = 2.0**-10  # relative error that half precision inside a float32 operator leaves
 IN_16_BITS = 4.0  # units of a 16-bit type
@@ -34,13 +35,16 @@ def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -
             kinds[operators[row.order].kind, row.slot].append(place)
     found = []
     for (kind, slot), places in kinds.items():
-        some = [rows[place] for place in places]
-        if len({row.order for row in some}) < FEWEST or not all(row.verdict is Judged.GUILTY for row in some):
+        beyond = [place for place in places if rows[place].verdict in (Judged.GUILTY, Judged.AMPLIFIER)]
+        if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < NEARLY * len(places):
             continue
-        middle = median(row.rms_ratio or 0.0 for row in some)
-        alike = [place for place in places if _is_alike(rows[place], middle)]
-        if len(alike) >= max(FEWEST, len(places) / 2):
-            words = f"all {len(places)} {kind} {slot} lie beyond their budget, in the middle {middle:.2g} times"
+        ratio, error = (
+            median(getattr(rows[place], name) or 0.0 for place in beyond) for name in ("rms_ratio", "rel_l2")
+        )
+        alike = [place for place in beyond if _is_alike(rows[place], ratio, error)]
+        if len(alike) >= max(FEWEST, len(beyond) / 2):
+            number = f"all {len(places)}" if len(beyond) == len(places) else f"{len(beyond)} of {len(places)}"
+            words = f"{number} {kind} {slot} lie beyond their budget, in the middle {ratio:.2g} times"
             found.append(Explained(f"{words}: explained by coarser arithmetic inside (a setting, not one operator)",
                                    frozenset(alike)))  # fmt: skip
     return found
@@ -55,9 +59,11 @@ def excused(rows: "Sequence[Replayed]", kinds: "Sequence[Explained]") -> "list[R
     return found
 
 
-def _is_alike(row: Replayed, middle: float) -> bool:
+def _is_alike(row: Replayed, ratio: float, error: float) -> bool:
+    """Whether a row is like most of its kind, and as coarse arithmetic would make it: relative to what is due, which
+    grows with the terms of sums, or to the values, as rounded operands are."""
     if row.rms_ratio is None or row.rel_l2 is None or row.rel_l2_u is None or row.nonfinite:
         return False
     low = row.rel_l2_u and row.rel_l2 / row.rel_l2_u > 2.0**-12  # its unit is that of a 16-bit type
     coarse = row.rel_l2_u <= IN_16_BITS if low else row.rel_l2 <= COARSE
-    return coarse and row.rms_ratio <= OUTLIER * middle
+    return coarse and (row.rms_ratio <= OUTLIER * ratio or row.rel_l2 <= OUTLIER * error)

@@ -151,7 +151,10 @@ def function_of(row: Row) -> Callable[..., Any]:
 
 
 def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        raise NotInTable("attention needs torch 2.3 or newer") from None
 
     def attention(*args: Any, **kwargs: Any) -> Any:
         with sdpa_kernel([SDPBackend.MATH]):

@@ -3,6 +3,7 @@ in a child process, and nowhere else."""
 
 from __future__ import annotations
 
+import warnings
 from importlib.util import find_spec
 
 from npucmp.dump.context import ReadContext
@@ -38,6 +39,7 @@ class TorchEngine:
     def start(self, settings: Settings) -> None:
         import torch
 
+        warnings.simplefilter("ignore")  # of calls as others made them
         torch.set_num_threads(1)
         torch.set_flush_denormal(False)
         from npucmp.replay import torch_backward, torch_forward  # noqa: F401 the rest of the engine, while nobody waits

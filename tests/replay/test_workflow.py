@@ -75,6 +75,20 @@ def test_all_of_a_kind_are_explained_and_one_is_guilty(tmp_path):
     assert one.replays[0].peers == ()
 
 
+def test_products_in_hf32_are_a_setting_whatever_their_size(tmp_path):
+    """One of them with a lost tile besides is guilty."""
+    dump = Dump(tmp_path)
+    for at, terms in enumerate((8, 64, 256, 1024)):
+        a, b = normal(24, terms, seed=at), normal(terms, 16, seed=at + 9)
+        out = kernels.matmul(kernels.hf32(a), kernels.hf32(b), block=8)
+        if at == 2:
+            out[:8, :8] = 0
+        dump.add(f"Torch.matmul.{at}.forward", [a, b], [out])
+    found = replay(dump.write())
+    assert guilty(found) == ["Torch.matmul.2.forward"]
+    assert found.replays[0].peers[0].startswith("all 4 Torch.matmul.forward output:0 lie beyond their budget")
+
+
 def test_a_clean_run_tells_what_is_due(tmp_path):
     coarse, worse = softmaxes(tmp_path / "clean", [0, 1]), softmaxes(tmp_path / "dump", [0, 1, 2])
     assert len(guilty(replay(worse))) == 3
