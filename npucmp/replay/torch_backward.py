@@ -108,7 +108,7 @@ def _of_backward(
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
         if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > NEAR:
             words = "it is near no gradient of this call; a device may take it apart in another way"
-            one = one._replace(status=ANOTHER, verdict=Judged.UNKNOWN, explanation=words)
+            one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
 

@@ -193,6 +193,7 @@ def _detail(report: Replays) -> Detail:
                     operators[-1].update(cause=Judged.GUILTY.value, place=places[row.order])
             operators[-1]["rows"] += 1
             rows.append({name: cell for name, cell in cells.items() if name not in OF_OPERATORS})
+            rows[-1]["output"] = True
             rows[-1]["limit"] = row.rel_l2 / row.rms_ratio * LIMIT if row.rms_ratio and row.rel_l2 else None
     columns = [name for name in COLUMNS if name not in OF_OPERATORS]
     return Detail(
