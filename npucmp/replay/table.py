@@ -16,6 +16,7 @@ Source: PyTorch 2.x documentation; what 62 dumps of msprobe hold.
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import NamedTuple, Optional
 
@@ -135,6 +136,7 @@ ROW_BY_ROW = {  # what a row of the result is of: a row of the arguments, and wh
     "matmul": "product", "bmm": "product", "mm": "product", "__matmul__": "product",
     "scaled_dot_product_attention": "attention",
 }  # fmt: skip
+_OPERATORS = re.compile(r"(?<!\S)(?!__)\S+|__[gs]etitem__")  # what is no operator of Python
 INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalue cummax cummin".split())
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view
 
@@ -153,6 +155,7 @@ def _rows() -> "dict[tuple[str, str], Row]":
     _add(found, "Tensor", "Tensor.", _BOTH)
     _add(found, "Tensor", "Tensor.", _TENSOR)
     _add(found, "Mint", "", _MINT)
+    _add(found, "MindSpore.Tensor", "Tensor.", {kind: _OPERATORS.sub("", words) for kind, words in _TENSOR.items()})
     _add(found, "MintFunctional", "nn.functional.", _FUNCTIONAL)
     found.update((("NPU", name), Row(name, "npu", words=_WORDS.get(name, ()))) for name in _NPU.split())
     found.update((("Distributed", name), Row(name, "ranks")) for name in _RANKS.split())

@@ -27,7 +27,7 @@ class TorchEngine:
 
     def refuses(self, task: Task) -> "tuple[str, str]":
         call = task.forward_call if task.is_backward else task.call
-        if task.call.prefix in ("Module", "Cell"):
+        if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
             return "container", "a module is no single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):
             return "no data", "the forward of this call was not dumped"

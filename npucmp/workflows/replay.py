@@ -21,6 +21,7 @@ from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.runs import Choice, Meter, StrPath
 
 ENGINES: "dict[str, Engine]" = {"torch": TorchEngine()}
+JOBS = 8  # at most, unless told: each has a torch of its own
 NO_CALL = "no data", "the dump does not tell how it was called"
 NO_VALUES = "no data", "the dump holds no values of it"
 
@@ -69,7 +70,7 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     meter = Meter(options.progress, total)
     places = [plan for plan in plans for _ in plan.tasks]
     try:
-        results = replayed(tasks, engines, context, settings, options.jobs or default_jobs())
+        results = replayed(tasks, engines, context, settings, options.jobs or min(default_jobs(), JOBS))
         for plan, task, rows in zip(places, tasks, results):
             plan.rows[task.operator.order] = rows
             done += task.bytes

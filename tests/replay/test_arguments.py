@@ -130,5 +130,17 @@ def test_a_record_keeps_nulls_types_and_keywords():
     assert call_of("Functional.softmax.0.forward", "no record") is None
 
 
+@pytest.mark.parametrize("name, prefix, known", [
+    ("Mint.matmul.0.forward", "Mint", True),
+    ("MintFunctional.softmax.0.forward", "MintFunctional", True),
+    ("Tensor.__add__.0.forward", "MindSpore.Tensor", True),
+    ("Tensor.std.0.forward", "MindSpore.Tensor", False),  # of N, where PyTorch's is of N - 1
+    ("Functional.softmax.0.forward", "MindSpore.Functional", False),
+])  # fmt: skip
+def test_mindspores_own_functions_are_not_pytorchs(name, prefix, known):
+    call = call_of(name, {"input_args": [], "output": []}, "mindspore")
+    assert call.prefix == prefix and (row_of(call) is not None) == known
+
+
 def test_floats_are_found_at_any_depth():
     assert floats_in([1, 0.5, (2.5, {"eps": 1e-5}), True, "a"]) == [0.5, 2.5, 1e-5]

@@ -170,7 +170,9 @@ def _open(path: Path, context: ReadContext) -> Run:
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     """The calls that the records of a run tell, by operator."""
-    found = ((name, call_of(name, record)) for name, record in _load(Path(run.path), context)["data"].items())
+    top = _load(Path(run.path), context)
+    framework = str(top.get("framework") or _framework(top["data"]))
+    found = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
     return {name: call for name, call in found if call is not None}
 
 

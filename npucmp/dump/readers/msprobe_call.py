@@ -13,15 +13,21 @@ from npucmp.model import Call, Slot, Tree, Word
 NESTING = 64  # as deep as formats/msprobe.py reads
 
 
-def call_of(name: str, record: Any) -> "Call | None":
-    """None for what is no record of a call: parameters' gradients, tensors that a user saved."""
+def call_of(name: str, record: Any, framework: str = "pytorch") -> "Call | None":
+    """None for what is no record of a call: parameters' gradients, tensors that a user saved.
+
+    MindSpore's own functions have the names of PyTorch's and other arguments: their prefix says so. Those of its mint
+    are called like PyTorch's.
+    """
     parts = parse_msprobe_name(name)
     if not isinstance(record, dict) or parts.phase not in PHASES or parts.kind.endswith(".parameters_grad"):
         return None
     head = parts.kind.rpartition(".")[0]  # without the phase
     kwargs = _tree("input:", record.get("input_kwargs"), NESTING)
+    prefix = head.partition(".")[0]
+    own = framework == "mindspore" and not prefix.startswith("Mint")
     return Call(
-        head.partition(".")[0],
+        f"MindSpore.{prefix}" if own else prefix,
         parts.op_type,
         _listed("input:", record.get("input_args", record.get("input"))),
         kwargs if isinstance(kwargs, dict) else {},
