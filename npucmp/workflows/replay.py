@@ -13,7 +13,7 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Operator, Replay, Replayed, Replays, Run
-from npucmp.replay.peers import excused, explained
+from npucmp.replay.peers import doubted, excused, explained
 from npucmp.replay.run import replayed
 from npucmp.replay.task import Engine, Settings, Task, tasks_of
 from npucmp.replay.torch_engine import TorchEngine
@@ -117,8 +117,9 @@ class _Plan:
 
     def replay(self) -> Replay:
         """What was found, by now, in order of execution."""
-        ordered = [row for order in sorted(self.rows) for row in self.rows[order]]
-        kinds = explained(ordered, {operator.order: operator for operator in self.run.operators})
+        operators = {operator.order: operator for operator in self.run.operators}
+        ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
+        kinds = explained(ordered, operators)
         words = tuple(kind.words for kind in kinds)
         return Replay(self.run, tuple(excused(ordered, kinds)), words, self.run.notes)
 
