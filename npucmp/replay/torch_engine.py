@@ -31,6 +31,8 @@ class TorchEngine:
             return "container", "a module is no single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):
             return "no data", "the forward of this call was not dumped"
+        if not call.args and not call.kwargs:
+            return "no data", "what it read was not dumped"
         row = row_of(call)
         if row is None:
             return "not in table", f"{call.prefix}.{call.name} is no call that can be replayed"

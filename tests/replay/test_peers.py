@@ -1,4 +1,4 @@
-"""What operators of a kind have in common, and what a run that computes activations again cannot tell; of rows alone."""
+"""What operators of a kind have in common, and what a run that computes activations again cannot tell."""
 
 import pytest
 
@@ -16,9 +16,8 @@ def operators(*names):
 
 
 def row(order, ratio, rel_l2=1e-5, verdict=Judged.GUILTY, unit=2.0**-24):
-    return Replayed(
-        order, "output:0", verdict=verdict, rms_ratio=ratio, rel_l2=rel_l2, rel_l2_u=rel_l2 / unit, budget="noise"
-    )
+    figures = {"rms_ratio": ratio, "rel_l2": rel_l2, "rel_l2_u": rel_l2 / unit, "budget": "noise"}
+    return Replayed(order, "output:0", verdict=verdict, **figures)
 
 
 NAMES = operators(*(f"exp.{at}.forward" for at in range(5)))
