@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 import click
 
+from npucmp.commands.extract import in_bytes, write_case
 from npucmp.commands.options import some
 from npucmp.commands.output import carry_out
 
@@ -19,6 +20,7 @@ for this call. Operators that cannot be replayed are told with the reason. It ne
 \b
   npucmp replay npu_dump -o report
   npucmp replay npu_dump --include '*softmax*'
+  npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
 
 \b
@@ -36,13 +38,22 @@ Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no v
 @click.option(
     "--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that one operator may take (default 8192)."
 )
+@click.option(
+    "--reproducer",
+    nargs=2,
+    metavar="OP DIR",
+    help="Write operator OP into the new folder DIR, as npucmp extract does.",
+)
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
     "output", "include", "exclude", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet", "limit",
 )  # fmt: skip
 @click.pass_context
-def replay(context: click.Context, /, dump: str, **given: Any) -> None:
+def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
     from npucmp.workflows.replay import replay as run
 
-    megabytes = given.pop("limit_memory")
-    carry_out(context, given, partial(run, dump, limit_memory=megabytes << 20 if megabytes else None))
+    given["limit_memory"] = in_bytes(given.pop("limit_memory"))
+    if reproducer:
+        chosen = {name: given[name] for name in ("step", "rank", "limits", "limit_memory")}
+        write_case(dump, *reproducer, quiet=given["quiet"], format=given["format_"], **chosen)
+    carry_out(context, given, partial(run, dump))

@@ -51,8 +51,7 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     the result.
     """
     options = replace(options or ReplayOptions(), **more)  # type: ignore[arg-type]
-    if sys.platform != "linux":
-        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
+    supported()
     started = time.monotonic()
     settings = Settings(scale=options.budget)
     if options.limit_memory:
@@ -94,6 +93,12 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
         partial=partial,
         strict=options.strict,
     )
+
+
+def supported() -> None:
+    """Raises UnsupportedError where there is no fork."""
+    if sys.platform != "linux":
+        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
 
 
 class _Plan:
