@@ -32,7 +32,7 @@ from npucmp.replay.torch_backward import (
 from npucmp.replay.torch_blocks import BLOCK, Blocks, DueOf, cut_of
 from npucmp.replay.torch_call import CLONED, Bound, bind, mapped_any, read, slots_of
 from npucmp.replay.torch_forward import due_of
-from npucmp.replay.torch_rows import MORE, numpy_of, tensors_in
+from npucmp.replay.torch_rows import MORE, numpy_of
 
 
 class Output(NamedTuple):
@@ -67,15 +67,10 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
     names = {slot: f"input_{number}" for number, slot in enumerate(made.bound.dtypes)}
     arrays: dict[str, Any] = {}
     types: dict[str, str] = {}
-    leaves: list[str] = []
-    fixed = {id(one) for one in made.bound.args[1:3]} if row.call.rpartition(".")[2] in CLONED else set()
+    leaves = [names[slot] for slot in _leaves(made.bound)] if task.is_backward else []
     for slot, one in zip(made.bound.dtypes, _tensors(made.bound)):
-        dtype = made.bound.dtypes[slot]
-        if made.bound.treated and one.is_floating_point():
-            dtype = made.bound.low
+        dtype = _type_of(slot, made.bound) if one.is_floating_point() else made.bound.dtypes[slot]
         arrays[names[slot]], types[names[slot]] = _stored(one.detach().numpy(), dtype), dtype
-        if task.is_backward and one.is_floating_point() and id(one) not in fixed:
-            leaves.append(names[slot])
     places: dict[str, list[Any]] = {"given": [], "saved": []}
     inputs: list[Optional[str]] = [f"input:{at}" for at in range(len(made.given))]
     for kind, some, of, slots in (
@@ -133,18 +128,30 @@ def _backward(task: Task, row: Row, context: ReadContext, settings: Settings) ->
             continue
         one, exact = candidates[at], form(candidates[at])
         turned = one.dim() >= 2 and one.shape != exact.shape and torch.equal(one.mT.reshape(exact.shape), exact)
-        outputs.append(Output(tensor, _from_end(at, candidates, bound), turned, exact, recorded))
+        outputs.append(Output(tensor, _from_end(at, candidates, bound, tensor.dtype), turned, exact, recorded))
     return Made(bound, given, saved, outputs)
 
 
-def _from_end(at: int, candidates: "list[Any]", bound: Bound) -> int:
-    """The place of a candidate: that of the gradient of an input where it is one, as the last autograd node may be
-    another one on a device, which hands on as many gradients as it likes."""
-    inputs = sum(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs]))
-    first = len(candidates) - inputs
-    same = (place for place in range(first, len(candidates)) if _equal(candidates[place], candidates[at]))
-    place = next(same, at)
+def _from_end(at: int, candidates: "list[Any]", bound: Bound, dtype: str) -> int:
+    """The place of a candidate: that of the gradient of an input of the recorded type where it is one, as the last
+    autograd node may be another one on a device, which hands on as many gradients as it likes."""
+    types = [_type_of(slot, bound) for slot in _leaves(bound)]
+    first = len(candidates) - len(types)
+    alike = (place for place, own in enumerate(types, first) if own == dtype)
+    place = next((place for place in alike if _equal(candidates[place], candidates[at])), at)
     return place - len(candidates) if place >= first else place
+
+
+def _leaves(bound: Bound) -> "list[str]":
+    """Inputs with a gradient: floats, but for running statistics."""
+    fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
+    some = zip(bound.dtypes, _tensors(bound))
+    return [slot for slot, one in some if one.is_floating_point() and id(one) not in fixed]
+
+
+def _type_of(slot: str, bound: Bound) -> str:
+    """Of a float: what the kernel saw."""
+    return bound.low if bound.treated else bound.dtypes[slot]
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -182,7 +189,7 @@ def _cut(task: Task, row: Row, context: ReadContext, settings: Settings) -> Opti
     ]
     if task.is_backward:
         every = gradients(state.bound, state.given, state.saved)
-        outputs = [one._replace(at=_from_end(one.at, every, state.bound)) for one in outputs]
+        outputs = [one._replace(at=_from_end(one.at, every, state.bound, one.tensor.dtype)) for one in outputs]
     return Made(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
 
 

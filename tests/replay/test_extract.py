@@ -115,6 +115,36 @@ def test_a_transposed_gradient(tmp_path, capsys):
     assert all(float(line[3]) < 4 for line in lines)
 
 
+def test_a_gradient_of_another_type_than_its_input(tmp_path, capsys):
+    """What the last node hands on before it is rounded to the type of the input is not taken for that."""
+    a, b, g = normal(3, 4), normal(3, 4).astype(np.float16), normal(3, 4, seed=2)
+    dump = Dump(tmp_path / "dump").add("Tensor.__add__.0.forward", [a, b], [a + b])
+    folder = dump.add("Tensor.__add__.0.backward", [g], [g, g]).write()
+    extract(folder, "Tensor.__add__.0.backward", tmp_path / "case")
+    assert all(float(line[3]) == 0 for line in told(tmp_path / "case", capsys))
+
+
+def test_running_statistics_have_no_gradient(tmp_path, capsys):
+    """Those of a batch_norm that uses them."""
+    x, mean, var, weight, g = (
+        normal(5, 3),
+        normal(3, seed=2),
+        np.abs(normal(3, seed=3)),
+        normal(3, seed=4),
+        normal(5, 3),
+    )
+    scale = weight / np.sqrt(var + F32(1e-5))
+    dump = Dump(tmp_path / "dump")
+    args = [x, mean, var, weight, None, False, 0.1, 1e-5]
+    dump.add("Functional.batch_norm.0.forward", args, [((x - mean) * scale).astype(F32)])
+    grads = [(g * scale).astype(F32), (g * (x - mean) / np.sqrt(var + F32(1e-5))).sum(0).astype(F32)]
+    extract(dump.add("Functional.batch_norm.0.backward", [g], grads).write(), "Functional.batch_norm.0.backward",
+            tmp_path / "case")  # fmt: skip
+    call = json.loads((tmp_path / "case" / "call.json").read_text())
+    assert call["leaves"] == ["input_0", "input_3"] and [one["at"] for one in call["outputs"]] == [-2, -1]
+    assert all(float(line[3]) < 6 for line in told(tmp_path / "case", capsys))
+
+
 X = normal(4, 6)
 WORDS = {  # records whose arguments are of all kinds → the file of a result, by numpy
     "Tensor.__getitem__": (([X, [{"type": "slice", "value": [1, None, 2]}, {"type": "ellipsis", "value": "..."}]], {}),
