@@ -21,6 +21,7 @@ for this call. Operators that cannot be replayed are told with the reason. It ne
   npucmp replay npu_dump -o report
   npucmp replay npu_dump --include '*softmax*'
   npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
+  npucmp replay npu_dump --golden gpu_dump -o report    which of the two is wrong, and the vendor's double benchmark
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
 
 \b
@@ -31,6 +32,7 @@ Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no v
 @click.command(help=HELP)
 @click.argument("dump")
 @click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch.")
+@click.option("--golden", metavar="DUMP", help="Another run of the network, replayed too: which of the two is wrong?")
 @click.option(
     "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
 )
@@ -46,7 +48,8 @@ Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no v
 )
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
-    "output", "include", "exclude", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet", "limit",
+    "output", "include", "exclude", "mapping", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "limit",
 )  # fmt: skip
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
