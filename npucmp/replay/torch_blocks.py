@@ -58,7 +58,10 @@ def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Opti
         return None
     head = outputs[0].shape[:leading]
     inputs = [one for one in args if isinstance(one, TensorRef)]
-    streamed = [one for one in inputs if one.shape[:leading] == head and len(one.shape) >= len(outputs[0].shape)]
+    is_product = ROW_BY_ROW.get(row.call.rpartition(".")[2]) == "product"
+    weights = [one for one in inputs[1:2] if is_product and len(one.shape) == 2]  # all of it, be it square too
+    streamed = [one for one in inputs if one.shape[:leading] == head and len(one.shape) >= len(outputs[0].shape)
+                and one not in weights]  # fmt: skip
     shared = [one for one in inputs if one not in streamed]
     if not streamed or any(len(one.shape) > len(outputs[0].shape) - leading for one in shared if _spreads(row)):
         return None

@@ -94,3 +94,16 @@ def test_figures_of_blocks_are_those_of_the_whole(tmp_path, monkeypatch):
         assert getattr(blocks, name) == pytest.approx(getattr(whole, name), rel=1e-9), name
     assert blocks.max_abs_index == whole.max_abs_index
     assert blocks.rms_ratio == pytest.approx(whole.rms_ratio, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["Functional.linear", "Torch.matmul"])
+def test_a_square_weight_is_shared_by_all_rows(name, tmp_path):
+    """It has as many rows as the input."""
+    x, w = normal(512, 512, seed=7), normal(512, 512, seed=8)
+    out = (x.astype(float) @ (w.T if "linear" in name else w)).astype(F32)
+    wrong = out.copy()
+    wrong[300:316, 16:32] *= F32(1.01)
+    dump = Dump(tmp_path).add(f"{name}.0.forward", [x, w], [out]).add(f"{name}.1.forward", [x, w], [wrong])
+    right, bad = dump.rows()
+    assert (right.status, right.verdict, bad.verdict) == ("replayed", Judged.CLEAN, Judged.GUILTY)
+    assert right.rms_ratio < 1 and bad.where.startswith("[30")
