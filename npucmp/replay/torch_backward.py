@@ -20,10 +20,11 @@ from npucmp.model import Judged, Replayed
 from npucmp.replay.arguments import Missing
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
+from npucmp.replay.stored import read
 from npucmp.replay.table import TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, Cut, Rows, State, cut_of
-from npucmp.replay.torch_call import ANY, Bound, bind, called, mapped_any, read, require, widened
+from npucmp.replay.torch_call import ANY, Bound, bind, called, mapped_any, require, widened
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -55,7 +56,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
                 for slot in recorded]  # fmt: skip
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
-    given = _given(task, context)
+    given = given_of(task, context)
     cut = _cut(task, row)
     if cut is not None:
         require(task.forward, task.forward_call, row, ANY)
@@ -65,7 +66,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
         raise Missing("its forward has no input with a gradient")
-    saved = _saved(task, bound, context)
+    saved = saved_of(task, bound, context)
     candidates = gradients(bound, given, saved)
     chosen = [
         _nearest(recorded[tensor.slot], candidates, _number_of(tensor.slot, place))
@@ -215,14 +216,14 @@ def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> 
     return found
 
 
-def _given(task: Task, context: ReadContext) -> "list[Any]":
+def given_of(task: Task, context: ReadContext) -> "list[Any]":
     """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
     inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
     places = [f"input:{at}" for at in range(len(task.call.args))]
     return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
 
 
-def _saved(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
+def saved_of(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
     """What was recorded of the forward's outputs, None where there are no values."""
     assert task.forward is not None
     tensors = {one.slot: one for one in task.forward.tensors}

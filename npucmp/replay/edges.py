@@ -1,0 +1,244 @@
+"""The gradient that reached an output is the sum of what its consumers hand back: computed in float64 from the
+gradients that reached them, whether or not a record holds what they handed back. So it shows what lies between dumped
+operators. Only child processes import this.
+
+What does not fit is tried again with the recorded gradients of the consumers (a wrong one is their own fault, which is
+told there), and without some of them (a tensor may have been detached). What does not fit then is broken if all
+consumers are known, else unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import torch
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Edge, Held, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.replay.arguments import Refused
+from npucmp.replay.budget import MAX, MAX_16, RMS, RMS_16, Due, judged
+from npucmp.replay.functions import BINARY, SCALE, UNARY, applied
+from npucmp.replay.gaps import cast
+from npucmp.replay.links import EdgeTask, Part
+from npucmp.replay.noise import ROUNDING, Noise
+from npucmp.replay.rearranged import Found, places_in
+from npucmp.replay.stored import read
+from npucmp.replay.table import row_of
+from npucmp.replay.task import Settings
+from npucmp.replay.torch_backward import given_of, gradients, saved_of
+from npucmp.replay.torch_call import Bound, bind
+from npucmp.replay.torch_rows import numpy_of, unit_of, wide
+
+SURE = 1.0  # of what rounding of the parts alone leaves
+MANY = 6  # consumers of which sums without some are tried
+STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient is not of the record alone
+
+
+class _Consumer(NamedTuple):
+    """One of those that read an output: its call, gradients and saved results, what brings a gradient of its input
+    back to the output, and what that gives in float64."""
+
+    part: Part
+    bound: Bound
+    given: "list[Any]"
+    saved: "list[Any]"
+    back: "Any"
+    exact: Any
+    unit: float
+    is_unsure: bool
+
+    def noisy(self, noise: Noise) -> Any:
+        return self.back(_of_input(self.part, self.bound, gradients(self.bound, self.given, self.saved, noise)))
+
+
+def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+    """What a gradient is. Raises Refused, and what the readers raise."""
+    via = _via(task)
+    order = task.task.operator.order
+    found = Edge(order, task.slot, consumers=tuple(sorted({one.task.operator.order for one in task.parts})), via=via)
+    if not task.parts:
+        return found._replace(explanation=task.missing or "no operator that was dumped reads it")
+    tensor = next(one for one in task.task.operator.tensors if one.slot == task.slot)
+    dtype = lookup(tensor.dtype)
+    actual = read(tensor, context).astype(np.float64).reshape(-1)
+    if dtype is None or dtype.kind != "f" or math.prod(tensor.shape) != math.prod(task.tensor.shape):
+        return found._replace(explanation="the gradient has another shape")
+    consumers = [_consumer(one, task.tensor, context, settings) for one in task.parts]
+    known = settings.scale * max(1.0, settings.known.get(("edges", ""), 1.0))
+    checker = _Checker(tensor, actual, consumers, settings._replace(scale=known))
+    row = checker.row([one.exact for one in consumers])
+    found = found._replace(ratio=row.rms_ratio, rel_l2_u=row.rel_l2_u)
+    if row.nonfinite:
+        return found._replace(explanation="NaN or Inf, which kernels spread in their own ways")
+    if checker.fits(row):
+        return found._replace(verdict=Held.CLEAN)
+    recorded = [_recorded(one, context) for one in consumers]
+    if any(one is not None for one in recorded):
+        other = checker.row([one.exact if own is None else own for one, own in zip(consumers, recorded)])
+        if checker.fits(other):
+            return found._replace(
+                verdict=Held.CLEAN, explanation="what the records of its consumers hold adds up to it"
+            )
+    without = _without(checker, consumers)
+    if without:
+        return found._replace(explanation=f"it is the sum without {without}: detached there, or lost")
+    if any(one.is_unsure for one in consumers):
+        return found._replace(explanation="some of its rows are equal, and nobody can say which is which")
+    if task.missing:
+        return found._replace(explanation=task.missing)
+    return found._replace(verdict=Held.BROKEN, explanation=_explained(actual, checker.total, row))
+
+
+class _Checker:
+    """Sums of gradients against the recorded one. What rounding of the parts leaves is enough for most; noise is only
+    measured for what lies beyond it."""
+
+    def __init__(self, tensor: TensorRef, actual: Any, consumers: "list[_Consumer]", settings: Settings) -> None:
+        self.tensor, self.actual, self.consumers, self.settings = tensor, actual, consumers, settings
+        self.unit = unit_of(tensor.dtype)
+        self.total = sum(one.exact for one in consumers)
+        self.sigma = self._rounding()
+        self.is_measured = False
+
+    def row(self, parts: "list[Any]") -> Replayed:
+        """Of a sum; as sigma is of all parts, fewer may be off by as much."""
+        row = self._row(sum(parts))
+        if not (self.fits(row) and (row.rms_ratio or 0) <= SURE) and not self.is_measured:
+            self.is_measured = True
+            more = 8 if (row.rms_ratio or 0) < 100 else 1
+            self.sigma = np.hypot(self.sigma, self._noise(self.settings.trials * more))
+            row = self._row(sum(parts))
+        return row
+
+    def fits(self, row: Replayed) -> bool:
+        low = self.unit > 2.0**-20
+        most = (RMS_16 if low else RMS) * self.settings.scale, (MAX_16 if low else MAX) * self.settings.scale
+        return not row.nonfinite and (row.rms_ratio or 0.0) <= most[0] and (row.max_ratio or 0.0) <= most[1]
+
+    def _row(self, total: Any) -> Replayed:
+        dtype = lookup(self.tensor.dtype)
+        assert dtype is not None
+        return judged(
+            0, self.tensor.slot, self.actual.reshape(self.tensor.shape), total, dtype, Due(self.sigma, "noise")
+        )
+
+    def _rounding(self) -> Any:
+        """Each part in the type of its consumer, their sums in that of the gradient."""
+        squares = [(one.unit * one.exact) ** 2 for one in self.consumers]
+        sums = np.cumsum([np.abs(one.exact) for one in self.consumers], axis=0)[1:]
+        unit = max(self.unit, min(one.unit for one in self.consumers))
+        return ROUNDING * np.sqrt(sum(squares) + sum(((unit * one) ** 2 for one in sums), 0.0))
+
+    def _noise(self, trials: int) -> Any:
+        total = 0.0
+        for one in self.consumers:
+            noises = (Noise(one.unit, one.bound.accumulator, self.settings.seed + at) for at in range(trials))
+            total = total + sum((one.noisy(noise) - one.exact) ** 2 for noise in noises) / trials
+        return np.nan_to_num(np.sqrt(total), nan=0.0, posinf=0.0)
+
+
+def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Settings) -> _Consumer:
+    task = part.task
+    assert task.forward is not None and task.forward_call is not None
+    row = row_of(task.forward_call)
+    if row is None or row.kind in STOPPED:
+        raise Refused(f"the gradient of {task.operator.name} cannot be computed")
+    bound = bind(task.forward, task.forward_call, row, context, settings.memory)
+    given, saved = given_of(task, context), saved_of(task, bound, context)
+    unsure: list[bool] = []
+    back = _back(part, output, context, unsure)
+    exact = back(_of_input(part, bound, gradients(bound, given, saved)))
+    unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
+    unit = max(unit, unit_of(bound.low) if bound.treated else 0.0)
+    return _Consumer(part, bound, given, saved, back, exact, unit, any(unsure))
+
+
+def _of_input(part: Part, bound: Bound, every: "list[Any]") -> Any:
+    """The gradient of the input, among those of all float arguments, which come last."""
+    leaves = [slot for slot, dtype in bound.dtypes.items() if unit_of(dtype)]
+    found = every[len(every) - len(leaves) :][leaves.index(part.slot)]
+    if found is None:
+        return torch.zeros(next(one.shape for one in _forward(part).tensors if one.slot == part.slot)).double()
+    return found
+
+
+def _back(part: Part, output: TensorRef, context: ReadContext, unsure: "list[bool]") -> Any:
+    """From a gradient of the consumer's input to one of the output, flat; told in `unsure` if equal rows may have
+    changed places."""
+    x = next(one for one in _forward(part).tensors if one.slot == part.slot)
+    gap = part.gap
+    if gap is not None and (gap.function in UNARY or gap.function in BINARY or gap.function.startswith(SCALE)):
+        name, sources = gap.function, [wide(one, context) for one in part.sources]
+
+        def through(gradient: Any) -> Any:
+            leaves = [one.clone().requires_grad_() for one in sources]
+            with torch.enable_grad():
+                result = applied(name, torch, [one.reshape(-1) for one in leaves])
+                own = torch.autograd.grad(result, leaves, gradient.reshape(-1), allow_unused=True)
+            return sum(numpy_of(own[at]) for at in part.own)
+
+        return through
+    values = read(x, context)
+    every = [output] if gap is None else [part.sources[at] for at in part.own]
+    found = places_in(values, cast(read(every[0], context), x))
+    if found is None or (found.share < 1 and gap is None):
+        raise Refused(f"how {x.slot} of {part.task.call.name} follows from it is not known")
+    unsure.append(found.ambiguous)
+    return lambda gradient: _moved(gradient, found, math.prod(output.shape))
+
+
+def _moved(gradient: Any, found: Found, size: int) -> Any:
+    """Each element to where it came from."""
+    flat = numpy_of(gradient)
+    use = found.places >= 0
+    signed = np.where(found.negated, -flat, flat)[use]
+    return np.bincount(found.places[use], weights=signed, minlength=size)
+
+
+def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
+    """What the record of a consumer holds of this gradient: the output of the same place if it has its shape, else the
+    only one that has."""
+    x = next(tensor for tensor in _forward(one.part).tensors if tensor.slot == one.part.slot)
+    alike = [tensor for tensor in one.part.task.outputs if tensor.shape == x.shape]
+    own = [tensor for tensor in alike if tensor.slot.rpartition(":")[2] == x.slot.rpartition(":")[2]]
+    chosen = own or (alike if len(alike) == 1 else [])
+    return one.back(wide(chosen[0], context)) if chosen else None
+
+
+def _without(checker: _Checker, consumers: "list[_Consumer]") -> str:
+    """Consumers whose gradients are not in the sum."""
+    if not 2 <= len(consumers) <= MANY:
+        return ""
+    for count in range(len(consumers) - 1, 0, -1):
+        for some in combinations(range(len(consumers)), count):
+            if checker.fits(checker.row([consumers[at].exact for at in some])):
+                left = [one.part.task.operator.name for at, one in enumerate(consumers) if at not in some]
+                return " and ".join(left)
+    return ""
+
+
+def _explained(actual: Any, total: Any, row: Replayed) -> str:
+    """What would make it of the sum."""
+    if not float(np.dot(total, total)):
+        return "its consumers hand back zero"
+    factor = float(np.dot(actual, total) / np.dot(total, total))
+    rest, away = np.linalg.norm(actual - factor * total), np.linalg.norm(actual - total)
+    if rest < 0.01 * away:
+        return f"it is {factor:.6g} times the sum"
+    return f"it is the sum but for {row.where}" if row.where else ""
+
+
+def _via(task: EdgeTask) -> str:
+    """How the inputs of the consumers follow from the output."""
+    names = [*dict.fromkeys(one.gap.function if one.gap is not None else "bit-equal" for one in task.parts)]
+    words = ", ".join(names)
+    return f"sum of {len(task.parts)}: {words}" if len(task.parts) > 1 else words
+
+
+def _forward(part: Part) -> Any:
+    assert part.task.forward is not None
+    return part.task.forward
