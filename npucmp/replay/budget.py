@@ -69,7 +69,8 @@ class Tally:
         self.dtype, self.made_of, self.only_one = dtype, made_of, only_one
         self.is_exact = dtype.kind != "f" or made_of == "exact"
         self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
-        self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = self.toward = 0.0
+        self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = 0.0
+        self.toward = self.due_toward = 0.0
         self.beyond, self.bad = 0, []  # type: int, list[Array]
         self.largest, self.largest_at, self.mare, self.ratio, self.ulps, self.first_wrong = -1.0, -1, 0.0, 0.0, 0.0, -1
 
@@ -170,9 +171,10 @@ class Tally:
         ratios = self.ratios(actual, exact, sigma, noise)
         self.ratio = max(self.ratio, float(ratios.max()))
         self._note(np.flatnonzero(ratios > self.most), start, places)
-        units = np.where(size >= self.dtype.tiny, -error * np.sign(exact) / (unit * size), 0.0)
-        self.toward += float(units.sum())
-        if abs(units.mean()) > BIAS:
+        signs = np.where(size >= self.dtype.tiny, -np.sign(exact) / (unit * size), 0.0)
+        self.toward += float(np.dot(error, signs))
+        self.due_toward += float(np.dot(round_to(exact, self.dtype) - exact, signs))
+        if abs(self.toward - self.due_toward) > BIAS * self.used:
             self.different = max(self.different, int(np.unique(actual).size))
 
     def row(self, order: int, slot: str, limit: float = 1.0, shape: "Sequence[int]" = ()) -> Replayed:
@@ -224,11 +226,13 @@ class Tally:
         if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
             return False
         low = self.dtype.itemsize <= 2
-        if row.rms_ratio > (RMS_16 if low else RMS) * limit or row.max_ratio > self.most * limit:
+        few = 1 + 2 / math.sqrt(self.used) if self.used < FEW else 1.0  # a few errors may well be large
+        if row.rms_ratio > (RMS_16 if low else RMS) * limit * few or row.max_ratio > self.most * limit:
             return True
         small = math.sqrt(self.noise) < 0.1 * self.dtype.round_off * math.sqrt(self.values)
-        if abs(row.bias) > BIAS * limit and (self.only_one or (low and small)):
-            return abs(row.bias) * math.sqrt(self.different) / SPREAD > Z
+        beside = abs(self.toward - self.due_toward) / self.used  # a sum with a constant has a bias of its own
+        if beside > BIAS * limit and (self.only_one or (low and small)):
+            return beside * math.sqrt(self.different) / SPREAD > Z
         return False
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from npucmp.model.dtypes import lookup
 
 SAMPLE = 1 << 14  # elements that a function is held against
+FEW = 64  # that all functions are tried on first
 MOST = 3.0  # rms of the error over that of what is due; a single element may have twelve times that
 ROUNDED = 2.0**-10  # a constant is one that people write if it is that with so small an error
 
@@ -34,7 +35,8 @@ def _sigmoid(m: Any, x: Any) -> Any:
     return 1 / (1 + m.exp(-x))
 
 
-UNARY: "dict[str, Callable[[Any, Any], Any]]" = {
+UNARY: "dict[str, Callable[[Any, Any], Any]]" = {  # the plainest first, where several fit alike
+    "cast": lambda m, x: 1 * x,
     "gelu (erf)": lambda m, x: 0.5 * x * (1 + m.erf(x * math.sqrt(0.5))),
     "gelu (tanh)": lambda m, x: 0.5 * x * (1 + m.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
     "gelu (sigmoid 1.702)": lambda m, x: x * _sigmoid(m, 1.702 * x),
@@ -61,7 +63,6 @@ UNARY: "dict[str, Callable[[Any, Any], Any]]" = {
     "sin": lambda m, x: m.sin(x),
     "cos": lambda m, x: m.cos(x),
     "1 - x": lambda m, x: 1 - x,
-    "cast": lambda m, x: 1 * x,
 }
 BINARY: "dict[str, Callable[[Any, Any], Any]]" = {
     "sum": lambda a, b: a + b,
@@ -90,17 +91,18 @@ def applied(name: str, m: Any, sources: "list[Any]") -> Any:
 
 def unary_fits(x: Any, y: Any, dtype: str) -> "list[Fit]":
     """Functions of y that x is, the nearest first; both flat and float64, x of the type `dtype`."""
-    at = _some(x.size)
+    few, at = _some(x.size, FEW), _some(x.size)
+    names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
     x, y = x[at], y[at]
-    found = [fit for name in UNARY if (fit := _fit(name, x, [y], dtype)) is not None]
+    found = [fit for name in names if (fit := _fit(name, x, [y], dtype)) is not None]
     if not found and (name := _scale(x, y)) and (fit := _fit(name, x, [y], dtype)) is not None:
         found.append(fit)
-    return sorted(found, key=lambda one: (not one.equal, one.ratio))
+    return sorted(found, key=lambda one: (not one.equal, round(one.ratio, 3)))
 
 
 def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[Fit]:
     """The function of a and b that x is."""
-    few = _some(x.size, 64)
+    few = _some(x.size, FEW)
     unit = _unit(dtype)
     for name, function in BINARY.items():
         with np.errstate(all="ignore"):

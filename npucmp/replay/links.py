@@ -169,10 +169,10 @@ class Links:
         places: list[tuple[tuple[int, str], Optional[Gap]]] = [
             (place, None) for place in self.readers.get(mark, ()) if not self.is_copy(place[0], mark)
         ]
-        for gap in gaps:
-            own = self.mark(gap.order, gap.slot)
+        for one in gaps:
+            own = self.mark(one.order, one.slot)
             if own is not None:
-                places += [(place, gap) for place in self.readers.get(own, ()) if not self.is_copy(place[0], own)]
+                places += [(place, one) for place in self.readers.get(own, ()) if not self.is_copy(place[0], own)]
         for (reader, slot), gap in places:
             if not first < reader < last or reader == order:
                 continue

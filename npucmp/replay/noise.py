@@ -38,13 +38,16 @@ FREE = frozenset(
 )
 SUMS = frozenset("mm bmm addmm baddbmm addmv mv dot convolution convolution_backward sum cumsum "
                  "convolution_overrideable".split())  # fmt: skip
-SCATTERED = frozenset("embedding_dense_backward index_add scatter_add index_put _unsafe_index_put index_add_ "
-                      "scatter_add_ index_put_ _index_put_impl_".split())  # fmt: skip
+SCATTERED = frozenset(  # sums that kernels may keep in the type of the output
+    "embedding_dense_backward index_add scatter_add index_put _unsafe_index_put index_add_ scatter_add_ index_put_ "
+    "_index_put_impl_ upsample_bilinear2d_backward upsample_bicubic2d_backward avg_pool2d_backward "
+    "_adaptive_avg_pool2d_backward max_pool2d_with_indices_backward".split()
+)
 REDUCTIONS = frozenset("var var_mean std linalg_vector_norm norm logsumexp prod nll_loss_forward nll_loss2d_forward "
                        "mse_loss l1_loss smooth_l1_loss huber_loss _adaptive_avg_pool2d _adaptive_avg_pool3d "
                        "avg_pool2d avg_pool3d binary_cross_entropy cumprod".split())  # fmt: skip
-BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh".split())  # a device may compute exp(x) - 1: off by u near 0
-SOFTMAX = frozenset("_softmax _log_softmax".split())
+BY_EXP = frozenset("expm1 elu log1p sinh asinh atanh erf".split())  # a device may compute exp(x) - 1: off by u near 0
+SOFTMAX = frozenset("_softmax _safe_softmax _log_softmax".split())
 NORMS = frozenset(
     "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward _fused_rms_norm_backward".split()
 )  # some add gradients of weights in the type of the output
@@ -74,6 +77,8 @@ def _decompositions() -> "dict[Any, tuple[Any, bool]]":
 
 class Noise(TorchDispatchMode):  # type: ignore[misc]
     """unit is the round-off of the output's type, accumulator that of sums. One for each trial."""
+
+    is_recomputed = False  # whether a backward computes the softmax of its forward again
 
     def __init__(self, unit: float, accumulator: float, seed: int) -> None:
         super().__init__()
@@ -186,7 +191,10 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
             terms = source.shape[dim] if source.dim() else 1
             reach = (source - source.amax(dim, keepdim=True)).abs() if source.dim() else source.abs()
             relative = unit * (reach + REDUCED * math.sqrt(terms))
-            return [relative * results[0].abs() if name == "_softmax" else relative]
+            if self.is_recomputed:  # from the scores and the logarithm of their sum, which were rounded apart
+                largest = source.abs().masked_fill(torch.isinf(source), 0.0).amax(dim, keepdim=True)
+                relative = relative + unit * largest
+            return [relative * results[0].abs() if name != "_log_softmax" else relative]
         if name in BY_EXP:
             return [torch.full_like(results[0], ROUNDING * unit)]
         terms = source.numel() / results[0].numel()

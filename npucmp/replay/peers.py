@@ -50,6 +50,27 @@ def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -
     return found
 
 
+def doubted(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Replayed]":
+    """Where activations are not kept, forwards run again on the way back, and backwards read what those saved. That is
+    what was recorded, unless a forward is guilty: of gradients after it nobody can say what they were made of."""
+    phases = [(order, operators[order].phase) for order in sorted(operators)]
+    back = next((order for order, phase in phases if phase == "backward"), None)
+    if back is None or not any(phase == "forward" and order > back for order, phase in phases):
+        return [*rows]
+    wrong = (row.order for row in rows if row.verdict is Judged.GUILTY and operators[row.order].phase == "forward")
+    first = min(wrong, default=None)
+    after = (one for order, one in operators.items() if first is not None and order > first)
+    calls = {one.call for one in after if one.phase == "forward"}
+    words = "activations were computed again on the way back, after a forward that is guilty: it may have read others"
+    found = []
+    for row in rows:
+        operator = operators[row.order]
+        if row.verdict is Judged.GUILTY and operator.phase == "backward" and operator.call in calls:
+            row = row._replace(verdict=Judged.UNKNOWN, explanation=words)
+        found.append(row)
+    return found
+
+
 def excused(rows: "Sequence[Replayed]", kinds: "Sequence[Explained]") -> "list[Replayed]":
     """The rows, those of explained kinds as amplifiers with the reason."""
     found = [*rows]

@@ -16,6 +16,7 @@ from npucmp.replay.marks import bits_of, scrambled
 WINDOW = 8  # elements that a run is looked up by
 LARGEST = 1 << 23  # elements of a source
 TRIES = 4  # runs with the same sum
+SOME = 32  # elements one of which must be there, before anything is searched
 FEWEST = 4  # elements that are looked up one by one, of 32 bits
 
 
@@ -48,6 +49,10 @@ def places_in(x: Any, y: Any) -> Optional[Found]:
     own, source = bits_of(x), bits_of(y)
     if x.size == y.size and np.array_equal(own, source):
         return Found(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
+    top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
+    some, size = own[:: max(1, own.size // SOME)] & ~top, source & ~top
+    if not any((size == one).any() for one in some):
+        return None
     search = _Search(source, x.dtype.itemsize)
     best: Optional[Found] = None
     for axis in reversed(range(x.ndim)):

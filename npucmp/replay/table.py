@@ -138,6 +138,7 @@ ROW_BY_ROW = {  # what a row of the result is of: a row of the arguments, and wh
 }  # fmt: skip
 _OPERATORS = re.compile(r"(?<!\S)(?!__)\S+|__[gs]etitem__")  # what is no operator of Python
 INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalue cummax cummin".split())
+COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # of several nodes
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view
 
 

@@ -21,10 +21,10 @@ from npucmp.replay.arguments import Missing
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
 from npucmp.replay.stored import read
-from npucmp.replay.table import TURNED, Row
+from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, Cut, Rows, State, cut_of
-from npucmp.replay.torch_call import ANY, Bound, bind, called, mapped_any, require, widened
+from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -42,6 +42,7 @@ from npucmp.replay.torch_rows import (
 
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
+NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
 ANOTHER = "another autograd node"
 
 
@@ -76,7 +77,8 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
 
     def same_types() -> "list[Any]":
         native = _native(bound, gradients, given, saved)
-        return [form(native[at]) if at >= 0 and native[at] is not None else None for at, form in chosen]
+        some = [_same(native, at, len(candidates)) if at >= 0 else None for at, _ in chosen]
+        return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
     return second_opinion(rows, bound, exact, same_types)
@@ -92,6 +94,7 @@ def _of_backward(
     settings: Settings,
 ) -> "list[Replayed]":
     outputs = task.outputs
+    near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else NEAR
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, *sources, noise) for noise in noises]
@@ -102,25 +105,50 @@ def _of_backward(
             continue
         exact = form(candidates[at])
         own = unit_of(tensor.dtype)
-        trials = [form(noise.settled(one[at], own)) - exact for noise, one in zip(noises, noisy)]
-        due = Due(root_mean_square(trials), "noise")
+        trials = _differences(noises, noisy, at, len(candidates), own, candidates[at])
+        if not trials:
+            rows.append(unknown_row(task, tensor.slot, ANOTHER, "its noise cannot be measured"))
+            continue
+        due = Due(root_mean_square([form(one) for one in trials]), "noise")
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > NEAR:
+        if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > near:
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
 
 
+def _same(some: "list[Any]", at: int, count: int) -> Any:
+    """The candidate that was number `at` of `count`. Where another number of them is found, the last node was another:
+    those of the inputs are counted from the end."""
+    return some[at] if len(some) == count else some[at - count] if count - at <= len(some) else None
+
+
+def _differences(
+    noises: "list[Noise]", noisy: "list[list[Any]]", at: int, count: int, unit: float, exact: Any
+) -> "list[Any]":
+    """What noise changes of a candidate."""
+    found = []
+    for noise, one in zip(noises, noisy):
+        other = _same(one, at, count)
+        if other is not None and other.shape == exact.shape:
+            found.append(noise.settled(other, unit) - exact)
+    return found
+
+
 def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> "list[Any]":
     """Gradients that a record may hold: those of the last autograd node, then those of the inputs. What the forward
     keeps of its result is what was recorded of it (`saved`)."""
     leaves: list[Any] = []
+    name = bound.row.call.rpartition(".")[2]
+    fixed = {id(one) for one in bound.args[1:3]} if name in CLONED else set()  # running statistics
+    if noise is not None:
+        noise.is_recomputed = name.endswith("attention")
 
     def leaf(one: Any) -> Any:
-        if not one.is_floating_point():
+        if not one.is_floating_point() or id(one) in fixed:
             return one
         leaves.append(one.detach().clone().requires_grad_())
         return leaves[-1]
@@ -176,7 +204,8 @@ class _Blocks(Blocks):
         found = gradients(bound, given, saved)
         if self.chosen is None:
             self.chosen = [self._nearest(slot, rows, found) for slot in self.outputs]
-        return State(bound, given, saved, self.chosen), [found[at] if at >= 0 else None for at in self.chosen]
+        exact = [found[at] if at >= 0 else None for at in self.chosen]
+        return State(bound, given, saved, self.chosen, len(found)), exact
 
     @cached_property
     def gradients(self) -> "dict[str, Rows]":
@@ -196,7 +225,7 @@ class _Blocks(Blocks):
 
     def same_types(self, state: State) -> "list[Any]":
         native = _native(state.bound, gradients, state.given, state.saved)
-        return [native[at] for at in state.chosen]
+        return [_same(native, at, state.candidates) for at in state.chosen]
 
 
 def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
@@ -205,8 +234,7 @@ def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[An
     noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
     sigmas = []
     for at, own in zip(state.chosen, exact):
-        trials = [noise.settled(one[at], bound.unit) - own for noise, one in zip(noises, noisy)]
-        sigmas.append(root_mean_square(trials))
+        sigmas.append(root_mean_square(_differences(noises, noisy, at, state.candidates, bound.unit, own)))
     return sigmas, "noise"
 
 

@@ -131,6 +131,7 @@ class State(NamedTuple):
     given: "list[Any]"
     saved: "list[Any]"
     chosen: "list[int]"
+    candidates: int
 
 
 class Blocks:
@@ -193,7 +194,7 @@ class Blocks:
         """These rows in float64, by output."""
         bound = self.bound(rows)
         with torch.no_grad():
-            return State(bound, [], [], []), bound.call()
+            return State(bound, [], [], [], 0), bound.call()
 
     def same_types(self, state: State) -> "list[Any]":
         return state.bound.call(narrowed(state.bound))

@@ -7,7 +7,8 @@ import warnings
 from importlib.util import find_spec
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Replayed
+from npucmp.model import Edge, Replayed
+from npucmp.replay.links import EdgeTask
 from npucmp.replay.table import Row, row_of
 from npucmp.replay.task import Settings, Task
 
@@ -31,6 +32,8 @@ class TorchEngine:
             return "container", "a module is no single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):
             return "no data", "the forward of this call was not dumped"
+        if not call.args and not call.kwargs:
+            return "no data", "what it read was not dumped"
         row = row_of(call)
         if row is None:
             return "not in table", f"{call.prefix}.{call.name} is no call that can be replayed"
@@ -42,7 +45,7 @@ class TorchEngine:
         warnings.simplefilter("ignore")  # of calls as others made them
         torch.set_num_threads(1)
         torch.set_flush_denormal(False)
-        from npucmp.replay import torch_backward, torch_forward  # noqa: F401 the rest of the engine, while nobody waits
+        from npucmp.replay import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
         from npucmp.replay import torch_backward, torch_forward
@@ -52,3 +55,9 @@ class TorchEngine:
         work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[Replayed] = work(task, row, context, settings)
         return found
+
+    def edge(self, task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+        """What a gradient between operators is."""
+        from npucmp.replay import torch_edges
+
+        return torch_edges.edge(task, context, settings)

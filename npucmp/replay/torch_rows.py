@@ -48,7 +48,7 @@ def second_opinion(
 ) -> "list[Replayed]":
     """Where something is guilty: the same call on this CPU in the recorded types. If that is as far off, the operator
     is coarse everywhere."""
-    if not any(row.verdict is Judged.GUILTY and not row.nonfinite and row.budget != "exact" for row in rows):
+    if not any(row.verdict is Judged.GUILTY and row.budget != "exact" for row in rows):
         return rows
     try:
         others = same_types()
@@ -56,12 +56,16 @@ def second_opinion(
         return rows
     found = []
     for row, other, wide in zip(rows, others, exact):
-        if row.verdict is Judged.GUILTY and isinstance(other, torch.Tensor) and row.rmse and not row.nonfinite:
-            error = other.to(torch.float64).reshape(-1) - wide.reshape(-1)
-            error = error[torch.isfinite(error)]
+        is_guilty = row.verdict is Judged.GUILTY and row.budget != "exact"
+        if is_guilty and isinstance(other, torch.Tensor) and other.numel() == wide.numel():
+            error = (other.to(torch.float64).reshape(-1) - wide.reshape(-1))[torch.isfinite(wide.reshape(-1))]
+            lost, error = int((~torch.isfinite(error)).sum()), error[torch.isfinite(error)]
             rms = float(error.square().mean().sqrt()) if error.numel() else 0.0
-            row = row._replace(same_dtype_ratio=row.rmse / rms if rms else math.inf)
-            if row.same_dtype_ratio is not None and row.same_dtype_ratio <= SAME and row.budget != "exact":
+            ratio = (row.rmse / rms if rms else math.inf) if row.rmse else 0.0
+            if row.nonfinite:
+                ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
+            row = row._replace(same_dtype_ratio=ratio)
+            if ratio <= SAME:
                 row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
         found.append(row)
     return found

@@ -46,6 +46,8 @@ class Recorder:
 
 
 def _plain(one: Any) -> Any:
+    if isinstance(one, (list, tuple)):
+        return [*map(_plain, one)]
     return one.detach().contiguous().numpy().copy() if isinstance(one, torch.Tensor) else one
 
 

@@ -36,9 +36,21 @@ def of_norm(x, g, eps):
     return (rstd * (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True))).astype(F32)
 
 
-def both(dump, name, args, out, given, gradients, kwargs=None):
-    dump.add(f"{name}.forward", args, [out], kwargs)
-    return dump.add(f"{name}.backward", given, gradients)
+class Both(Dump):
+    """All forwards, and then all backwards."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.later = []
+
+    def both(self, name, args, out, given, gradients, kwargs=None):
+        self.add(f"{name}.forward", args, [out], kwargs)
+        self.later.append((f"{name}.backward", given, gradients))
+
+    def rows(self):
+        for one in self.later:
+            self.add(*one)
+        return super().rows()
 
 
 def linear(x):
@@ -48,23 +60,23 @@ def linear(x):
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """The backward rows of one dump, by the name of the call."""
-    dump = Dump(tmp_path_factory.mktemp("backward"))
+    dump = Both(tmp_path_factory.mktemp("backward"))
     product, bias = (GO.astype(float) @ W).astype(F32), GO.sum(0)
     weight = (GO.T.astype(float) @ X).astype(F32)
     dim = {"dim": -1}
     norm = ((X - X.mean(-1, keepdims=True)) / np.sqrt(X.var(-1, keepdims=True) + 1e-5)).astype(F32)
-    both(dump, "Functional.softmax.0", [X], Y, [G], [of_softmax(Y, G)], dim)
-    both(dump, "Functional.softmax.1", [X], COARSE, [G], [of_softmax(COARSE, G)], dim)  # right, of what was saved
-    both(dump, "Functional.softmax.2", [X], Y, [G], [(of_softmax(Y, G) * 1.001).astype(F32)], dim)
-    both(dump, "Functional.softmax.3", [X], Y, [G], [normal(6, 32, seed=9)], dim)  # another node altogether
-    both(dump, "Functional.linear.0", [X, W, B], linear(X), [GO], [bias, product, weight.T.copy()])
-    both(dump, "Functional.linear.1", [X, W, B], linear(X), [GO], [bias, (product * 1.01).astype(F32), weight.T.copy()])
-    both(dump, "Functional.linear.2", [X[None], W, B], linear(X)[None], [GO[None]], [GO])  # hands the gradient on
-    both(dump, "Functional.layer_norm.0", [X, [32]], norm, [G], [of_norm(X, G, 1e-5)])
-    both(dump, "Functional.layer_norm.1", [X, [32]], norm, [G], [of_norm(X, G, 1e-1)])
-    both(dump, "Tensor.__mul__.0", [X, 0.5], X * F32(0.5), [G], [G * F32(0.5), None])
-    both(dump, "Functional.relu.0", [X], np.maximum(X, 0), [G], [np.where(X > 0, G, F32(0))])
-    both(dump, "Functional.relu.1", [X], np.maximum(X, 0), [G], [np.where(X > -0.1, G, F32(0))])
+    dump.both("Functional.softmax.0", [X], Y, [G], [of_softmax(Y, G)], dim)
+    dump.both("Functional.softmax.1", [X], COARSE, [G], [of_softmax(COARSE, G)], dim)  # right, of what was saved
+    dump.both("Functional.softmax.2", [X], Y, [G], [(of_softmax(Y, G) * 1.001).astype(F32)], dim)
+    dump.both("Functional.softmax.3", [X], Y, [G], [normal(6, 32, seed=9)], dim)  # another node altogether
+    dump.both("Functional.linear.0", [X, W, B], linear(X), [GO], [bias, product, weight.T.copy()])
+    dump.both("Functional.linear.1", [X, W, B], linear(X), [GO], [bias, (product * 1.01).astype(F32), weight.T.copy()])
+    dump.both("Functional.linear.2", [X[None], W, B], linear(X)[None], [GO[None]], [GO])  # hands the gradient on
+    dump.both("Functional.layer_norm.0", [X, [32]], norm, [G], [of_norm(X, G, 1e-5)])
+    dump.both("Functional.layer_norm.1", [X, [32]], norm, [G], [of_norm(X, G, 1e-1)])
+    dump.both("Tensor.__mul__.0", [X, 0.5], X * F32(0.5), [G], [G * F32(0.5), None])
+    dump.both("Functional.relu.0", [X], np.maximum(X, 0), [G], [np.where(X > 0, G, F32(0))])
+    dump.both("Functional.relu.1", [X], np.maximum(X, 0), [G], [np.where(X > -0.1, G, F32(0))])
     dump.add("Functional.gelu.7.backward", [G], [G])  # without its forward
     found = {}
     for row, name in zip(dump.rows(), [name for name, one in dump.data.items() for out in one["output"] if out]):

@@ -20,6 +20,7 @@ torch = pytest.importorskip("torch")
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLES = ROOT / "sample_dumps"
+SHARED = ROOT.parent / "shared" / "data" / "msprobe"
 F32 = np.float32
 
 
@@ -56,6 +57,23 @@ def test_samples(sample, wanted):
     found = replay(SAMPLES / sample / "target")
     assert guilty(found) == wanted
     assert found.exit_status == bool(wanted)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")
+@pytest.mark.parametrize("dump, wanted", [
+    ("bert/A", None),
+    ("bert/C", None),  # bfloat16 autocast
+    ("bert/D", "Functional.layer_norm.2"),
+    ("bert/E", "Functional.softmax.1"),
+    ("vit/A", None),
+    ("vit/B", "Functional.softmax.1"),
+])  # fmt: skip
+def test_shared_dumps(dump, wanted):
+    """As their manifest tells; a call that is guilty forward may be so backward."""
+    found = replay(SHARED / dump)
+    assert {name.rpartition(".")[0] for name in guilty(found)} == ({wanted} if wanted else set())
+    assert f"{wanted}.forward" in guilty(found) or wanted is None
+    assert {row.status for row in found.rows} <= {"replayed", "another autograd node"}
 
 
 def test_a_dump_without_calls_is_undecided():

@@ -28,12 +28,14 @@ from npucmp.replay.noise import ROUNDING, Noise
 from npucmp.replay.rearranged import Found, places_in
 from npucmp.replay.stored import read
 from npucmp.replay.table import row_of
-from npucmp.replay.task import Settings
+from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_backward import given_of, gradients, saved_of
 from npucmp.replay.torch_call import Bound, bind
-from npucmp.replay.torch_rows import numpy_of, unit_of, wide
+from npucmp.replay.torch_rows import MORE, numpy_of, unit_of, wide
+from npucmp.replay.torch_sample import product_of
 
-SURE = 1.0  # of what rounding of the parts alone leaves
+SURE, MOST = 1.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
+FAR = 1e4  # times what rounding leaves: no noise does that
 MANY = 6  # consumers of which sums without some are tried
 STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient is not of the record alone
 
@@ -56,7 +58,25 @@ class _Consumer(NamedTuple):
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
-    """What a gradient is. Raises Refused, and what the readers raise."""
+    """What a gradient is. Raises Refused, and what the readers raise.
+
+    Functions that make the same of the values at hand, as a relu and a cast do of what is positive, may have other
+    gradients: where several fit, each is tried.
+    """
+    found = _edge(task, context, settings)
+    others = [*dict.fromkeys(name for part in task.parts if part.gap is not None for name in part.gap.others)]
+    for name in others if found.verdict is not Held.CLEAN else ():
+        parts = tuple(
+            part._replace(gap=part.gap._replace(function=name)) if part.gap and name in part.gap.others else part
+            for part in task.parts
+        )
+        other = _edge(task._replace(parts=parts), context, settings)
+        if other.verdict is Held.CLEAN:
+            return other
+    return found
+
+
+def _edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
     via = _via(task)
     order = task.task.operator.order
     found = Edge(order, task.slot, consumers=tuple(sorted({one.task.operator.order for one in task.parts})), via=via)
@@ -68,8 +88,7 @@ def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
     if dtype is None or dtype.kind != "f" or math.prod(tensor.shape) != math.prod(task.tensor.shape):
         return found._replace(explanation="the gradient has another shape")
     consumers = [_consumer(one, task.tensor, context, settings) for one in task.parts]
-    known = settings.scale * max(1.0, settings.known.get(("edges", ""), 1.0))
-    checker = _Checker(tensor, actual, consumers, settings._replace(scale=known))
+    checker = _Checker(tensor, actual, consumers, settings)
     row = checker.row([one.exact for one in consumers])
     found = found._replace(ratio=row.rms_ratio, rel_l2_u=row.rel_l2_u)
     if row.nonfinite:
@@ -86,11 +105,14 @@ def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
     without = _without(checker, consumers)
     if without:
         return found._replace(explanation=f"it is the sum without {without}: detached there, or lost")
+    factor = _factor(checker, consumers)
+    if factor and not _is_whole(factor):  # nothing that was not dumped hands back just that
+        return found._replace(verdict=Held.BROKEN, explanation=f"it is {factor:.6g} times the sum")
     if any(one.is_unsure for one in consumers):
         return found._replace(explanation="some of its rows are equal, and nobody can say which is which")
     if task.missing:
         return found._replace(explanation=task.missing)
-    return found._replace(verdict=Held.BROKEN, explanation=_explained(actual, checker.total, row))
+    return found._replace(verdict=Held.BROKEN, explanation=_explained(factor, checker, row))
 
 
 class _Checker:
@@ -102,15 +124,17 @@ class _Checker:
         self.unit = unit_of(tensor.dtype)
         self.total = sum(one.exact for one in consumers)
         self.sigma = self._rounding()
-        self.is_measured = False
+        self.trials = 0
 
     def row(self, parts: "list[Any]") -> Replayed:
         """Of a sum; as sigma is of all parts, fewer may be off by as much."""
         row = self._row(sum(parts))
-        if not (self.fits(row) and (row.rms_ratio or 0) <= SURE) and not self.is_measured:
-            self.is_measured = True
-            more = 8 if (row.rms_ratio or 0) < 100 else 1
-            self.sigma = np.hypot(self.sigma, self._noise(self.settings.trials * more))
+        for at, trials in enumerate((self.settings.trials, self.settings.trials * MORE)):
+            is_enough = self.fits(row) and (row.rms_ratio or 0.0) <= (MOST if at else SURE)
+            if is_enough or self.trials >= trials or (row.rms_ratio or 0.0) > FAR:
+                continue
+            self.trials = trials
+            self.sigma = np.hypot(self._rounding(), self._noise(trials))
             row = self._row(sum(parts))
         return row
 
@@ -147,6 +171,8 @@ def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Set
     row = row_of(task.forward_call)
     if row is None or row.kind in STOPPED:
         raise Refused(f"the gradient of {task.operator.name} cannot be computed")
+    if product_of(Task(task.forward, task.forward_call), row) is not None:
+        raise Refused(f"the product of {task.operator.name} is too large for a gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     given, saved = given_of(task, context), saved_of(task, bound, context)
     unsure: list[bool] = []
@@ -221,13 +247,25 @@ def _without(checker: _Checker, consumers: "list[_Consumer]") -> str:
     return ""
 
 
-def _explained(actual: Any, total: Any, row: Replayed) -> str:
+def _factor(checker: _Checker, consumers: "list[_Consumer]") -> float:
+    """What the sum is multiplied by, 0 if by no number."""
+    size = float(np.dot(checker.total, checker.total))
+    factor = float(np.dot(checker.actual, checker.total)) / size if size else 0.0
+    if not factor or not math.isfinite(factor):
+        return 0.0
+    return factor if checker.fits(checker.row([factor * one.exact for one in consumers])) else 0.0
+
+
+def _is_whole(factor: float) -> bool:
+    """As several copies of a consumer, or several ranks, would make it."""
+    return any(abs(one - round(one)) < 1e-3 * abs(one) for one in (factor, 1 / factor))
+
+
+def _explained(factor: float, checker: _Checker, row: Replayed) -> str:
     """What would make it of the sum."""
-    if not float(np.dot(total, total)):
+    if not checker.total.any():
         return "its consumers hand back zero"
-    factor = float(np.dot(actual, total) / np.dot(total, total))
-    rest, away = np.linalg.norm(actual - factor * total), np.linalg.norm(actual - total)
-    if rest < 0.01 * away:
+    if factor:
         return f"it is {factor:.6g} times the sum"
     return f"it is the sum but for {row.where}" if row.where else ""
 
