@@ -14,6 +14,7 @@ import numpy as np
 from npucmp.model.dtypes import lookup
 
 SAMPLE = 1 << 14  # elements that a function is held against
+CANCELS = ("gelu", "silu", "elu", "mish", "softplus")  # what is near 0 is a difference of larger numbers
 FEW = 64  # that all functions are tried on first
 MOST = 3.0  # rms of the error over that of what is due; a single element may have twelve times that
 ROUNDED = 2.0**-10  # a constant is one that people write if it is that with so small an error
@@ -97,7 +98,7 @@ def unary_fits(x: Any, y: Any, dtype: str) -> "list[Fit]":
     found = [fit for name in names if (fit := _fit(name, x, [y], dtype)) is not None]
     if not found and (name := _scale(x, y)) and (fit := _fit(name, x, [y], dtype)) is not None:
         found.append(fit)
-    return sorted(found, key=lambda one: (not one.equal, round(one.ratio, 3)))
+    return sorted(found, key=lambda one: (not one.equal, 0.0 if one.equal else round(one.ratio, 3)))
 
 
 def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[Fit]:
@@ -126,7 +127,11 @@ def _fit(name: str, x: Any, sources: "list[Any]", dtype: str) -> Optional[Fit]:
         if not use.any():
             return None
         moved = applied(name, Numpy, [one * (1 + unit) for one in sources])
-        due = unit * np.abs(exact) + np.abs(moved - exact) + (unit * np.abs(sources[0]) if "lu" in name else 0.0)
+        due = (
+            unit * np.abs(exact)
+            + np.abs(moved - exact)
+            + (unit * np.abs(sources[0]) if name.startswith(CANCELS) else 0.0)
+        )
         error, due = np.abs(x - exact)[use], due[use] + (row.tiny if row is not None else 0.0)
         ratio = float(np.sqrt(np.mean(error**2)) / np.sqrt(np.mean(due**2)))
         if not ratio <= MOST or (error > 12 * MOST * due).any():

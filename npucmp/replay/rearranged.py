@@ -7,6 +7,7 @@ of 32 bits, four of 16. What has no runs is looked up one by one, where elements
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any, Iterator, NamedTuple, Optional
 
 import numpy as np
@@ -15,6 +16,7 @@ from npucmp.replay.marks import bits_of, scrambled
 
 WINDOW = 8  # elements that a run is looked up by
 LARGEST = 1 << 23  # elements of a source
+AXES = 5  # that may change places: 120 ways
 TRIES = 4  # runs with the same sum
 SOME = 32  # elements one of which must be there, before anything is searched
 FEWEST = 4  # elements that are looked up one by one, of 32 bits
@@ -49,6 +51,9 @@ def places_in(x: Any, y: Any) -> Optional[Found]:
     own, source = bits_of(x), bits_of(y)
     if x.size == y.size and np.array_equal(own, source):
         return Found(np.arange(x.size), np.zeros(x.size, bool), 1.0, False)
+    turned = _turned(own.reshape(x.shape), source.reshape(y.shape)) if x.size == y.size else None
+    if turned is not None:
+        return turned
     top = np.array(1 << (8 * x.dtype.itemsize - 1), own.dtype)
     some, size = own[:: max(1, own.size // SOME)] & ~top, source & ~top
     if not any((size == one).any() for one in some):
@@ -68,6 +73,30 @@ def places_in(x: Any, y: Any) -> Optional[Found]:
         if single.share >= 0.5:
             return single
     return best if best is not None and best.share > 0 else None
+
+
+def _turned(own: Any, source: Any) -> Optional[Found]:
+    """Where only axes have changed places: those of either, before or after it got another shape."""
+    places = np.arange(own.size)
+    found: list[Any] = []
+    for axes in permutations(range(own.ndim)) if own.ndim <= AXES else ():
+        if _equal(own.transpose(axes), source):
+            back = np.empty_like(places)
+            back[places.reshape(own.shape).transpose(axes).reshape(-1)] = places
+            found.append(back)
+    for axes in permutations(range(source.ndim)) if source.ndim <= AXES else ():
+        if _equal(source.transpose(axes), own):
+            found.append(places.reshape(source.shape).transpose(axes).reshape(-1))
+    if not found:
+        return None
+    ambiguous = any(not np.array_equal(one, found[0]) for one in found)
+    return Found(found[0], np.zeros(own.size, bool), 1.0, ambiguous)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Flat, a few first."""
+    step = max(1, a.size // SOME)
+    return np.array_equal(a.flat[::step], b.flat[::step]) and np.array_equal(a.reshape(-1), b.reshape(-1))
 
 
 def _lengths(size: int, least: int) -> "Iterator[int]":

@@ -246,7 +246,7 @@ def _facts(report: Replays) -> Row:
         "guilty": guilty[: tables.SUMMARISED],
         "explained": [text for one in report.replays for text in one.peers],
         "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
-        "broken": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][
+        "broken_edges": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][
             : tables.SUMMARISED
         ],
         "differing": [words for one in report.replays for words in between.differences(one)],

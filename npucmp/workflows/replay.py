@@ -110,7 +110,8 @@ class _Plan:
         self.edges: list[Edge] = []
         self.gaps: list[Gap] = []
         tasks = {task.operator.order: task for task in tasks_of(run, calls_of(run, context))}
-        for operator in options.chosen(run):
+        self._chosen = options.chosen(run)
+        for operator in self._chosen:
             task = tasks.get(operator.order)
             if task is None:
                 self.rows[operator.order] = _rows(operator, *NO_CALL)
@@ -124,8 +125,8 @@ class _Plan:
 
     def link(self, context: ReadContext, settings: Settings, jobs: int) -> None:
         """What lies between the operators that are to be replayed."""
-        chosen = {task.operator.order for task in self.tasks}
-        if chosen:
+        if self.tasks:
+            chosen = {operator.order for operator in self._chosen}
             links, gaps = linked(self._every, context, settings, jobs)
             self.open_edges = [one for one in links.edges(gaps) if one.task.operator.order in chosen]
             self.gaps = [gap for gap in gaps if gap.order in chosen]
