@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from npucmp.cli import npucmp as group
-from npucmp.errors import MissingExtra, UsageError
+from npucmp.errors import UsageError
 from npucmp.model import Judged
 from npucmp.report import answer_of, terminal
 from npucmp.report.replay import COLUMNS
@@ -137,12 +137,6 @@ def test_the_screen_tells_who_and_how_much():
     assert "GUILTY      Functional.softmax.1.forward  output:0" in text
     assert "replayed 61 of 62 outputs · 1 another autograd node" in text
     assert text.splitlines()[-1].startswith("GUILTY: 1 operator is not what float64 makes of its inputs, 60 outputs")
-
-
-def test_without_torch_one_line_tells_what_to_install(monkeypatch):
-    monkeypatch.setattr("npucmp.replay.torch_engine.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install npucmp\[replay\]"):
-        replay(SAMPLES / "msprobe_softmax" / "target")
 
 
 def test_bad_usage():
