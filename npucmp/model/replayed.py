@@ -43,6 +43,7 @@ class Replayed(NamedTuple):
     sampled       share of the elements that were looked at, "" for all of them
     treated       what was done to arguments: "autocast bfloat16"
     where         the box of elements that are beyond the budget
+    explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
     """
 
     order: int
@@ -73,6 +74,7 @@ class Replayed(NamedTuple):
     treated: str = ""
     where: str = ""
     seconds: Optional[float] = None
+    explained_by: str = ""
 
 
 class Held(str, Enum):

@@ -25,6 +25,7 @@ from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, Cut, Rows, State, cut_of
 from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
+from npucmp.replay.torch_hypotheses import with_hypotheses
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -81,7 +82,15 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
-    return second_opinion(rows, bound, exact, same_types)
+    rows = second_opinion(rows, bound, exact, same_types)
+
+    def again(other: Bound) -> "list[Any]":
+        """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
+        found = gradients(other, given, saved)
+        same = len(found) == len(candidates)
+        return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
+
+    return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
 
 
 def _of_backward(

@@ -12,7 +12,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError
 from npucmp.measure.executor import default_jobs
-from npucmp.model import REPLAYED, Edge, Gap, Held, Operator, Replay, Replayed, Replays, Run
+from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
+from npucmp.replay.edges import settled
 from npucmp.replay.links import EdgeTask
 from npucmp.replay.peers import doubted, excused, explained
 from npucmp.replay.run import linked, with_edges
@@ -146,16 +147,9 @@ class _Plan:
         ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
         kinds = explained(ordered, operators)
         words = tuple(kind.words for kind in kinds)
-        found = Replay(self.run, tuple(excused(ordered, kinds)), words, gaps=tuple(self.gaps), notes=self.run.notes)
-        operators = found.operators
-        guilty = {operators[row.order].call: operators[row.order].name for row in found.guilty}
-        edges = []
-        for edge in sorted(self.edges, key=lambda edge: (edge.order, edge.slot)):
-            own = [guilty[call] for order in edge.consumers if (call := operators[order].call) in guilty]
-            if edge.verdict is Held.BROKEN and own:  # told there
-                edge = edge._replace(verdict=Held.UNKNOWN, explanation=f"{own[0]} is guilty itself")
-            edges.append(edge)
-        return replace(found, edges=tuple(edges))
+        rows = excused(ordered, kinds)
+        edges, alike = settled(self.edges, rows, operators)
+        return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
 
 
 def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
