@@ -147,9 +147,11 @@ def _differences(
     return found
 
 
-def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> "list[Any]":
-    """Gradients that a record may hold: those of the last autograd node, then those of the inputs. What the forward
-    keeps of its result is what was recorded of it (`saved`)."""
+def gradients(
+    bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None, wanted: Any = None
+) -> "list[Any]":
+    """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
+    one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
     leaves: list[Any] = []
     name = bound.row.call.rpartition(".")[2]
     fixed = {id(one) for one in bound.args[1:3]} if name in CLONED else set()  # running statistics
@@ -157,7 +159,7 @@ def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optio
         noise.is_recomputed = name.endswith("attention")
 
     def leaf(one: Any) -> Any:
-        if not one.is_floating_point() or id(one) in fixed:
+        if not one.is_floating_point() or id(one) in fixed or (wanted is not None and one is not wanted):
             return one
         leaves.append(one.detach().clone().requires_grad_())
         return leaves[-1]

@@ -31,10 +31,11 @@ from npucmp.replay.table import row_of
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_backward import given_of, gradients, saved_of
 from npucmp.replay.torch_call import Bound, bind
-from npucmp.replay.torch_rows import MORE, numpy_of, unit_of, wide
+from npucmp.replay.torch_rows import MORE, numpy_of, tensors_in, unit_of, wide
 from npucmp.replay.torch_sample import product_of
 
-SURE, MOST = 1.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
+SURE, MOST = 2.0, 1.5  # ratios above which the noise of the parts is measured, and measured again
+ADDED = 2.0  # rms of what adding in the accumulator leaves, in its round-off; clean gradients have up to 3.7
 FAR = 1e4  # times what rounding leaves: no noise does that
 MANY = 6  # consumers of which sums without some are tried
 STOPPED = ("random", "ranks", "dropout")  # kinds of the table whose gradient is not of the record alone
@@ -54,7 +55,7 @@ class _Consumer(NamedTuple):
     is_unsure: bool
 
     def noisy(self, noise: Noise) -> Any:
-        return self.back(_of_input(self.part, self.bound, gradients(self.bound, self.given, self.saved, noise)))
+        return self.back(_of_input(self.part, self.bound, self.given, self.saved, noise))
 
 
 def edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
@@ -129,13 +130,14 @@ class _Checker:
     def row(self, parts: "list[Any]") -> Replayed:
         """Of a sum; as sigma is of all parts, fewer may be off by as much."""
         row = self._row(sum(parts))
-        for at, trials in enumerate((self.settings.trials, self.settings.trials * MORE)):
-            is_enough = self.fits(row) and (row.rms_ratio or 0.0) <= (MOST if at else SURE)
-            if is_enough or self.trials >= trials or (row.rms_ratio or 0.0) > FAR:
-                continue
-            self.trials = trials
-            self.sigma = np.hypot(self._rounding(), self._noise(trials))
-            row = self._row(sum(parts))
+        for limit, trials in ((SURE, self.settings.trials), (MOST, self.settings.trials * MORE)):
+            ratio = row.rms_ratio or 0.0
+            if ratio > FAR or (self.fits(row) and ratio <= limit):
+                break
+            if self.trials < trials:
+                self.trials = trials
+                self.sigma = np.hypot(self._rounding(), self._noise(trials))
+                row = self._row(sum(parts))
         return row
 
     def fits(self, row: Replayed) -> bool:
@@ -155,7 +157,8 @@ class _Checker:
         squares = [(one.unit * one.exact) ** 2 for one in self.consumers]
         sums = np.cumsum([np.abs(one.exact) for one in self.consumers], axis=0)[1:]
         unit = max(self.unit, min(one.unit for one in self.consumers))
-        return ROUNDING * np.sqrt(sum(squares) + sum(((unit * one) ** 2 for one in sums), 0.0))
+        of_sums = sum((ADDED * one.bound.accumulator * _rms(one.exact)) ** 2 for one in self.consumers)
+        return np.sqrt(ROUNDING**2 * (sum(squares) + sum(((unit * one) ** 2 for one in sums), 0.0)) + of_sums)
 
     def _noise(self, trials: int) -> Any:
         total = 0.0
@@ -163,6 +166,10 @@ class _Checker:
             noises = (Noise(one.unit, one.bound.accumulator, self.settings.seed + at) for at in range(trials))
             total = total + sum((one.noisy(noise) - one.exact) ** 2 for noise in noises) / trials
         return np.nan_to_num(np.sqrt(total), nan=0.0, posinf=0.0)
+
+
+def _rms(values: Any) -> float:
+    return math.sqrt(float(np.dot(values, values)) / values.size) if values.size else 0.0
 
 
 def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Settings) -> _Consumer:
@@ -177,19 +184,22 @@ def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Set
     given, saved = given_of(task, context), saved_of(task, bound, context)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
-    exact = back(_of_input(part, bound, gradients(bound, given, saved)))
+    exact = back(_of_input(part, bound, given, saved))
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
     unit = max(unit, unit_of(bound.low) if bound.treated else 0.0)
     return _Consumer(part, bound, given, saved, back, exact, unit, any(unsure))
 
 
-def _of_input(part: Part, bound: Bound, every: "list[Any]") -> Any:
-    """The gradient of the input, among those of all float arguments, which come last."""
-    leaves = [slot for slot, dtype in bound.dtypes.items() if unit_of(dtype)]
-    found = every[len(every) - len(leaves) :][leaves.index(part.slot)]
-    if found is None:
-        return torch.zeros(next(one.shape for one in _forward(part).tensors if one.slot == part.slot)).double()
-    return found
+def _of_input(part: Part, bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> Any:
+    """The gradient of the input."""
+    every = tensors_in([bound.args, bound.kwargs])
+    if len(every) != len(bound.dtypes):
+        raise Refused(f"the arguments of {part.task.operator.name} cannot be told apart")
+    wanted = dict(zip(bound.dtypes, every))[part.slot]
+    if not wanted.is_floating_point():
+        return torch.zeros(wanted.shape, dtype=torch.float64)
+    found = gradients(bound, given, saved, noise, wanted)[-1]
+    return torch.zeros_like(wanted) if found is None else found
 
 
 def _back(part: Part, output: TensorRef, context: ReadContext, unsure: "list[bool]") -> Any:

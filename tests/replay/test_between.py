@@ -331,3 +331,28 @@ def test_constant_tensors_link_nothing(tmp_path):
         dump.add(f"Torch.abs.{at}.forward", [np.zeros((4, 4), F32)], [np.zeros((4, 4), F32)])
     (one,) = replay(dump.write()).replays
     assert one.edges == () and one.gaps == ()
+
+
+def test_a_batch_norm_hands_back_to_its_input_alone(tmp_path):
+    """Its running statistics have no gradient."""
+    torch.manual_seed(1)
+    x, kernel, gain = torch.randn(4, 3, 6, 6), torch.randn(5, 3, 3, 3, requires_grad=True), torch.ones(5)
+    mean, var, gain = torch.randn(5) / 9, torch.rand(5) + 1, (gain * 1.5).requires_grad_()
+    y = F.conv2d(x, kernel)
+    z = F.batch_norm(y, mean.clone(), var.clone(), gain, None, True)
+    target = torch.randn(4, 5, 4, 4)
+    loss = F.mse_loss(z, target)
+    gy, gz = (plain(one) for one in torch.autograd.grad(loss, [y, z]))
+    dump = Dump(tmp_path)
+    records = (
+        ("Functional.conv2d.0", [x, kernel], y),
+        ("Functional.batch_norm.0", [y, mean, var, gain, None, True], z),
+        ("Functional.mse_loss.0", [z, target], loss),
+    )
+    for name, args, out in records:
+        dump.add(f"{name}.forward", [plain(one) for one in args], [plain(out)])
+    dump.add("Functional.mse_loss.0.backward", [np.array(1, F32)], [gz, None])
+    dump.add("Functional.batch_norm.0.backward", [gz], [gy, None, None, None])
+    dump.add("Functional.conv2d.0.backward", [gy], [None, None])
+    found = edges(dump)
+    assert [found[f"Functional.{name}.0.backward"].verdict for name in ("batch_norm", "conv2d")] == [Held.CLEAN] * 2
