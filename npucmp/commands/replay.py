@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 import click
 
+from npucmp.commands.extract import in_bytes, write_case
 from npucmp.commands.options import some
 from npucmp.commands.output import carry_out
 
@@ -21,6 +22,8 @@ reason. It needs torch: pip install npucmp[replay].
 \b
   npucmp replay npu_dump -o report
   npucmp replay npu_dump --include '*softmax*'
+  npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
+  npucmp replay npu_dump --golden gpu_dump -o report    which of the two is wrong, and the vendor's double benchmark
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
 
 \b
@@ -32,6 +35,7 @@ no engine, bad usage).
 @click.command(help=HELP)
 @click.argument("dump")
 @click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch.")
+@click.option("--golden", metavar="DUMP", help="Another run of the network, replayed too: which of the two is wrong?")
 @click.option(
     "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
 )
@@ -39,13 +43,23 @@ no engine, bad usage).
 @click.option(
     "--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that one operator may take (default 8192)."
 )
+@click.option(
+    "--reproducer",
+    nargs=2,
+    metavar="OP DIR",
+    help="Write operator OP into the new folder DIR, as npucmp extract does.",
+)
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
-    "output", "include", "exclude", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet", "limit",
+    "output", "include", "exclude", "mapping", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "limit",
 )  # fmt: skip
 @click.pass_context
-def replay(context: click.Context, /, dump: str, **given: Any) -> None:
+def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
     from npucmp.workflows.replay import replay as run
 
-    megabytes = given.pop("limit_memory")
-    carry_out(context, given, partial(run, dump, limit_memory=megabytes << 20 if megabytes else None))
+    given["limit_memory"] = in_bytes(given.pop("limit_memory"))
+    if reproducer:
+        chosen = {name: given[name] for name in ("step", "rank", "limits", "limit_memory")}
+        write_case(dump, *reproducer, quiet=given["quiet"], format=given["format_"], **chosen)
+    carry_out(context, given, partial(run, dump))

@@ -38,6 +38,8 @@ class Replayed(NamedTuple):
     rel_l2, mere, mare, rmse, max_abs_err   the error plainly; rel_l2_u is rel_l2 in unit round-offs
     nonfinite     elements that are NaN or infinite where float64 is not, or the other way round
     vendor_mixed, vendor_mere_mare   whether the vendor's rules for single operators pass it
+    golden_mare_ratio, golden_mere_ratio, golden_rmse_ratio   the error over that of the golden's own call, where it was
+                  replayed too and is of the same type; vendor_level is what the vendor's double benchmark says of them
     same_dtype_ratio   rms error over that of the same call on a CPU in the recorded types
     budget        what it is made of: walk, noise, rounding or exact
     sampled       share of the elements that were looked at, "" for all of them
@@ -128,8 +130,8 @@ class Gap(NamedTuple):
 @dataclass(frozen=True)
 class Replay:
     """One run, replayed: a row per output, in order of execution. `peers` are the kinds of operators all of which are
-    beyond their budget alike, in words; `edges` what lies between backward operators, `gaps` what lies between forward
-    ones."""
+    beyond their budget alike, `golden` what a replay of `golden_run` tells besides, both in words; `edges` what lies
+    between backward operators, `gaps` what lies between forward ones."""
 
     run: Run
     rows: "tuple[Replayed, ...]"
@@ -137,6 +139,8 @@ class Replay:
     edges: "tuple[Edge, ...]" = ()
     gaps: "tuple[Gap, ...]" = ()
     notes: "tuple[str, ...]" = ()
+    golden: "tuple[str, ...]" = ()
+    golden_run: Optional[Run] = None
 
     @property
     def operators(self) -> "dict[int, Operator]":
@@ -153,7 +157,8 @@ class Replay:
 
 @dataclass(frozen=True)
 class Replays(Result):
-    """What `npucmp replay` found; the path is the dump. strict: what could not be replayed leaves it undecided."""
+    """What `npucmp replay` found; paths are the dump and the golden one, if there is one. strict: what could not be
+    replayed leaves it undecided."""
 
     command = "replay"
 

@@ -34,6 +34,7 @@ VENDOR = {  # rtol, atol, largest error, threshold of the mean relative error
     "bfloat16": (2.0**-6, 2.0**-6, 1.0, 2.0**-7),
     "float32": (2.0**-10, 2.0**-16, 1e-2, 2.0**-13),
 }
+LEVELS = {"L2": (2.0, 1.2, 1.2), "L1": (5.0, 1.5, 1.5), "L0": (10.0, 2.0, 2.0)}  # strictest first
 WORST = 1 << 16  # elements of which the box is told
 SMALL = 1e-7  # what the vendor adds to the size of an element
 
@@ -234,6 +235,15 @@ class Tally:
         if beside > BIAS * limit and (self.only_one or (low and small)):
             return beside * math.sqrt(self.different) / SPREAD > Z
         return False
+
+
+def vendor_level(mare: Optional[float], mere: Optional[float], rmse: Optional[float]) -> str:
+    """The strictest level of the vendor's double benchmark that these pass, each the target's error over that of a
+    reference in the same type; "none" if they pass none, "" where one is not known."""
+    if mare is None or mere is None or rmse is None:
+        return ""
+    passed = (name for name, most in LEVELS.items() if mare <= most[0] and mere <= most[1] and rmse <= most[2])
+    return next(passed, "none")
 
 
 def round_to(values: Array, dtype: Dtype) -> Array:

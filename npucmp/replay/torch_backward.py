@@ -23,7 +23,7 @@ from npucmp.replay.noise import Noise
 from npucmp.replay.stored import read
 from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_blocks import Blocks, Cut, Rows, State, cut_of
+from npucmp.replay.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
 from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
 from npucmp.replay.torch_hypotheses import with_hypotheses
 from npucmp.replay.torch_rows import (
@@ -58,20 +58,20 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
                 for slot in recorded]  # fmt: skip
     if row.kind == "dropout":
         return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
-    given = given_of(task, context)
-    cut = _cut(task, row)
+    given = given_to(task, context)
+    cut = cut_of_backward(task, row)
     if cut is not None:
         require(task.forward, task.forward_call, row, ANY)
-        found = _Blocks(task, row, cut, context, settings).rows(_due)
+        found = BackwardBlocks(task, row, cut, context, settings).rows(due_of_backward)
         if found is not None:
             return found
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
     if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
         raise Missing("its forward has no input with a gradient")
-    saved = saved_of(task, bound, context)
+    saved = saved_by(task, bound, context)
     candidates = gradients(bound, given, saved)
     chosen = [
-        _nearest(recorded[tensor.slot], candidates, _number_of(tensor.slot, place))
+        nearest(recorded[tensor.slot], candidates, number_of(tensor.slot, place))
         for place, tensor in enumerate(outputs)
     ]
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
@@ -122,7 +122,7 @@ def _of_backward(
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and _distance(recorded[tensor.slot], exact) > near:
+        if one.verdict is Judged.GUILTY and distance(recorded[tensor.slot], exact) > near:
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
@@ -188,10 +188,10 @@ def gradients(
     return [None if one is None else one.detach() for one in every]
 
 
-def _cut(task: Task, row: Row) -> Optional[Cut]:
+def cut_of_backward(task: Task, row: Row, least: int = LARGE) -> Optional[Cut]:
     """Of a large call all inputs of which have the shape of its result, as have their gradients."""
     assert task.forward is not None and task.forward_call is not None
-    cut = cut_of(task.forward, task.forward_call, row)
+    cut = cut_of(task.forward, task.forward_call, row, least)
     if cut is None or row.kind == "sum":
         return None
     tensors = [one for one in task.forward.tensors if one.slot.startswith(("input:", "output:"))]
@@ -200,7 +200,7 @@ def _cut(task: Task, row: Row) -> Optional[Cut]:
     return cut._replace(slots=frozenset(one.slot for one in every)) if is_alone else None
 
 
-class _Blocks(Blocks):
+class BackwardBlocks(Blocks):
     """A backward record, block by block."""
 
     chosen: "Optional[list[int]]" = None  # the candidate of each output
@@ -231,15 +231,15 @@ class _Blocks(Blocks):
 
     def _nearest(self, slot: str, rows: "Sequence[tuple[int, int]]", found: "list[Any]") -> int:
         recorded = self.outputs[slot].take(rows)
-        at, form = _nearest(recorded, found, _number_of(slot, 0))
-        return at if at >= 0 and form is _as_it_is and _distance(recorded, found[at]) <= NEAR else -1
+        at, form = nearest(recorded, found, number_of(slot, 0))
+        return at if at >= 0 and form is _as_it_is and distance(recorded, found[at]) <= NEAR else -1
 
     def same_types(self, state: State) -> "list[Any]":
         native = _native(state.bound, gradients, state.given, state.saved)
         return [_same(native, at, state.candidates) for at in state.chosen]
 
 
-def _due(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+def due_of_backward(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
     bound = state.bound
     noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
@@ -255,14 +255,14 @@ def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> 
     return found
 
 
-def given_of(task: Task, context: ReadContext) -> "list[Any]":
+def given_to(task: Task, context: ReadContext) -> "list[Any]":
     """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
     inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
     places = [f"input:{at}" for at in range(len(task.call.args))]
     return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
 
 
-def saved_of(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
+def saved_by(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
     """What was recorded of the forward's outputs, None where there are no values."""
     assert task.forward is not None
     tensors = {one.slot: one for one in task.forward.tensors}
@@ -285,7 +285,7 @@ def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> 
     return all(bool(np.all((one == source) | ((one != one) & (source != source)))) for one in alike)
 
 
-def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
+def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
     """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
     shape. That of its own place if it is near, else the nearest; -1 where none has as many elements."""
     best = math.inf
@@ -296,9 +296,9 @@ def _nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, 
         if one is None or one.numel() != recorded.size:
             continue
         for form in _forms(one, recorded.shape):
-            distance = _distance(recorded, form(one))
-            if distance < best:
-                best, found = distance, (at, form)
+            away = distance(recorded, form(one))
+            if away < best:
+                best, found = away, (at, form)
         if at == place and best <= NEAR:
             break
     return found
@@ -317,7 +317,7 @@ def _as_it_is(one: Any) -> Any:
     return one
 
 
-def _distance(recorded: Any, exact: Any) -> float:
+def distance(recorded: Any, exact: Any) -> float:
     """Relative, over what is finite on both sides."""
     a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact).reshape(-1)
     use = np.isfinite(a) & np.isfinite(b)
@@ -326,6 +326,6 @@ def _distance(recorded: Any, exact: Any) -> float:
     return away / size if size else (0.0 if not away else 1e300)
 
 
-def _number_of(slot: str, place: int) -> int:
+def number_of(slot: str, place: int) -> int:
     number = slot.rpartition(":")[2].partition(".")[0]
     return int(number) if number.isdecimal() else place

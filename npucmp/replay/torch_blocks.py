@@ -45,11 +45,11 @@ class Cut(NamedTuple):
     slots: "frozenset[str]"
 
 
-def cut_of(operator: Operator, call: Call, row: Row) -> Optional[Cut]:
-    """Of a forward record; None for a call that is small, or whose rows know each other."""
+def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Optional[Cut]:
+    """Of a forward record; None for a call of fewer than `least` elements, or whose rows know each other."""
     tensors = {one.slot: one for one in operator.tensors}
     outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
-    if not outputs or row.inplace or math.prod(outputs[0].shape) < LARGE:
+    if not outputs or row.inplace or math.prod(outputs[0].shape) < least:
         return None
     args, kwargs = arguments_of(call, row, lambda slot: tensors.get(slot), lambda name: name)
     if any(isinstance(one, TensorRef) for one in kwargs.values()):

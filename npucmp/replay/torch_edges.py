@@ -29,7 +29,7 @@ from npucmp.replay.rearranged import Found, places_in
 from npucmp.replay.stored import read
 from npucmp.replay.table import row_of
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_backward import given_of, gradients, saved_of
+from npucmp.replay.torch_backward import given_to, gradients, saved_by
 from npucmp.replay.torch_call import Bound, bind
 from npucmp.replay.torch_rows import MORE, numpy_of, tensors_in, unit_of, wide
 from npucmp.replay.torch_sample import product_of
@@ -181,7 +181,7 @@ def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Set
     if product_of(Task(task.forward, task.forward_call), row) is not None:
         raise Refused(f"the product of {task.operator.name} is too large for a gradient")
     bound = bind(task.forward, task.forward_call, row, context, settings.memory)
-    given, saved = given_of(task, context), saved_of(task, bound, context)
+    given, saved = given_to(task, context), saved_by(task, bound, context)
     unsure: list[bool] = []
     back = _back(part, output, context, unsure)
     exact = back(_of_input(part, bound, given, saved))

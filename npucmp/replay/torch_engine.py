@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Edge, Replayed
+from npucmp.model import REPLAYED, Call, Edge, Replayed
 from npucmp.replay.links import EdgeTask
 from npucmp.replay.table import Row, row_of
 from npucmp.replay.task import Settings, Task
@@ -50,7 +51,7 @@ class TorchEngine:
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
         from npucmp.replay import torch_backward, torch_forward
 
-        row = row_of(task.forward_call if task.is_backward and task.forward_call else task.call)
+        row = row_of(_called(task))
         assert isinstance(row, Row)
         work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[Replayed] = work(task, row, context, settings)
@@ -61,3 +62,31 @@ class TorchEngine:
         from npucmp.replay import torch_edges
 
         return torch_edges.edge(task, context, settings)
+
+
+class CaseEngine(TorchEngine):
+    """Replays one task, and writes its case (case.py) into a folder that is there and empty. Only its rows tell whether
+    it did: those of a task that was not written are not `replayed`."""
+
+    def __init__(self, folder: Path, smallest: bool = False) -> None:
+        self._folder, self._smallest = folder, smallest
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        status, because = super().refuses(task)
+        row = row_of(_called(task))
+        is_random = not status and row is not None and row.kind == "dropout"
+        return STOPPED["random"] if is_random else (status, because)
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        rows = super().replay(task, context, settings)
+        row = row_of(_called(task))
+        if row is not None and any(one.status == REPLAYED for one in rows):
+            from npucmp.replay import torch_case
+
+            torch_case.write(task, row, context, settings, self._folder, self._smallest)
+        return rows
+
+
+def _called(task: Task) -> Call:
+    """That of the forward."""
+    return task.forward_call if task.is_backward and task.forward_call else task.call

@@ -76,6 +76,7 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
     words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
     words += [f"{count:,} {name}" for name, count in left.items()]
     after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *between.differing(one)]
+    after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
     held = between.coverage(one)
     words += [held] if held else []
     suspects = [
@@ -84,7 +85,7 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
     ]
     return Section(
         where=" ".join(where),
-        sides=[Side("dump", report.paths[0], describe(one.run))],
+        sides=_sides(one, report),
         aligned=" · ".join(words),
         title="Guilty, in order of execution" if suspects else "",
         suspects=Suspects.of(suspects),
@@ -94,6 +95,11 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
         lines=[] if suspects else [Line("No operator is guilty", "good")],
         after=after,
     )
+
+
+def _sides(one: Replay, report: Replays) -> "list[Side]":
+    found = [Side("dump", report.paths[0], describe(one.run))]
+    return found + ([Side("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else [])
 
 
 def _guilty(one: Replay) -> "list[list[Replayed]]":
@@ -155,6 +161,10 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
     if row.same_dtype_ratio is not None:
         facts = {"ratio": Fact(row.same_dtype_ratio)}
         yield Evidence("same types", "{ratio:,.2g} times the error of the same call on a CPU in these types", facts)
+    if row.golden_rmse_ratio is not None:
+        facts = {"ratio": Fact(row.golden_rmse_ratio), "level": Fact(row.vendor_level)}
+        words = "{ratio:,.2g} times the error of the golden's own call (level of the double benchmark: {level})"
+        yield Evidence("golden", words, facts)
 
 
 def not_replayed(one: Replay) -> "list[str]":
@@ -238,12 +248,15 @@ def _detail(report: Replays) -> Detail:
 
 def _facts(report: Replays) -> Row:
     """What summary.json holds of a replay."""
+    goldens = [one.golden_run for one in report.replays if one.golden_run is not None]
     guilty = [row for one in report.replays for row in _rows(one) if row["verdict"] == Judged.GUILTY.value]
     return {
         "target": of_runs(report.paths[0], [one.run for one in report.replays], "format", "step", "rank"),
+        **({"golden": of_runs(report.paths[1], goldens, "format", "step", "rank")} if goldens else {}),
         "verdicts": {name.value: count for name, count in report.verdicts.items()},
         "statuses": dict(Counter(row.status for row in report.rows)),
         "guilty": guilty[: tables.SUMMARISED],
+        "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
         "explained": [text for one in report.replays for text in one.peers],
         "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
         "broken_edges": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][

@@ -20,7 +20,8 @@ from npucmp.replay.run import linked, with_edges
 from npucmp.replay.task import Engine, Settings, Task, tasks_of
 from npucmp.replay.torch_engine import TorchEngine
 from npucmp.workflows.misfits import unfit_globs
-from npucmp.workflows.runs import Choice, Meter, StrPath
+from npucmp.workflows.replay_golden import beside, partners
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 ENGINES: "dict[str, Engine]" = {"torch": TorchEngine()}
 JOBS = 8  # at most, unless told: each has a torch of its own
@@ -34,12 +35,14 @@ class ReplayOptions(Choice):
 
     engine       the name of the only one to use; all are tried otherwise
     budget       a factor for all limits
+    golden       another run of the network, replayed too: which of the two is wrong
     budget_from  a clean dump, whose largest ratios of each kind of operator are what is due
     limit_memory bytes that replaying one operator may take
     strict       what could not be replayed makes the run undecided
     """
 
     engine: Optional[str] = None
+    golden: Optional[StrPath] = None
     budget: float = 1.0
     budget_from: Optional[StrPath] = None
     limit_memory: Optional[int] = None
@@ -53,16 +56,17 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     the result.
     """
     options = replace(options or ReplayOptions(), **more)  # type: ignore[arg-type]
-    if sys.platform != "linux":
-        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
+    supported()
     started = time.monotonic()
     settings = Settings(scale=options.budget)
     if options.limit_memory:
         settings = settings._replace(memory=options.limit_memory)
     if options.budget_from is not None:
-        clean = replay(options.budget_from, replace(options, budget_from=None, budget=1.0, include=(), exclude=()))
+        clean = replay(
+            options.budget_from, replace(options, golden=None, budget_from=None, budget=1.0, include=(), exclude=())
+        )
         settings = settings._replace(known=ratios_of(clean))
-    context = options.context(dump)
+    context = options.context(dump, *(() if options.golden is None else (options.golden,)))
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
     engines, missing = _engines(options)
@@ -88,7 +92,7 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     if undone and missing and not partial:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
     notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing]
-    return Replays(
+    result = Replays(
         paths=(str(dump),),
         replays=tuple(found),
         broken=tuple(("dump", run) for run in opened if run.problem),
@@ -98,6 +102,46 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
         partial=partial,
         strict=options.strict,
     )
+    if options.golden is None or partial:
+        return result
+    return replace(_beside(result, options.golden, options, context), seconds=time.monotonic() - started)
+
+
+def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
+    """With what a replay of the golden run says of the same operators."""
+    goldens = [run for run in options.runs(golden, context) if not run.problem]
+    together, _ = pair_runs([one.run for one in found.replays], goldens)
+    if not together:
+        own = keys([one.run for one in found.replays])
+        raise UsageError(f"no step and rank is in both: {found.paths[0]} has {own}, {golden} has {keys(goldens)}")
+    known = {target.path: partners(target, other, options.names(), context) for target, other in together}
+    include: "list[str]" = []
+    if options.include:
+        include = [name for one in found.replays if one.run.path in known
+                   for name in known[one.run.path].names({row.order for row in one.rows})]  # fmt: skip
+        if not include:
+            return replace(found, notes=(*found.notes, f"no operator of these has a partner in {golden}"))
+    other = replay(golden, replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False))
+    theirs = {one.run.path: one for one in other.replays}
+    replays = [
+        beside(one, theirs[known[one.run.path].golden.path], known[one.run.path]) if one.run.path in known else one
+        for one in found.replays
+    ]
+    more = [f"golden: {note}" for note in other.notes if note not in found.notes]
+    return replace(
+        found,
+        paths=(*found.paths, str(golden)),
+        replays=tuple(replays),
+        notes=(*found.notes, *more),
+        bytes_read=found.bytes_read + other.bytes_read,
+        partial=other.partial,
+    )
+
+
+def supported() -> None:
+    """Raises UnsupportedError where there is no fork."""
+    if sys.platform != "linux":
+        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
 
 
 class _Plan:
