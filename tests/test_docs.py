@@ -18,8 +18,8 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.measure.metrics import METRICS
-from npucmp.model import STATUSES, Cause, Judged, Verdict
-from npucmp.report import answer_of, fusion_diff, overflow, replay, rerun_diff
+from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
+from npucmp.report import answer_of, between, fusion_diff, overflow, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -218,6 +218,8 @@ COLUMNS = [
     *rerun_diff.COLUMNS,
     *rerun_diff.NOISE_COLUMNS,
     *replay.COLUMNS,
+    *between.EDGES,
+    *between.GAPS,
 ]
 
 
@@ -241,7 +243,7 @@ def test_every_cause_is_told(name):
     assert name in told("metrics.md")
 
 
-@pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in Judged)])
+@pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in (*Judged, *Held))])
 def test_every_status_and_verdict_of_a_replay_is_told(name):
     assert name in told("metrics.md")
 

@@ -15,7 +15,9 @@ HELP = """Which operators are not what float64 makes of their own inputs? No gol
 
 Each operator of DUMP is computed again in float64 from the inputs and arguments that were dumped with it. What its
 output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
-for this call. Operators that cannot be replayed are told with the reason. It needs torch: pip install npucmp[replay].
+for this call. Gradients between operators are held against the sum of what their consumers hand back, and inputs that
+no operator wrote get the name of the function that makes them. Operators that cannot be replayed are told with the
+reason. It needs torch: pip install npucmp[replay].
 
 \b
   npucmp replay npu_dump -o report
@@ -25,7 +27,8 @@ for this call. Operators that cannot be replayed are told with the reason. It ne
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
 
 \b
-Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no values, no engine, bad usage).
+Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
+no engine, bad usage).
 """
 
 

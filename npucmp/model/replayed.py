@@ -45,6 +45,7 @@ class Replayed(NamedTuple):
     sampled       share of the elements that were looked at, "" for all of them
     treated       what was done to arguments: "autocast bfloat16"
     where         the box of elements that are beyond the budget
+    explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
     """
 
     order: int
@@ -75,16 +76,68 @@ class Replayed(NamedTuple):
     treated: str = ""
     where: str = ""
     seconds: Optional[float] = None
+    explained_by: str = ""
+
+
+class Held(str, Enum):
+    """What a gradient between two dumped operators is."""
+
+    CLEAN = "CLEAN"  # the sum of what its consumers hand back
+    BROKEN = "BROKEN"  # something else: what lies between them changed it
+    UNKNOWN = "UNKNOWN"  # not all consumers are known, or none can be computed
+
+
+class Edge(NamedTuple):
+    """A gradient that reached an output, held against the float64 gradients of who read that output.
+
+    order, slot   the backward record that it is an input of
+    consumers     the backward records whose gradients must add up to it, by order
+    via           how their inputs follow from the output: "bit-equal", or the functions
+    ratio         its error over the rounding that is due, rms over rms; rel_l2_u the relative one in unit round-offs
+    """
+
+    order: int
+    slot: str
+    verdict: Held = Held.UNKNOWN
+    consumers: "tuple[int, ...]" = ()
+    via: str = ""
+    ratio: Optional[float] = None
+    rel_l2_u: Optional[float] = None
+    explanation: str = ""
+
+
+class Gap(NamedTuple):
+    """An input that no dumped operator wrote: which function it is of which earlier outputs.
+
+    order, slot   who reads it
+    writers       outputs that it follows from: order and slot; empty where none is found
+    function      what makes it of them, "" if nothing known does
+    ratio         its error over the rounding that is due; `equal` if every element is the rounded float64 result
+    others        further functions that fit
+    differs       how the same place looks in other layers, where that is another function
+    """
+
+    order: int
+    slot: str
+    writers: "tuple[tuple[int, str], ...]" = ()
+    function: str = ""
+    ratio: Optional[float] = None
+    equal: bool = False
+    others: "tuple[str, ...]" = ()
+    differs: str = ""
 
 
 @dataclass(frozen=True)
 class Replay:
     """One run, replayed: a row per output, in order of execution. `peers` are the kinds of operators all of which are
-    beyond their budget alike, `golden` what a replay of `golden_run` tells besides, both in words."""
+    beyond their budget alike, `golden` what a replay of `golden_run` tells besides, both in words; `edges` what lies
+    between backward operators, `gaps` what lies between forward ones."""
 
     run: Run
     rows: "tuple[Replayed, ...]"
     peers: "tuple[str, ...]" = ()
+    edges: "tuple[Edge, ...]" = ()
+    gaps: "tuple[Gap, ...]" = ()
     notes: "tuple[str, ...]" = ()
     golden: "tuple[str, ...]" = ()
     golden_run: Optional[Run] = None
@@ -96,6 +149,10 @@ class Replay:
     @property
     def guilty(self) -> "tuple[Replayed, ...]":
         return tuple(row for row in self.rows if row.verdict is Judged.GUILTY)
+
+    @property
+    def broken_edges(self) -> "tuple[Edge, ...]":
+        return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
 
 
 @dataclass(frozen=True)
@@ -123,7 +180,7 @@ class Replays(Result):
 
     @property
     def differs(self) -> bool:
-        return bool(self.verdicts[Judged.GUILTY])
+        return bool(self.verdicts[Judged.GUILTY]) or any(one.broken_edges for one in self.replays)
 
     @property
     def is_decided(self) -> bool:

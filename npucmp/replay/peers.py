@@ -45,9 +45,17 @@ def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -
         if len(alike) >= max(FEWEST, len(beyond) / 2):
             number = f"all {len(places)}" if len(beyond) == len(places) else f"{len(beyond)} of {len(places)}"
             words = f"{number} {kind} {slot} lie beyond their budget, in the middle {ratio:.2g} times"
-            found.append(Explained(f"{words}: explained by coarser arithmetic inside (a setting, not one operator)",
-                                   frozenset(alike)))  # fmt: skip
+            inside = _in_common(rows, alike) or "coarser arithmetic inside"
+            found.append(Explained(f"{words}: explained by {inside} (a setting, not one operator)", frozenset(alike)))
+        elif _in_common(rows, beyond) and len(beyond) == len(places):  # nobody is excused by that
+            found.append(Explained(f"all {len(places)} {kind} {slot}: {_in_common(rows, beyond)}", frozenset()))
     return found
+
+
+def _in_common(rows: "Sequence[Replayed]", places: "Sequence[int]") -> str:
+    """The hypothesis that explains all of them, "" if none does."""
+    words = {rows[place].explained_by for place in places}
+    return words.pop() if len(words) == 1 else ""
 
 
 def doubted(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Replayed]":

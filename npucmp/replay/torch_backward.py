@@ -20,10 +20,12 @@ from npucmp.model import Judged, Replayed
 from npucmp.replay.arguments import Missing
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
+from npucmp.replay.stored import read
 from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
-from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, read, require, widened
+from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
+from npucmp.replay.torch_hypotheses import with_hypotheses
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -80,7 +82,15 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
         return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
-    return second_opinion(rows, bound, exact, same_types)
+    rows = second_opinion(rows, bound, exact, same_types)
+
+    def again(other: Bound) -> "list[Any]":
+        """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
+        found = gradients(other, given, saved)
+        same = len(found) == len(candidates)
+        return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
+
+    return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
 
 
 def _of_backward(
@@ -137,9 +147,11 @@ def _differences(
     return found
 
 
-def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> "list[Any]":
-    """Gradients that a record may hold: those of the last autograd node, then those of the inputs. What the forward
-    keeps of its result is what was recorded of it (`saved`)."""
+def gradients(
+    bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None, wanted: Any = None
+) -> "list[Any]":
+    """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
+    one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
     leaves: list[Any] = []
     name = bound.row.call.rpartition(".")[2]
     fixed = {id(one) for one in bound.args[1:3]} if name in CLONED else set()  # running statistics
@@ -147,7 +159,7 @@ def gradients(bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optio
         noise.is_recomputed = name.endswith("attention")
 
     def leaf(one: Any) -> Any:
-        if not one.is_floating_point() or id(one) in fixed:
+        if not one.is_floating_point() or id(one) in fixed or (wanted is not None and one is not wanted):
             return one
         leaves.append(one.detach().clone().requires_grad_())
         return leaves[-1]

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import REPLAYED, Call, Replayed
+from npucmp.model import REPLAYED, Call, Edge, Replayed
+from npucmp.replay.links import EdgeTask
 from npucmp.replay.table import Row, row_of
 from npucmp.replay.task import Settings, Task
 
@@ -45,7 +46,7 @@ class TorchEngine:
         warnings.simplefilter("ignore")  # of calls as others made them
         torch.set_num_threads(1)
         torch.set_flush_denormal(False)
-        from npucmp.replay import torch_backward, torch_forward  # noqa: F401 the rest of the engine, while nobody waits
+        from npucmp.replay import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
 
     def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
         from npucmp.replay import torch_backward, torch_forward
@@ -55,6 +56,12 @@ class TorchEngine:
         work = torch_backward.backward if task.is_backward else torch_forward.forward
         found: list[Replayed] = work(task, row, context, settings)
         return found
+
+    def edge(self, task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+        """What a gradient between operators is."""
+        from npucmp.replay import torch_edges
+
+        return torch_edges.edge(task, context, settings)
 
 
 class CaseEngine(TorchEngine):

@@ -14,10 +14,12 @@ from npucmp.replay import walk
 from npucmp.replay.arguments import Arguments, floats_in
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
+from npucmp.replay.stored import read
 from npucmp.replay.table import INDICES, ROUNDED_ONCE, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, cut_of
-from npucmp.replay.torch_call import ANY, Bound, bind, read, require, rounded_scalars
+from npucmp.replay.torch_call import ANY, Bound, bind, require, rounded_scalars
+from npucmp.replay.torch_hypotheses import with_hypotheses
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,
@@ -55,7 +57,16 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
     with torch.no_grad():
         exact = bound.call()
     rows = sure(settings, lambda now: _of_forward(task, bound, recorded, exact, now))
-    return second_opinion(rows, bound, exact, lambda: same_types(bound))
+    rows = second_opinion(rows, bound, exact, lambda: same_types(bound))
+    some = [slot for slot in bound.slots if slot in recorded]
+    results = [one for slot, one in zip(bound.slots, exact) if slot in recorded]
+
+    def again(other: Bound) -> "list[Any]":
+        return [one for slot, one in zip(other.slots, other.call()) if slot in recorded]
+
+    return with_hypotheses(
+        rows, [tensors[slot] for slot in some], [recorded[slot] for slot in some], results, bound, again
+    )
 
 
 def _of_forward(

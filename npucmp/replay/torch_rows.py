@@ -15,9 +15,10 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments, Refused
-from npucmp.replay.budget import SAME, Due, judged
+from npucmp.replay.budget import BIAS, SAME, Due, judged
+from npucmp.replay.stored import read
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_call import DTYPES, Bound, mapped_any, read
+from npucmp.replay.torch_call import DTYPES, Bound, mapped_any
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
@@ -64,10 +65,21 @@ def second_opinion(
             if row.nonfinite:
                 ratio = max(ratio, row.nonfinite / lost if lost else math.inf)
             row = row._replace(same_dtype_ratio=ratio)
-            if ratio <= SAME:
+            if ratio <= SAME and not _is_biased(row, other, wide, bound.unit):
                 row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
         found.append(row)
     return found
+
+
+def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
+    """Whether errors lean to one side, as those of truncation do, and the CPU's do not: they may be no larger than
+    twice those of rounding."""
+    if row.bias is None or not BIAS < abs(row.bias) <= 1 or not unit:
+        return False
+    size = wide.reshape(-1).abs()
+    use = torch.isfinite(size) & (size > 0)
+    toward = (wide - other.to(torch.float64)).reshape(-1)[use] * wide.reshape(-1)[use].sign() / (unit * size[use])
+    return bool(toward.mean().abs() < abs(row.bias) / 2)
 
 
 def narrowed(bound: Bound) -> Arguments:

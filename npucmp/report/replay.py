@@ -1,17 +1,17 @@
 """The Answer of `npucmp replay`: who is guilty, what excuses the others, and what could not be replayed.
 
-replay.csv has one row per output.
+replay.csv has one row per output; edges.csv and gaps.csv are those of between.py.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
-from npucmp.model import REPLAYED, Evidence, Fact, Judged, Operator, Replay, Replayed, Replays, TensorRef
+from npucmp.model import REPLAYED, Edge, Evidence, Fact, Held, Judged, Operator, Replay, Replayed, Replays, TensorRef
 from npucmp.model.stack import source_line
-from npucmp.report import tables
+from npucmp.report import between, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
 
@@ -29,6 +29,7 @@ MEANING = {
     "CLEAN": "what float64 makes of the operator's own inputs, but for the rounding that is due",
     "GUILTY": "more than that: the operator computes something else",
     "AMPLIFIER": "more than that too, but so is a CPU in the same types, or every operator of the kind",
+    "BROKEN": "a gradient that is not the sum of what its consumers hand back: changed between operators",
     "UNKNOWN": "it could not be replayed; the status says why",
 }
 
@@ -57,7 +58,11 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
         notes=[Listing("not replayed", undone, "replay.csv"), Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=unreadable,
-        tables=[tables.table("replay.csv", COLUMNS, lambda: (row for one in report.replays for row in _rows(one)))],
+        tables=[
+            tables.table("replay.csv", COLUMNS, lambda: (row for one in report.replays for row in _rows(one))),
+            tables.table("edges.csv", between.EDGES, lambda: _all(report, between.edge_rows)),
+            tables.table("gaps.csv", between.GAPS, lambda: _all(report, between.gap_rows)),
+        ],
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
         meaning=MEANING,
@@ -70,19 +75,25 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
     words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
     words += [f"{count:,} {name}" for name, count in left.items()]
-    suspects = [_suspect(some, one, next(places)) for some in _guilty(one)]
+    after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *between.differing(one)]
+    after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
+    held = between.coverage(one)
+    words += [held] if held else []
+    suspects = [
+        between.broken(some, one, next(places)) if isinstance(some, Edge) else _suspect(some, one, next(places))
+        for some in _accused(one)
+    ]
     return Section(
         where=" ".join(where),
         sides=_sides(one, report),
         aligned=" · ".join(words),
         title="Guilty, in order of execution" if suspects else "",
         suspects=Suspects.of(suspects),
-        agreeing=0 if suspects or one.peers else sum(row.verdict is Judged.CLEAN for row in one.rows),
+        agreeing=0
+        if suspects or one.peers or between.differences(one)
+        else sum(row.verdict is Judged.CLEAN for row in one.rows),
         lines=[] if suspects else [Line("No operator is guilty", "good")],
-        after=[
-            *(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers),
-            *(Line("golden", "UNKNOWN", f"  {text}") for text in one.golden),
-        ],
+        after=after,
     )
 
 
@@ -97,6 +108,13 @@ def _guilty(one: Replay) -> "list[list[Replayed]]":
     for row in one.guilty:
         found.setdefault(row.order, []).append(row)
     return [found[order] for order in sorted(found)]
+
+
+def _accused(one: Replay) -> "list[list[Replayed] | Edge]":
+    """Guilty operators and broken edges, in order of execution."""
+    found: "list[tuple[int, list[Replayed] | Edge]]" = [(some[0].order, some) for some in _guilty(one)]
+    found += [(edge.order, edge) for edge in one.broken_edges]
+    return [some for _, some in sorted(found, key=lambda item: item[0])]
 
 
 def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
@@ -168,12 +186,19 @@ def _verdict(report: Replays) -> "tuple[str, str]":
         return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'output')}"
     if status == 1:
         orders = sum(len(_guilty(one)) for one in report.replays)
-        is_not = "is" if orders == 1 else "are"
-        words = f"{count_of(orders, 'operator')} {is_not} not what float64 makes of {'its' if orders == 1 else 'their'}"
-        return "GUILTY", ", ".join([f"{words} inputs", clean, *rest])
+        edges = sum(len(one.broken_edges) for one in report.replays)
+        words = [f"{count_of(orders, 'operator')} {'is' if orders == 1 else 'are'} not what float64 makes of "
+                 f"{'its' if orders == 1 else 'their'} inputs"] if orders else []  # fmt: skip
+        words += [f"{count_of(edges, 'gradient')} not what {'its' if edges == 1 else 'their'} consumers hand back"
+                  ] if edges else []  # fmt: skip
+        return "GUILTY", ", ".join([*words, clean, *rest])
     if status == 0:
         return "INNOCENT", ", ".join([f"{clean}, none beyond the rounding that is due", *rest])
     return "UNDECIDED", "nothing could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
+
+
+def _all(report: Replays, rows: "Callable[[Replay], Iterator[Row]]") -> "list[Row]":
+    return [row for one in report.replays for row in rows(one)]
 
 
 def _rows(one: Replay) -> "Iterator[Row]":
@@ -233,5 +258,10 @@ def _facts(report: Replays) -> Row:
         "guilty": guilty[: tables.SUMMARISED],
         "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
         "explained": [text for one in report.replays for text in one.peers],
+        "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
+        "broken_edges": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][
+            : tables.SUMMARISED
+        ],
+        "differing": [words for one in report.replays for words in between.differences(one)],
         "roots": [],
     }

@@ -12,9 +12,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError
 from npucmp.measure.executor import default_jobs
-from npucmp.model import REPLAYED, Operator, Replay, Replayed, Replays, Run
+from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
+from npucmp.replay.edges import settled
+from npucmp.replay.links import EdgeTask
 from npucmp.replay.peers import doubted, excused, explained
-from npucmp.replay.run import replayed
+from npucmp.replay.run import linked, with_edges
 from npucmp.replay.task import Engine, Settings, Task, tasks_of
 from npucmp.replay.torch_engine import TorchEngine
 from npucmp.workflows.misfits import unfit_globs
@@ -70,15 +72,17 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     engines, missing = _engines(options)
     plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
     tasks = [task for plan in plans for task in plan.tasks]
-    total, done, partial = sum(task.bytes for task in tasks), 0, False
-    meter = Meter(options.progress, total)
-    places = [plan for plan in plans for _ in plan.tasks]
+    done, partial, jobs = 0, False, options.jobs or min(default_jobs(), JOBS)
     try:
-        results = replayed(tasks, engines, context, settings, options.jobs or min(default_jobs(), JOBS))
-        for plan, task, rows in zip(places, tasks, results):
-            plan.rows[task.operator.order] = rows
-            done += task.bytes
-            meter.add(task.bytes)
+        for plan in plans:
+            plan.link(context, settings, jobs)
+        edges = [edge for plan in plans for edge in plan.open_edges]
+        items: "list[Task | EdgeTask]" = [*tasks, *edges]
+        places = [*(plan for plan in plans for _ in plan.tasks), *(plan for plan in plans for _ in plan.open_edges)]
+        meter = Meter(options.progress, sum(one.bytes for one in items))
+        for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engines, context, settings, jobs)):
+            done += plan.take(item, found_one)
+            meter.add(item.bytes)
     except KeyboardInterrupt:
         partial = True
     found = [plan.replay() for plan in plans]
@@ -147,8 +151,12 @@ class _Plan:
         self.run = run
         self.tasks: list[Task] = []
         self.rows: dict[int, list[Replayed]] = {}
+        self.open_edges: list[EdgeTask] = []
+        self.edges: list[Edge] = []
+        self.gaps: list[Gap] = []
         tasks = {task.operator.order: task for task in tasks_of(run, calls_of(run, context))}
-        for operator in options.chosen(run):
+        self._chosen = options.chosen(run)
+        for operator in self._chosen:
             task = tasks.get(operator.order)
             if task is None:
                 self.rows[operator.order] = _rows(operator, *NO_CALL)
@@ -158,6 +166,24 @@ class _Plan:
                 self.rows[operator.order] = _rows(operator, "not in table", f"it needs {' or '.join(missing)}")
             elif task.outputs:
                 self.tasks.append(task)
+        self._every = [*tasks.values()]  # whoever reads what is replayed may not be replayed
+
+    def link(self, context: ReadContext, settings: Settings, jobs: int) -> None:
+        """What lies between the operators that are to be replayed."""
+        if self.tasks:
+            chosen = {operator.order for operator in self._chosen}
+            links, gaps = linked(self._every, context, settings, jobs)
+            self.open_edges = [one for one in links.edges(gaps) if one.task.operator.order in chosen]
+            self.gaps = [gap for gap in gaps if gap.order in chosen]
+
+    def take(self, item: "Task | EdgeTask", found: "list[Replayed] | Edge") -> int:
+        """What was found of a task, or of an edge; the bytes of its own record."""
+        if isinstance(found, Edge):
+            self.edges.append(found)
+        elif isinstance(item, Task):
+            self.rows[item.operator.order] = found
+            return item.bytes
+        return 0
 
     def replay(self) -> Replay:
         """What was found, by now, in order of execution."""
@@ -165,7 +191,9 @@ class _Plan:
         ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
         kinds = explained(ordered, operators)
         words = tuple(kind.words for kind in kinds)
-        return Replay(self.run, tuple(excused(ordered, kinds)), words, self.run.notes)
+        rows = excused(ordered, kinds)
+        edges, alike = settled(self.edges, rows, operators)
+        return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
 
 
 def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
