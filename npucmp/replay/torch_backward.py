@@ -20,10 +20,11 @@ from npucmp.model import Judged, Replayed
 from npucmp.replay.arguments import Missing
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
+from npucmp.replay.stored import read
 from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
-from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, read, require, widened
+from npucmp.replay.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,

@@ -20,9 +20,10 @@ from npucmp.model import Call, Operator, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import arguments_of
 from npucmp.replay.budget import Tally
+from npucmp.replay.stored import payload_of, read
 from npucmp.replay.table import ROUNDED_ONCE, ROW_BY_ROW, SEPARATE, Row
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_call import Bound, bound_with, load, payload_of, read, slots_of, widened
+from npucmp.replay.torch_call import Bound, bound_with, load, slots_of, widened
 from npucmp.replay.torch_rows import MORE, narrowed, numpy_of, second_opinion
 
 LARGE = 1 << 17  # elements of an output from which on it is worth while

@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers import header, values
-from npucmp.model import Call, Operator, Payload, Slot, TensorRef, Tree
-from npucmp.model.dtypes import lookup, numpy_dtype
+from npucmp.model import Call, Operator, Slot, TensorRef, Tree
+from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of
+from npucmp.replay.stored import read
 from npucmp.replay.table import Row
 from npucmp.replay.task import first_line
 from npucmp.replay.walk import mapped
@@ -218,26 +218,6 @@ def widened(array: Any, tensor: TensorRef) -> Any:
     if kind in "iu":
         return torch.from_numpy(array.astype(np.int64))
     return torch.from_numpy(array.astype(np.float64))
-
-
-def read(tensor: TensorRef, context: ReadContext) -> Any:
-    """The values as an array of the logical shape."""
-    payload = payload_of(tensor, context)
-    found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
-    array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
-    return array.reshape(tensor.shape)
-
-
-def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
-    """Where its values lie, if that is as recorded."""
-    if tensor.problem:
-        raise Refused(tensor.problem)
-    if not tensor.file and tensor.payload is None:
-        raise Missing(f"the dump holds no values of {tensor.slot}")
-    payload = tensor.payload or header(tensor.encoding, tensor.file, context)
-    if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
-        raise Refused(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
-    return payload
 
 
 def flat(tree: "tuple[Tree, ...]") -> "Iterator[Tree]":

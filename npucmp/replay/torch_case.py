@@ -15,6 +15,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments, Refused, arguments_of
 from npucmp.replay.budget import Tally, round_to
 from npucmp.replay.case import NATIVE, Tensor, Type, files
+from npucmp.replay.stored import read
 from npucmp.replay.table import ROUNDED_ONCE, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_backward import (
@@ -30,7 +31,7 @@ from npucmp.replay.torch_backward import (
     saved_by,
 )
 from npucmp.replay.torch_blocks import BLOCK, Blocks, DueOf, cut_of
-from npucmp.replay.torch_call import CLONED, Bound, bind, mapped_any, read, slots_of
+from npucmp.replay.torch_call import CLONED, Bound, bind, mapped_any, slots_of
 from npucmp.replay.torch_forward import due_of
 from npucmp.replay.torch_rows import MORE, numpy_of
 

@@ -14,10 +14,11 @@ from npucmp.replay import walk
 from npucmp.replay.arguments import Arguments, floats_in
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
+from npucmp.replay.stored import read
 from npucmp.replay.table import INDICES, ROUNDED_ONCE, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, cut_of
-from npucmp.replay.torch_call import ANY, Bound, bind, read, require, rounded_scalars
+from npucmp.replay.torch_call import ANY, Bound, bind, require, rounded_scalars
 from npucmp.replay.torch_rows import (
     SPREADS,
     holds_nan,

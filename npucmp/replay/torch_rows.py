@@ -16,8 +16,9 @@ from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments, Refused
 from npucmp.replay.budget import SAME, Due, judged
+from npucmp.replay.stored import read
 from npucmp.replay.task import Settings, Task
-from npucmp.replay.torch_call import DTYPES, Bound, mapped_any, read
+from npucmp.replay.torch_call import DTYPES, Bound, mapped_any
 
 MORE = 8  # times the trials, before somebody is guilty by their noise
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"

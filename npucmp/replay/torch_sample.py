@@ -16,10 +16,11 @@ from npucmp.model.dtypes import lookup
 from npucmp.replay import walk
 from npucmp.replay.arguments import arguments_of
 from npucmp.replay.budget import Tally
+from npucmp.replay.stored import read
 from npucmp.replay.table import Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Cut, Rows
-from npucmp.replay.torch_call import ANY, DTYPES, load, read, require, slots_of, widened
+from npucmp.replay.torch_call import ANY, DTYPES, load, require, slots_of, widened
 from npucmp.replay.torch_rows import numpy_of
 
 HEAVY = 2e9  # multiplications and additions from which on a sample does
