@@ -30,7 +30,7 @@ Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no v
 
 @click.command(help=HELP)
 @click.argument("dump")
-@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch.")
+@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch or numpy.")
 @click.option(
     "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
 )
@@ -46,7 +46,8 @@ Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no v
 )
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
-    "output", "include", "exclude", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet", "limit",
+    "output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "limit",
 )  # fmt: skip
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
