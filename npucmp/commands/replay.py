@@ -15,13 +15,15 @@ HELP = """Which operators are not what float64 makes of their own inputs? No gol
 
 Each operator of DUMP is computed again in float64 from the inputs and arguments that were dumped with it. What its
 output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
-for this call. Operators that cannot be replayed are told with the reason. It needs torch: pip install npucmp[replay].
+for this call. Operators that cannot be replayed are told with the reason. PyTorch's dumps need torch: pip install
+npucmp[replay]; those of MindSpore's kernels, TensorFlow and CANN need their graph, beside the dump or by --graph.
 
 \b
   npucmp replay npu_dump -o report
   npucmp replay npu_dump --include '*softmax*'
   npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
+  npucmp replay tf_dump --graph graph.pbtxt
 
 \b
 Exit status: 0 nothing is guilty · 1 an operator is · 2 could not decide (no values, no engine, bad usage).
