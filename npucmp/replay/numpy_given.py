@@ -119,8 +119,10 @@ class Given:
             self.doubts.append(words)
 
     def order(self, rank: int, slot: str = "input:0") -> str:
-        """The order of the axes of an image, "NCHW" or "NHWC" and the like."""
-        told = self.word("data_format", "format") or self.orders.get(slot, "")
+        """The order of the axes of an image, "NCHW" or "NHWC" and the like. GE's descriptors know it better than its
+        attribute, which is NHWC in every Caffe model."""
+        told, known = self.word("data_format", "format"), self.orders.get(slot, "")
+        told = known or told if self.source == "cann" else told or known
         if len(told) == rank and set(told) <= set("NCDHW"):
             return told
         if rank == 4 and self.source in ("mindspore", "tfdbg", "npy"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,13 +12,12 @@ from npucmp.replay.numpy_given import Array, Choice, Given
 from npucmp.replay.numpy_steps import Steps
 from npucmp.replay.numpy_table import Line, line_of
 
-_NUMBER = re.compile(r"(?<=[a-z])[0-9]+$")
-
 
 class Plan(NamedTuple):
-    """The lines of an operator, in their order."""
+    """The lines of an operator, in their order; `doubt` is why they may be others."""
 
     lines: "tuple[Line, ...]"
+    doubt: str = ""
 
     @property
     def kind(self) -> str:
@@ -32,19 +30,26 @@ class Plan(NamedTuple):
         return any(line.views for line in self.lines)
 
     def results(self, m: Steps, g: Given) -> "list[Any]":
+        if self.doubt:
+            g.doubt(self.doubt)
         if len(self.lines) == 1:
             return self.lines[0].formula(m, g)
+        if len(g.shapes) > 1:
+            raise Refused("a fused operator with several results")
         return _chained(self.lines, m, g)
 
 
 def plan_of(operator: Operator) -> Plan:
-    """Raises NotInTable where a formula is missing."""
-    if len(operator.originals) < 2:
+    """Raises NotInTable where a formula is missing. Where the names of originals say nothing (Caffe's "bn_conv1"), its
+    own formula is tried: folded constants are in its weights then."""
+    parts = operator.attributes.get("parts") or tuple(type_of_name(name) for name in operator.originals)
+    if len(parts) < 2:
         return Plan((_line(operator.op_type),))
-    try:
-        return Plan(tuple(_line(_type(name)) for name in operator.originals))
-    except NotInTable as error:
-        raise NotInTable(f"of what it is fused of, {error}") from None
+    lines = [line_of(kind) for kind in parts]
+    known = [line for line in lines if line is not None]
+    if len(known) == len(lines):
+        return Plan(tuple(known))
+    return Plan((_line(operator.op_type),), f"it stands for {len(parts)} operators, not all of which are known")
 
 
 def _line(kind: str) -> Line:
@@ -52,11 +57,6 @@ def _line(kind: str) -> Line:
     if line is None:
         raise NotInTable(f"{kind[:40]} is no operator that numpy can replay")
     return line
-
-
-def _type(name: str) -> str:
-    """Of an operator of the network, by its name."""
-    return _NUMBER.sub("", type_of_name(name))
 
 
 def _chained(lines: "tuple[Line, ...]", m: Steps, g: Given) -> "list[Any]":

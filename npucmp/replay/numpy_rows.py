@@ -17,7 +17,7 @@ from npucmp.replay.numpy_calls import given_of_call, line_of_call
 from npucmp.replay.numpy_copies import as_type, shapes_fit
 from npucmp.replay.numpy_given import Array, Choice, Given
 from npucmp.replay.numpy_plan import Plan, plan_of
-from npucmp.replay.numpy_steps import Steps, sigma_of
+from npucmp.replay.numpy_steps import ROUNDING, Steps, sigma_of
 from npucmp.replay.stored import read
 from npucmp.replay.task import GRAPH, Settings, Task, kind_of
 
@@ -122,12 +122,12 @@ def _unit(tensor: TensorRef) -> float:
 
 
 def wide(tensor: TensorRef, context: ReadContext) -> Array:
-    """Floats as float64, integers and truths as they are."""
+    """Floats as float64, integers as int64, truths as they are."""
     row = lookup(tensor.dtype)
     if row is None or row.kind == "c":
         raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
     found: Array = read(tensor, context)
-    return found.astype(np.float64) if row.kind == "f" else found
+    return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
 
 
 def _nearest(work: Work, results: "list[Any]", picked: "dict[int, int] | None" = None) -> "list[Any]":
@@ -170,6 +170,8 @@ def _sigmas(work: Work, exact: "list[Any]", settings: Settings) -> "tuple[list[A
         squares = work.results(work.given.mapped(lambda one: one * one))[0]
         ones = work.results(work.given.mapped(np.ones_like))[0]
         return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
+    if kind == "once":
+        return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
     total: list[Any] = [0.0] * len(exact)
     for trial in range(settings.trials):
         noisy = _nearest_to(exact, work.results(work.given, settings.seed + trial))

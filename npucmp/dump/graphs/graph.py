@@ -144,5 +144,8 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
         passes=tuple(dict.fromkeys(name for node in nodes for name in node.passes)),
         ports_in=tuple(node.ports_in[i] for node, i in outside) if described else (),
         ports_out=tuple(written),
-        attributes={k: value for node in reversed(nodes) for k, value in node.attributes.items() if k != "inputs"},
+        attributes={
+            **{key: value for node in reversed(nodes) for key, value in node.attributes.items() if key != "inputs"},
+            "parts": tuple(node.op_type for node in nodes),
+        },
     )
