@@ -177,7 +177,8 @@ def _sigmas(work: Work, exact: "list[Any]", settings: Settings) -> "tuple[list[A
         noisy = _nearest_to(exact, work.results(work.given, settings.seed + trial))
         for at, one in enumerate(noisy):
             if floats[at]:
-                total[at] = total[at] + np.square(one - exact[at])
+                with np.errstate(invalid="ignore", over="ignore"):
+                    total[at] = total[at] + np.square(one - exact[at])
     found = [np.sqrt(np.ravel(np.nan_to_num(one / settings.trials, nan=0.0, posinf=0.0))) if floats[at] else 0.0
              for at, one in enumerate(total)]  # fmt: skip
     return found, "noise"

@@ -1,6 +1,8 @@
 """Operators of graphs, from the dump to the verdict: TensorFlow's, GE's and MindSpore's."""
 
+import importlib.util
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,29 @@ def test_an_operator_of_mindspore_computes_what_it_was_told():
     assert names == [] and result.exit_status == 0
     norms = [row for row in result.rows if result.replays[0].operators[row.order].op_type == "LayerNorm"]
     assert len(norms) == 3 and {row.verdict for row in norms} == {Judged.CLEAN}
+
+
+_spec = importlib.util.spec_from_file_location("make_cann", SAMPLES / "make_cann.py")
+make_cann = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(make_cann)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_convolution_in_the_layouts_of_a_device(tmp_path, is_told):
+    """float16, NC1HWC0 and FRACTAL_Z: guilty by the attributes of the graph, in doubt without them."""
+    make_cann.write_device(tmp_path, fault="net/block_0/a/Conv2D", fused=False)
+    file = tmp_path / "ge_proto_00000012_graph_1_Build.txt"
+    ones = "list { " + "i: 1 " * 4 + "}"
+    told = "".join(f' attr {{ key: "{key}" value {{ {ones} }} }}' for key in ("strides", "pads", "dilations"))
+    if is_told:
+        file.write_text(re.sub(r'(type: "Conv2D" id: \d+)', rf"\1{told}", file.read_text()))
+    result = replay(tmp_path, jobs=1)
+    operators = result.replays[0].operators
+    convolutions = {operators[row.order].name: row for row in result.rows if operators[row.order].op_type == "Conv2D"}
+    verdicts = {name: row.verdict for name, row in convolutions.items()}
+    clean = {"net/conv1/Conv2D": Judged.CLEAN, "net/block_0/b/Conv2D": Judged.CLEAN}
+    assert verdicts == {**clean, "net/block_0/a/Conv2D": Judged.GUILTY if is_told else Judged.UNKNOWN}
+    assert [operators[row.order].name for row in result.replays[0].guilty] == ["net/block_0/a/Conv2D"] * is_told
 
 
 def network(folder, **faults):
