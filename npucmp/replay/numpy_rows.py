@@ -43,7 +43,7 @@ class Work(NamedTuple):
         try:
             with np.errstate(all="ignore"):
                 return self.plan.results(steps, given)
-        except (ValueError, IndexError) as error:  # of numpy, about shapes
+        except (ValueError, IndexError, TypeError, OverflowError) as error:  # of numpy: other shapes, other types
             raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
 
 

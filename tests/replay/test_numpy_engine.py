@@ -11,6 +11,7 @@ import pytest
 from npucmp.dump.formats import open_runs
 from npucmp.model import Judged
 from npucmp.replay import numpy_engine, torch_engine
+from npucmp.report import answer_of, terminal
 from npucmp.workflows.replay import replay
 from tests.replay.craft import Dump
 from tests.replay.graphs import GraphDump
@@ -41,6 +42,12 @@ def test_the_fused_addition_is_guilty_without_a_golden():
     assert folded == {"constants that were folded into it are no inputs of it"}
     result, names, _ = found("cann_fusion_pass/golden")
     assert names == [] and sum(row.verdict is Judged.CLEAN for row in result.rows) == 35
+
+
+def test_what_was_left_out_is_told_by_type():
+    lines = terminal.render(answer_of(found("cann_fusion_pass/target")[0])).splitlines()
+    told = [line for line in lines if line.startswith("not replayed")]
+    assert told == ["not replayed: no data: 5 of Conv2D: constants that were folded into it are no inputs of it"]
 
 
 def test_a_clean_device_and_one_whose_fault_is_where_constants_are_folded():
@@ -143,6 +150,7 @@ def test_shares_computed_in_half_precision_are_a_setting_where_all_are(tmp_path)
     assert every.exit_status == 0
     assert every.replays[0].peers[0].startswith("all 4 Softmax output:0 lie beyond their budget")
     assert shares(tmp_path / "one", [2]).replays().exit_status == 1
+    assert shares(tmp_path / "one", [2]).replays(budget_from=tmp_path / "all").exit_status == 0
 
 
 def test_float16_and_truncation(tmp_path):
@@ -187,6 +195,7 @@ HOSTILE = {
     "index": ("GatherV2", [normal(4), np.array([7]), 0], normal(1), {}),
     "axes": ("Mean", [normal(4, 4), (7,)], normal(4), {}),
     "labels": ("SparseSoftmaxCrossEntropyWithLogits", [normal(2, 3), np.array([0, 9])], normal(2), {}),
+    "truths": ("Sub", [np.ones(4, dtype=bool), np.ones(4, dtype=bool)], normal(4), {}),
     "text": ("LeakyRelu", [normal(4)], normal(4), {"alpha": "much"}),
     "missing": ("MatMul", [normal(4, 4)], normal(4, 4), {}),
     "unheard": ("NoSuchThing", [normal(4)], normal(4), {}),
