@@ -101,8 +101,14 @@ class Given:
         return tuple(int(one) for one in value.reshape(-1))
 
     def flag(self, *names: str) -> bool:
-        """A truth, false where no attribute tells it: that is what all graphs mean."""
+        """A truth, false where no attribute tells it: TensorFlow and MindSpore leave that out, GE never does."""
+        self.expect(*names)
         return bool(self.told(*names) or False)
+
+    def expect(self, *names: str) -> None:
+        """GE writes down all attributes: one that is missing is no default."""
+        if self.source == "cann" and self.told(*names) is None:
+            self.doubt(f"the graph does not tell its {names[0]}")
 
     def word(self, *names: str) -> str:
         value = self.told(*names)

@@ -21,6 +21,7 @@ import numpy as np
 
 from npucmp.replay import numpy_copies as copies
 from npucmp.replay import numpy_formulas as formulas
+from npucmp.replay import numpy_norms as norms
 from npucmp.replay import numpy_windows as windows
 from npucmp.replay.numpy_formulas import Formula, chosen, each, extreme, pair, reduction
 
@@ -84,13 +85,14 @@ TABLE = (
     Line("Softmax", formulas.softmax),
     Line("LogSoftmax", formulas.log_softmax),
     Line("SoftmaxGrad", formulas.softmax_grad, "noise", 2),
-    Line("LayerNorm", formulas.layer_norm, "noise", 3),
-    Line("LayerNormGrad", formulas.layer_norm_grad, "noise", 5),
-    Line("BatchNorm FusedBatchNorm BNInfer", formulas.batch_norm, "noise", 5, folds=True),
-    Line("BNInference", formulas.bn_inference, "noise", 6, folds=True),
-    Line("SparseSoftmaxCrossEntropyWithLogits", formulas.sparse_cross_entropy, "noise", 2),
-    Line("SoftmaxCrossEntropyWithLogits", formulas.cross_entropy, "noise", 2),
-    Line("ApplyMomentum", formulas.momentum, "noise", 5),
+    Line("LayerNorm", norms.layer_norm, "noise", 3),
+    Line("LayerNormGrad", norms.layer_norm_grad, "noise", 5),
+    Line("BatchNorm FusedBatchNorm", norms.batch_norm, "noise", 5, folds=True),
+    Line("BNInfer", norms.bn_infer, "noise", 5, folds=True),
+    Line("BNInference", norms.bn_inference, "noise", 6, folds=True),
+    Line("SparseSoftmaxCrossEntropyWithLogits", norms.sparse_cross_entropy, "noise", 2),
+    Line("SoftmaxCrossEntropyWithLogits", norms.cross_entropy, "noise", 2),
+    Line("ApplyMomentum", norms.momentum, "noise", 5),
     Line("MaxPool", windows.max_pool, "exact"),
     Line("MaxPoolGrad", windows.max_pool_grad, "noise", 3),
     Line("AvgPool", windows.avg_pool),

@@ -237,7 +237,7 @@ def _pool(g: Given, size: "Optional[Sequence[int]]" = None) -> "tuple[Array, str
     if len(out) != 4:
         raise Refused("no image was recorded")
     x = _turned(x, order, "NCHW")
-    if g.flag("global_pooling"):
+    if g.told("global_pooling"):
         return x, order, Window((x.shape[2], x.shape[3]), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1))
     told = g.integers("ksize", "kernel_size", "window")
     if told is None:

@@ -154,6 +154,26 @@ def test_gradient_of_a_norm(is_rstd):
     assert np.allclose(dgamma, (norm(x, np.ones(5)) * dy).sum(axis=0)) and np.allclose(dbeta, dy.sum(axis=0))
 
 
+def test_ge_leaves_no_attribute_out():
+    """What is missing there is no default: it is told as a doubt. TensorFlow's is one."""
+    image, four = normal(2, 3, 3, 4), [normal(4, seed=at) ** 2 for at in range(4)]
+    cases = {
+        "Softmax": [X],
+        "MatMul": [normal(4, 4), normal(4, 4)],
+        "BatchNorm": [image, *four],
+        "BNInfer": [image, *four],
+    }
+    orders = {"input:0": "NHWC"}
+    doubts = {op: computed(op, inputs, [inputs[0].shape], source="cann", orders=orders, epsilon=0.1)[1].doubts
+              for op, inputs in cases.items()}  # fmt: skip
+    assert doubts == {
+        "Softmax": ["the graph does not tell its axes"],
+        "MatMul": ["the graph does not tell its transpose_a", "the graph does not tell its transpose_b"],
+        "BatchNorm": ["the graph does not tell its is_training"], "BNInfer": [],
+    }  # fmt: skip
+    assert computed("Softmax", [X], [X.shape])[1].doubts == []
+
+
 def test_losses():
     x, labels = normal(4, 3), np.array([0, 2, 1, 1])
     shares = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
