@@ -100,5 +100,5 @@ def first_engine(task: Task, engines: "Sequence[Engine]") -> "tuple[Optional[Eng
         if not status:
             return engine, ("", "")
         reasons.append((status, because))
-    told = [one for one in reasons if one[1]]  # an engine for other dumps has nothing to say
+    told = reasons[::-1] if task.call.prefix.startswith(GRAPH) else reasons  # torch knows records, numpy graphs
     return None, next((one for one in told if one[0] != "not in table"), told[0])

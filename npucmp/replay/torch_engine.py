@@ -29,7 +29,7 @@ class TorchEngine:
     def refuses(self, task: Task) -> "tuple[str, str]":
         call = task.forward_call if task.is_backward else task.call
         if task.call.prefix.startswith(GRAPH):
-            return "not in table", ""
+            return "not in table", "torch replays calls of records, no operators of graphs"
         if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
             return "container", "a module is no single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):

@@ -50,6 +50,12 @@ def test_what_was_left_out_is_told_by_type():
     assert told == ["not replayed: no data: 5 of Conv2D: constants that were folded into it are no inputs of it"]
 
 
+def test_torch_alone_says_that_it_knows_no_graphs():
+    result, _, statuses = found("cann_fusion_pass/target", engine="torch")
+    assert statuses == {"not in table"} and result.exit_status == 2
+    assert {row.explanation for row in result.rows} == {"torch replays calls of records, no operators of graphs"}
+
+
 def test_a_clean_device_and_one_whose_fault_is_where_constants_are_folded():
     for sample in ("cann_clean/target", "cann_fused_conv/target"):
         result, names, _ = found(sample)
