@@ -17,7 +17,8 @@ Each operator of DUMP is computed again in float64 from the inputs and arguments
 output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
 for this call. Gradients between operators are held against the sum of what their consumers hand back, and inputs that
 no operator wrote get the name of the function that makes them. Operators that cannot be replayed are told with the
-reason. It needs torch: pip install npucmp[replay].
+reason. PyTorch's dumps need torch: pip install npucmp[replay]; those of MindSpore's kernels, TensorFlow and CANN need
+their graph, beside the dump or by --graph.
 
 \b
   npucmp replay npu_dump -o report
@@ -25,6 +26,7 @@ reason. It needs torch: pip install npucmp[replay].
   npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
   npucmp replay npu_dump --golden gpu_dump -o report    which of the two is wrong, and the vendor's double benchmark
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
+  npucmp replay tf_dump --graph graph.pbtxt
 
 \b
 Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
@@ -34,7 +36,7 @@ no engine, bad usage).
 
 @click.command(help=HELP)
 @click.argument("dump")
-@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch.")
+@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch or numpy.")
 @click.option("--golden", metavar="DUMP", help="Another run of the network, replayed too: which of the two is wrong?")
 @click.option(
     "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
@@ -51,7 +53,8 @@ no engine, bad usage).
 )
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
-    "output", "include", "exclude", "mapping", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose",
+    "quiet",
     "limit",
 )  # fmt: skip
 @click.pass_context

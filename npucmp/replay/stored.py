@@ -1,4 +1,4 @@
-"""The values of a record's tensors as arrays, if they lie where and as the record says."""
+"""The values of a dumped tensor, if they are as recorded."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Call, Operator, Replayed, Run, TensorRef
 from npucmp.model.dtypes import size_of
 
+GRAPH = "Graph."  # prefix of the calls of operators that a graph tells of; behind it the format of the dump
+
 
 class Task(NamedTuple):
     """A record to be replayed; `forward` and `forward_call` are those of a backward record."""
@@ -63,6 +65,11 @@ class Engine(Protocol):
         """What has to be installed first, "" if nothing."""
 
 
+def kind_of(operator: Operator, prefix: str = "") -> str:
+    """Whose peers an operator is among: calls of one function; kernels of a graph, whose names differ, of one type."""
+    return operator.op_type if prefix.startswith(GRAPH) else operator.kind
+
+
 def tasks_of(run: Run, calls: "Mapping[str, Call]") -> "list[Task]":
     """Every operator with a call, in order of execution; a backward one with the forward of its call."""
     forwards = {one.call: one for one in run.operators if one.phase == "forward" and one.name in calls}
@@ -93,4 +100,5 @@ def first_engine(task: Task, engines: "Sequence[Engine]") -> "tuple[Optional[Eng
         if not status:
             return engine, ("", "")
         reasons.append((status, because))
-    return None, next((one for one in reasons if one[0] != "not in table"), reasons[0])
+    told = reasons[::-1] if task.call.prefix.startswith(GRAPH) else reasons  # torch knows records, numpy graphs
+    return None, next((one for one in told if one[0] != "not in table"), told[0])

@@ -11,7 +11,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import REPLAYED, Call, Edge, Replayed
 from npucmp.replay.links import EdgeTask
 from npucmp.replay.table import Row, row_of
-from npucmp.replay.task import Settings, Task
+from npucmp.replay.task import GRAPH, Settings, Task
 
 STOPPED = {  # kinds of the table that are not replayed
     "random": ("random", "it draws random numbers"),
@@ -29,6 +29,8 @@ class TorchEngine:
 
     def refuses(self, task: Task) -> "tuple[str, str]":
         call = task.forward_call if task.is_backward else task.call
+        if task.call.prefix.startswith(GRAPH):
+            return "not in table", "torch replays calls of records, no operators of graphs"
         if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
             return "container", "a module is no single call, and its record has no hyper-parameters"
         if call is None or (task.is_backward and task.forward is None):

@@ -168,8 +168,12 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
 
 
 def not_replayed(one: Replay) -> "list[str]":
-    """What was not replayed, and why: a line per status and kind of operator."""
-    operators = one.operators
+    """What was not replayed, and why: a line per status and kind of operator; names of kernels differ, their types do
+    not."""
+    operators = {
+        order: operator if one.run.format == "msprobe" else operator._replace(kind=operator.op_type)
+        for order, operator in one.operators.items()
+    }
     found: Counter[tuple[str, str, str]] = Counter()
     for row in one.rows:
         if row.status != REPLAYED:

@@ -15,15 +15,17 @@ from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
 from npucmp.replay.edges import settled
 from npucmp.replay.links import EdgeTask
+from npucmp.replay.numpy_engine import NumpyEngine
 from npucmp.replay.peers import doubted, excused, explained
 from npucmp.replay.run import linked, with_edges
-from npucmp.replay.task import Engine, Settings, Task, tasks_of
+from npucmp.replay.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
 from npucmp.replay.torch_engine import TorchEngine
+from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.replay_golden import beside, partners
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
-ENGINES: "dict[str, Engine]" = {"torch": TorchEngine()}
+ENGINES: "dict[str, Engine]" = {"torch": TorchEngine(), "numpy": NumpyEngine()}
 JOBS = 8  # at most, unless told: each has a torch of its own
 NO_CALL = "no data", "the dump does not tell how it was called"
 NO_VALUES = "no data", "the dump holds no values of it"
@@ -69,6 +71,7 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     context = options.context(dump, *(() if options.golden is None else (options.golden,)))
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
+    runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context.within(*options.graph)), context)
     engines, missing = _engines(options)
     plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
     tasks = [task for plan in plans for task in plan.tasks]
@@ -89,9 +92,11 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
     if not partial and not any(one.rows for one in found):
         raise UsageError(f"nothing to replay: {options.nothing()}")
     undone = all(row.status != REPLAYED for one in found for row in one.rows)
-    if undone and missing and not partial:
+    of_records = any(not task.call.prefix.startswith(GRAPH) for task in tasks) or not engines
+    if undone and missing and of_records and not partial:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
-    notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing]
+    left = any(row.status == "not in table" for one in found for row in one.rows)
+    notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing if left]
     result = Replays(
         paths=(str(dump),),
         replays=tuple(found),
@@ -187,7 +192,7 @@ class _Plan:
 
     def replay(self) -> Replay:
         """What was found, by now, in order of execution."""
-        operators = {operator.order: operator for operator in self.run.operators}
+        operators = _by_kind(self.run)
         ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
         kinds = explained(ordered, operators)
         words = tuple(kind.words for kind in kinds)
@@ -200,12 +205,18 @@ def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
     """The largest rms ratio of each kind of operator and slot, in a run that is clean."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for one in clean.replays:
-        operators = one.operators
+        operators = _by_kind(one.run)
         for row in one.rows:
             if row.rms_ratio is not None and row.budget != "exact":
                 key = operators[row.order].kind, row.slot
                 found[key] = max(found[key], row.rms_ratio)
     return dict(found)
+
+
+def _by_kind(run: Run) -> "dict[int, Operator]":
+    """Operators by their place; `kind` is what their peers have in common."""
+    prefix = "" if run.format == "msprobe" else GRAPH
+    return {one.order: one._replace(kind=kind_of(one, prefix)) for one in run.operators}
 
 
 def _engines(options: ReplayOptions) -> "tuple[tuple[Engine, ...], list[str]]":

@@ -47,7 +47,18 @@ def graph_source(name: str) -> Optional[GraphSource]:
 def calls_of(run: Run, context: ReadContext = ANYWHERE) -> "Mapping[str, Call]":
     """The calls of a run's operators by name, none where its format does not tell them; its records are read again."""
     calls = getattr(module_of(run.format), "calls", None)
-    return {} if calls is None else calls(run, context)
+    return _calls_of_graph(run) if calls is None else calls(run, context)
+
+
+def _calls_of_graph(run: Run) -> "dict[str, Call]":
+    """The operators of a dump of kernels, whose types tell what they compute. Files with outputs alone tell it where a
+    graph says what each operator is and reads."""
+    kernels = run.format in ("cann", "mindspore")
+    return {
+        operator.name: Call(f"Graph.{run.format}", operator.op_type)
+        for operator in run.operators
+        if any(one.slot.startswith("input:") and (kernels or one.source) for one in operator.tensors)
+    }
 
 
 def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
