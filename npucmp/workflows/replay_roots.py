@@ -46,7 +46,8 @@ def with_replays(report: Report, how: str, context: ReadContext, jobs: Optional[
             package = next(one.missing() for one in ENGINES.values())
             raise MissingExtra(package, "--replay: replaying operators")
         work = _Replayer(engines, context, jobs or min(default_jobs(), JOBS))
-        notes: list[str] = []
+        missing = [package for one in ENGINES.values() if (package := one.missing())]
+        notes = [str(MissingExtra(package, "--replay: replaying more operators")) for package in missing]
         comparisons = [_replayed(one, how, work, notes) for one in report.comparisons]
     except NpucmpError as error:
         return replace(report, unreplayed=(str(error),))

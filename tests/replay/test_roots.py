@@ -11,6 +11,7 @@ from npucmp.cli import npucmp as group
 from npucmp.errors import UsageError
 from npucmp.model import Cause
 from npucmp.report import answer_of, terminal, write_reports
+from npucmp.workflows.replay import ENGINES
 from tests.replay import kernels
 from tests.replay.craft import Dump
 
@@ -142,13 +143,22 @@ def test_samples(sample, cause, words):
     assert first.cause is cause and words in first.because
 
 
-def test_without_torch_one_line_says_so_and_the_answer_is_the_same(monkeypatch):
+def test_without_an_engine_one_line_says_so_and_the_answer_is_the_same(monkeypatch):
     monkeypatch.setattr("npucmp.replay.torch_engine.find_spec", lambda name: None)
+    monkeypatch.delitem(ENGINES, "numpy")
     dumps = [SAMPLES / "msprobe_softmax" / side for side in ("target", "golden")]
     plain, report = compare(*dumps), compare(*dumps, replay="all")
     assert (report.exit_status, report.roots) == (plain.exit_status, plain.roots)
     text = terminal.render(answer_of(report))
     assert text.count("note: --replay: replaying operators needs the package npucmp[replay]: pip install") == 1
+
+
+def test_without_torch_numpy_replays_what_it_can_and_one_line_says_so(monkeypatch):
+    monkeypatch.setattr("npucmp.replay.torch_engine.find_spec", lambda name: None)
+    report = compare(*(SAMPLES / "msprobe_softmax" / side for side in ("target", "golden")), replay="suspects")
+    assert report.roots[0].cause is Cause.BORN and "its own float64 result is" in report.roots[0].because
+    text = terminal.render(answer_of(report))
+    assert text.count("note: --replay: replaying more operators needs the package npucmp[replay]: pip install") == 1
 
 
 def test_a_dump_without_calls_keeps_its_roots():
