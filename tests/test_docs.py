@@ -18,8 +18,8 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.measure.metrics import METRICS
-from npucmp.model import Cause, Verdict
-from npucmp.report import answer_of, fusion_diff, overflow, rerun_diff
+from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
+from npucmp.report import answer_of, between, fusion_diff, overflow, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -109,6 +109,8 @@ def test_commands_are_well_formed(line):
 
 @pytest.mark.parametrize("line", [line for line in LINES if runnable(line)], ids=str)
 def test_commands_run(line, root):
+    if line.words[0] in ("replay", "extract"):
+        pytest.importorskip("torch")
     got = run(["-m", "npucmp", *line.words], root)
     assert got.returncode in (0, 1), got.stderr
     if line.shown is not None:
@@ -215,6 +217,9 @@ COLUMNS = [
     *fusion_diff.COLUMNS,
     *rerun_diff.COLUMNS,
     *rerun_diff.NOISE_COLUMNS,
+    *replay.COLUMNS,
+    *between.EDGES,
+    *between.GAPS,
 ]
 
 
@@ -235,6 +240,11 @@ def test_every_verdict_is_told(name):
 
 @pytest.mark.parametrize("name", [cause.value for cause in Cause])
 def test_every_cause_is_told(name):
+    assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in (*Judged, *Held))])
+def test_every_status_and_verdict_of_a_replay_is_told(name):
     assert name in told("metrics.md")
 
 

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
-ROOMS = "errors model dump align measure judge localise workflows report commands cli __main__".split(" ")
+ROOMS = "errors model dump align measure judge localise replay workflows report commands cli __main__".split(" ")
 LAZY = {
     (
         "npucmp.model.result",
@@ -142,7 +142,7 @@ def test_what_a_room_may_know(place):
         assert not {one.name for one in own(module)} - allowed, module
 
 
-ANSWERS = ("report.compare", "report.fusion_diff", "report.rerun_diff", "report.overflow")
+ANSWERS = ("report.compare", "report.fusion_diff", "report.rerun_diff", "report.overflow", "report.replay")
 PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data")
 
 
@@ -161,6 +161,15 @@ def test_plug_ins_do_not_import_their_door(place):
 def test_formats_do_not_know_each_other():
     for module in inside("dump.formats"):
         assert not {one.name for one in own(module)} & {*inside("dump.formats")}
+
+
+def test_torch_is_imported_by_modules_that_only_child_processes_import():
+    """The engine imports them when it starts; they know each other."""
+    at_top = {module: {one.name for one in imports(module) if one.top} for module in MODULES}
+    users = {module for module, names in at_top.items() if any(name.split(".")[0] == "torch" for name in names)}
+    engine = {name for name in MODULES if name.startswith("npucmp.replay.torch_")} - {"npucmp.replay.torch_engine"}
+    assert users == engine | {f"npucmp.replay.{name}" for name in ("npu", "noise", "walk")}
+    assert not [module for module in {*MODULES} - users if at_top[module] & users]
 
 
 @pytest.mark.parametrize("module", MODULES)

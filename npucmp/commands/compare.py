@@ -18,6 +18,7 @@ folder of .npy files.
 \b
   npucmp compare npu_dump gpu_dump -o report
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
+  npucmp compare npu_dump gpu_dump --replay
 
 \b
 Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
@@ -37,7 +38,17 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     context.exit()
 
 
-@click.command(help=HELP)
+class _Command(click.Command):
+    """`--replay` needs no value, and does not take the dump behind it for one."""
+
+    def parse_args(self, context: click.Context, args: "list[str]") -> "list[str]":
+        found: list[str] = []
+        for word, after in zip(args, [*args[1:], ""]):
+            found += [word, "suspects"] if word == "--replay" and after not in ("suspects", "all") else [word]
+        return super().parse_args(context, found)
+
+
+@click.command(help=HELP, cls=_Command)
 @click.argument("target")
 @click.argument("golden")
 @click.option(
@@ -60,6 +71,13 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     metavar="SIZE",
     help="How much the next dump may take on a side: --disk 20GB. next_dump.json asks for what fits, nearest to the "
     "first root first.",
+)
+@click.option(
+    "--replay",
+    type=click.Choice(["suspects", "all"]),
+    metavar="[suspects|all]",
+    help="Hold the suspects (or all operators) of TARGET against float64 of their own inputs too, which tells birth "
+    "from passing on. Needs torch: pip install npucmp[replay].",
 )
 @click.option(
     "--list-rules",

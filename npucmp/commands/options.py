@@ -46,8 +46,8 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "--graph",
         metavar="FILE",
         multiple=True,
-        help="GE graph (text or JSON) or TensorFlow GraphDef (text) of a run, instead of those beside the dumps; "
-        "repeatable.",
+        help="GE graph (text or JSON) or TensorFlow GraphDef (text) of a run, or a tfdbg dump that holds its own, "
+        "instead of those beside the dumps; repeatable.",
     ),
     "step": click.option("--step", type=click.IntRange(0), help="Only this step."),
     "rank": click.option("--rank", type=click.IntRange(0), help="Only this rank."),

@@ -68,14 +68,14 @@ def _fingerprint(measurement: Measurement, tensor: Optional[TensorRef], of_targe
             return None
         if count < TINY:
             few = (side.minimum, side.maximum, side.total)
-            return Fingerprint((moments.elements, *few)) if any(map(_is_computed, few)) else None
+            return Fingerprint((moments.elements, *few)) if any(map(is_computed, few)) else None
         if side.minimum == side.maximum:  # a constant is known again by its error only
             constant = Fingerprint((moments.elements, side.minimum, moments.sum_dd, moments.max_abs))
             return constant if moments.max_abs else None
         key = (moments.elements, side.minimum, side.maximum, side.nan, side.posinf, side.neginf)
         return Fingerprint(key, (side.total, side.squares), (math.sqrt(side.squares * count), side.squares))
     recorded = tensor.statistics
-    if count < TINY and not (recorded is not None and any(map(_is_computed, recorded))):
+    if count < TINY and not (recorded is not None and any(map(is_computed, recorded))):
         return None
     if count >= TINY and recorded is not None and recorded.max == recorded.min:
         return None
@@ -96,7 +96,7 @@ def is_vector(finding: Finding) -> bool:
     return finding.pair.golden is not None and len(finding.pair.golden.shape) <= 1
 
 
-def _is_computed(value: Optional[float]) -> bool:
+def is_computed(value: Optional[float]) -> bool:
     """Whether a number is none that people write or count: more than 4 significant bits."""
     return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0
 

@@ -26,6 +26,8 @@ from npucmp.model import Cause, Comparison, Finding, Operator, Root
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
+_Ranked = tuple[int, int, int, int, Root]  # step, gravity, clock, comparison, root
+
 
 def with_roots(
     comparisons: Sequence[Comparison], by_round_off: bool = True, rules: "Optional[Rulebook]" = None
@@ -36,7 +38,7 @@ def with_roots(
     for number, one in enumerate(comparisons):
         steps[one.target.step or one.golden.step or 0].append(number)
     found = list(comparisons)
-    ranked: list[tuple[int, int, int, int, Root]] = []  # step, gravity, clock, comparison, root
+    ranked: list[_Ranked] = []
     before: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
     faulty = False  # whether an error was born in a step before
     for step, numbers in sorted(steps.items()):
@@ -49,10 +51,24 @@ def with_roots(
             found[number] = replace(found[number], findings=tuple(findings))
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
             ranked += ((step, GRAVITY[root.cause], clock, number, root) for clock, root in roots)
-    placed: dict[int, list[Root]] = defaultdict(list)
+    return _in_places(found, ranked)
+
+
+def placed(comparisons: Sequence[Comparison]) -> "list[Comparison]":
+    """The same with the places of their roots counted again, after causes were changed."""
+    ranked = [
+        (one.target.step or one.golden.step or 0, GRAVITY[root.cause], root.pair.order, number, root)
+        for number, one in enumerate(comparisons)
+        for root in one.roots
+    ]
+    return _in_places(comparisons, ranked)
+
+
+def _in_places(comparisons: Sequence[Comparison], ranked: "Sequence[_Ranked]") -> "list[Comparison]":
+    found: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:4]), 1):
-        placed[number].append(replace(root, place=place))
-    return [replace(one, roots=tuple(placed[number])) for number, one in enumerate(found)]
+        found[number].append(replace(root, place=place))
+    return [replace(one, roots=tuple(found[number])) for number, one in enumerate(comparisons)]
 
 
 class _Arrival(NamedTuple):

@@ -81,10 +81,11 @@ class Serial:
 
 
 class Processes:
-    """Workers that live as long as results are asked for; none if there is too little work to share."""
+    """Workers that live as long as results are asked for; none if there is too little work to share, unless it has to
+    be done `apart`: nothing of it in this process, which may not survive it."""
 
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
+    def __init__(self, jobs: int, apart: bool = False) -> None:
+        self._jobs, self._apart = jobs, apart
 
     def map(
         self,
@@ -95,7 +96,7 @@ class Processes:
     ) -> Iterator[Result]:
         todo = deque(batches(items, weight))
         jobs = min(self._jobs, len(todo))
-        if jobs <= 1 or _is_daemon():
+        if not self._apart and (jobs <= 1 or _is_daemon()):
             yield from map(function, items)
             return
         done: dict[int, Answer[Result]] = {}
@@ -111,8 +112,8 @@ class Processes:
                         worker.give(todo.popleft())
                 if not crew:  # no process is to be had
                     task = todo.popleft()
-                    if task.start in again:
-                        done[task.start] = [lost(items[task.start], "no other process is to be had")], None
+                    if task.start in again or self._apart:
+                        done[task.start] = [lost(items[at], "no other process is to be had") for at in task], None
                     else:
                         done[task.start] = _answer(function, items, task)
                 for worker in _answering(crew):

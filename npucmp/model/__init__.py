@@ -1,4 +1,5 @@
-"""The nouns. A newcomer reads these files first, in this order: dump, pair, moments, finding, cause, result.
+"""The nouns. A newcomer reads these files first, in this order: dump, pair, moments, finding, cause, result; then call
+and replayed, those of a replay.
 
 Data flows one way through them:
     Run × 2 → [Pair] → Moments → Finding → Root → Result
@@ -7,11 +8,13 @@ Everything is immutable. dtypes.py is the table of element types, stack.py finds
 
 from __future__ import annotations
 
+from npucmp.model.call import Call, Slot, Tree, Word
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
+from npucmp.model.replayed import REPLAYED, STATUSES, Edge, Gap, Held, Judged, Replay, Replayed, Replays
 from npucmp.model.result import (
     DECIDED,
     Comparison,
@@ -29,8 +32,10 @@ from npucmp.model.result import (
 )
 
 __all__ = [
-    "DECIDED", "DIFFERS", "HISTOGRAM_BINS", "Cause", "Comparison", "Device", "DifferenceMap", "Event", "Evidence",
-    "Extremes", "Fact", "Finding", "Fused", "FusionPass", "Match", "Measurement", "Moments", "Noise", "Operator",
-    "Overflow", "Pair", "Payload", "Reasoned", "Repeated", "Report", "Rerun", "Result", "Root", "Run", "Scalar",
-    "Scan", "Side", "Statistics", "Task", "TensorRef", "Tolerance", "Verdict", "brief", "first_of", "sentences",
+    "DECIDED", "DIFFERS", "HISTOGRAM_BINS", "REPLAYED", "STATUSES", "Call", "Cause", "Comparison", "Device",
+    "DifferenceMap", "Edge", "Event", "Evidence", "Extremes", "Fact", "Finding", "Fused", "FusionPass", "Gap", "Held",
+    "Judged", "Match",
+    "Measurement", "Moments", "Noise", "Operator", "Overflow", "Pair", "Payload", "Reasoned", "Repeated", "Replay",
+    "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run", "Scalar", "Scan", "Side", "Slot", "Statistics",
+    "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word", "brief", "first_of", "sentences",
 ]  # fmt: skip

@@ -133,6 +133,7 @@ class Operator(NamedTuple):
     inserted   the graph compiler put it in; no operator of the network stands behind it
     passes     fusion passes that made it
     tasks      what the device called its execution, by which overflow records name it
+    attributes how it computes, as its graph says: by the graph's words, constant inputs by slot ("input:1")
     """
 
     name: str
@@ -152,6 +153,7 @@ class Operator(NamedTuple):
     inserted: bool = False
     passes: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
+    attributes: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
-    many bytes the next dump may take on a side, None for any number."""
+    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do."""
 
     command = "compare"
 
@@ -92,6 +92,7 @@ class Report(Result):
     strict: bool = False
     disk: Optional[int] = None
     also: tuple[str, ...] = ()
+    unreplayed: tuple[str, ...] = ()
 
     @property
     def target_path(self) -> str:
@@ -116,7 +117,12 @@ class Report(Result):
     @property
     def differs(self) -> bool:
         alone = Verdict.MISSING in self.verdicts or self.unpaired
-        return bool(self.verdicts & DIFFERS or self.is_suspected or (self.strict and alone))
+        return bool(self.verdicts & DIFFERS or self.is_suspected or self.is_guilty or (self.strict and alone))
+
+    @property
+    def is_guilty(self) -> bool:
+        """Whether a replay found an operator that bears error, be it one whose outputs agree with the golden's."""
+        return any(root.cause is Cause.BORN and root.rule == "replay" for root in self.roots)
 
     @property
     def is_suspected(self) -> bool:

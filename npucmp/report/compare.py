@@ -146,7 +146,11 @@ def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
 def notes_of(report: Report) -> "list[str]":
     """What a reader should know besides, each once."""
     runs = [note for one in report.comparisons for run in (one.target, one.golden) for note in run.notes]
-    return [*dict.fromkeys([*runs, *(note for one in report.comparisons for note in one.notes), *report.notes])]
+    return [
+        *dict.fromkeys(
+            [*report.unreplayed, *runs, *(note for one in report.comparisons for note in one.notes), *report.notes]
+        )
+    ]
 
 
 def _within_noise(report: Report) -> Iterator[str]:

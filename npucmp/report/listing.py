@@ -1,11 +1,12 @@
-"""One run as text, for `npucmp show`."""
+"""One run as text, for `npucmp show`; what `npucmp extract` wrote."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from npucmp.model import Measurement, Operator, Run, TensorRef
+from npucmp.model import REPLAYED, Measurement, Operator, Replayed, Run, TensorRef, brief
 from npucmp.model.stack import source_line
 from npucmp.report.sanitise import visible
 from npucmp.report.words import describe
@@ -19,6 +20,25 @@ def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Measurement]]]", 
     if top is not None and len(rows) > top:
         lines.append(f"  … and {len(rows) - top:,} more; name a PATTERN, or --top {len(rows)}")
     return "\n".join(lines) + "\n"
+
+
+def case(
+    operator: Operator,
+    rows: "Sequence[Replayed]",
+    folder: Path,
+    files: "Sequence[str]",
+    cut: "Optional[tuple[int, int]]",
+) -> str:
+    """Whose case it is, how each of its outputs was dumped, and how to run it."""
+    lines = [visible(operator.name)]
+    for row in rows:
+        words = row.explanation or row.status
+        if row.status == REPLAYED and row.rms_ratio is not None:
+            words = f"error {row.rms_ratio:,.2g} times the rounding that is due"
+            words += f"; rel_l2 {brief(row.rel_l2)}" if row.rel_l2 is not None else ""
+        lines.append(visible(f"  {row.slot}  {row.verdict.value}  {words}"))
+    lines += [f"  cut to {cut[0]:,} of {cut[1]:,} rows"] if cut else []
+    return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
 
 
 def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator[str]:

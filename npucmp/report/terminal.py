@@ -15,7 +15,7 @@ STEPS = 8  # of the way from one birth
 INDENT = " " * 17
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
 COLOURS = {
-    "BORN": "1;31", "GAP": "1;31", "WORSENED": "1;33", "SUSPECT": "33", "UNKNOWN": "33", "title": "1",
+    "BORN": "1;31", "GUILTY": "1;31", "GAP": "1;31", "WORSENED": "1;33", "SUSPECT": "33", "UNKNOWN": "33", "title": "1",
     "bad": "1;31", "good": "1;32", "open": "1;33",
 }  # fmt: skip
 

@@ -40,7 +40,8 @@ class Options(Choice):
 
     skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
     a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
-    the side that it fits. Of these two only compare makes use.
+    the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
+    Of these three only compare makes use.
 
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.
@@ -55,6 +56,7 @@ class Options(Choice):
     skip_rules: Sequence[str] = ()
     disk: Union[int, str, None] = None
     also: Sequence[StrPath] = ()
+    replay: Optional[str] = None
     journal: Optional[StrPath] = None
     resume: bool = False
 
@@ -87,6 +89,8 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
     options = replace(options or Options(), **more)  # type: ignore[arg-type]
+    if options.replay not in (None, "suspects", "all"):
+        raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()
     context = options.context(target, golden)
     sides = {
@@ -103,7 +107,13 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
-    return compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
+    report = compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
+    if options.replay is None or report.partial:
+        return report
+    from npucmp.workflows.replay_roots import with_replays
+
+    report = with_replays(report, options.replay, context, options.jobs)
+    return replace(report, seconds=time.monotonic() - started)
 
 
 class Sides(NamedTuple):

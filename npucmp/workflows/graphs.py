@@ -46,10 +46,11 @@ def with_graphs(
 
 
 def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadContext) -> "list[Graph]":
-    """The graphs of files that a user named; UsageError for one that holds nothing of either dump."""
+    """The graphs of files that a user named, or of dumps that hold their own; UsageError for one that holds nothing of
+    either dump."""
     found = []
     for path in paths:
-        graphs = load_graphs(Path(path), context)
+        graphs = own_graphs(Path(path), [], context) if Path(path).is_dir() else load_graphs(Path(path), context)
         if not any(holds(graph, run) for graph in graphs for run in runs):
             raise UsageError(f"{path}: no operator of this graph is in either dump")
         found += graphs

@@ -5,6 +5,7 @@ A format is a module of this package with
     ABOUT                   one line: what it is and how it is recognised
     sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
+    calls(run, context) -> dict[str, Call]  optional: the calls that its records tell, by operator, for a replay
     GRAPHS                  a GraphSource: which graphs know its operators; None if none does
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
 """
@@ -16,13 +17,13 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Optional
+from typing import Mapping, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Run
+from npucmp.model import Call, Run
 from npucmp.model.collector import uncollected
 
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
@@ -41,6 +42,23 @@ def graph_source(name: str) -> Optional[GraphSource]:
     """Which graphs know the operators of a format, None if none does."""
     found: Optional[GraphSource] = module_of(name).GRAPHS
     return found
+
+
+def calls_of(run: Run, context: ReadContext = ANYWHERE) -> "Mapping[str, Call]":
+    """The calls of a run's operators by name, none where its format does not tell them; its records are read again."""
+    calls = getattr(module_of(run.format), "calls", None)
+    return _calls_of_graph(run) if calls is None else calls(run, context)
+
+
+def _calls_of_graph(run: Run) -> "dict[str, Call]":
+    """The operators of a dump of kernels, whose types tell what they compute. Files with outputs alone tell it where a
+    graph says what each operator is and reads."""
+    kernels = run.format in ("cann", "mindspore")
+    return {
+        operator.name: Call(f"Graph.{run.format}", operator.op_type)
+        for operator in run.operators
+        if any(one.slot.startswith("input:") and (kernels or one.source) for one in operator.tensors)
+    }
 
 
 def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":

@@ -370,6 +370,7 @@ def _operator(order: int, group: Sequence[Dumped], kinds: Mapping[str, int], bes
         call=name.op_name,
         reads_recorded=any(not tensor.is_output for tensor in tensors),
         tasks=tuple(task for task in tasks if task.task >= 0 and task[:2] != _NO_TASK),
+        attributes=node.attributes,
     )
 
 

@@ -31,11 +31,12 @@ from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.readers.msprobe_call import call_of
 from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.model import Call, Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import canonical
 
 NAME = "msprobe"
@@ -166,6 +167,14 @@ def _open(path: Path, context: ReadContext) -> Run:
         detail=_detail(top, operators),
         notes=(*notes, *more, *unnamed(dump.folder, (tensor.file for one in operators for tensor in one.tensors))),
     )
+
+
+def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
+    """The calls that the records of a run tell, by operator."""
+    top = _load(Path(run.path), context)
+    framework = str(top.get("framework") or _framework(top["data"]))
+    found = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
+    return {name: call for name, call in found if call is not None}
 
 
 def _whole_number(digits: str) -> "int | float":

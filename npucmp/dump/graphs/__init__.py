@@ -7,6 +7,7 @@ or one that does not fit, is compared all the same.
     graph.py     the nouns: Graph, Node, Port
     ge.py        GE, the Ascend graph compiler: text and JSON
     graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
+    attributes.py  which attributes are kept, and their values
 
 Another kind of graph is another module that makes these nouns, and a line in `load_graphs`.
 """

@@ -13,8 +13,9 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump.graphs.attributes import VALUE
 from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.dump.readers.executions import from_newest
@@ -198,7 +199,21 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
         originals=originals,
         inserted=_is_inserted(node) if node.ports_out else operator.inserted and not originals,
         passes=node.passes,
+        attributes=_attributes(node, known),
     )
+
+
+def _attributes(node: Node, known: Known) -> "dict[str, Any]":
+    """Those of a node, the constants that it reads, and the order of the axes of what it reads and writes."""
+    found = dict(node.attributes)
+    for i, (name, _) in enumerate(node.inputs):
+        producer = known.by_name.get(name)
+        if producer is not None and VALUE in producer.attributes:
+            found[f"input:{i}"] = producer.attributes[VALUE]
+    for role, ports in (("input", node.ports_in), ("output", node.ports_out)):
+        orders = {f"order of {role}:{i}": port.origin_layout or port.layout for i, port in enumerate(ports)}
+        found.update((key, order) for key, order in orders.items() if order)
+    return found
 
 
 def _is_constant(name: str, known: Known) -> bool:

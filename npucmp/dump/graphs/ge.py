@@ -10,6 +10,7 @@
     attributes of an op      _datadump_original_op_names (list s, empty for an inserted operator) ·
                              _datadump_is_multiop (b) · _L1_fusion_sub_graph_no (s) · pass_name (list s) ·
                              fusion_scope (i; those that share one above 0 become one operator at the end)
+                             those of attributes.py
     of a descriptor          _datadump_origin_name (s) · _datadump_origin_output_index (i) ·
                              _datadump_origin_format, origin_format (s) · origin_shape (list i)
 
@@ -22,8 +23,9 @@ Source: ge_ir.proto of the public graph_metadef; descriptions of absent inputs f
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional
+from typing import Any, Mapping, NoReturn, Optional, Sequence
 
+from npucmp.dump.graphs import attributes
 from npucmp.dump.graphs.graph import Graph, Node, Port
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.json_object import json_object
@@ -39,14 +41,19 @@ _ORIGIN_NAME = "_datadump_origin_name"
 _ORIGIN_INDEX = "_datadump_origin_output_index"
 _ORIGIN_LAYOUTS = ("_datadump_origin_format", "origin_format")
 _ORIGIN_SHAPE = "origin_shape"
-_WANTED = {_ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE}
+_WANTED = {
+    _ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE,
+    *attributes.WANTED,
+}  # fmt: skip
 _ABSENT = "FORMAT_RESERVED"  # layout of the description of an input that is not there
 _CONTROL = -1
 
 
 def keep(name: str, message: Message) -> bool:
     """Whether anything of a message is read; for textproto.parse."""
-    return name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ()))
+    if name != "attr" or any(isinstance(key, str) and key in _WANTED for key in message.get("key", ())):
+        return True
+    return attributes.keeps(message)
 
 
 def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
@@ -95,10 +102,10 @@ def _graph(message: Message, path: str) -> Graph:
 
 
 def _node(op: Message) -> Node:
-    attributes = _attributes(op)
+    found = _attributes(op)
     entries = [_entry(text) for text in texts(op, "input")]
     data = [entry for entry in entries if entry is None or entry[1] != _CONTROL]
-    originals = attributes.get(_ORIGINALS)
+    originals = found.get(_ORIGINALS)
     return Node(
         name=_first(texts(op, "name"), ""),
         op_type=_first(texts(op, "type"), ""),
@@ -106,13 +113,26 @@ def _node(op: Message) -> Node:
         inputs=tuple(entry for entry in data if entry is not None),
         controls=tuple(entry[0] for entry in entries if entry is not None and entry[1] == _CONTROL),
         originals=None if originals is None else tuple(dict.fromkeys(filter(None, _words(originals)))),
-        passes=tuple(_words(attributes.get(_PASSES, {}))),
-        is_multiop=bool(_first(integers(attributes.get(_MULTIOP, {}), "b"), False)),
-        group=_first(_words(attributes.get(_GROUP, {})), ""),
+        passes=tuple(_words(found.get(_PASSES, {}))),
+        is_multiop=bool(_first(integers(found.get(_MULTIOP, {}), "b"), False)),
+        group=_first(_words(found.get(_GROUP, {})), ""),
         ports_in=_ports_in(data, messages(op, "input_desc")),
         ports_out=tuple(_port(one, index) for index, one in enumerate(messages(op, "output_desc"))),
-        scope=max(0, _first(integers(attributes.get(_SCOPE, {}), "i"), 0)),
+        scope=max(0, _first(integers(found.get(_SCOPE, {}), "i"), 0)),
+        attributes=_told(found, entries),
     )
+
+
+def _told(found: "Mapping[str, Message]", entries: "Sequence[Optional[tuple[str, int]]]") -> "dict[str, Any]":
+    """How an operator computes, and what its inputs are called: those that are there, in their order, as `inputs`."""
+    told = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
+    told = {key: value for key, value in told.items() if value is not None}
+    names, places = told.pop(attributes.NAMES, ()), told.pop(attributes.PLACES, ())
+    if isinstance(names, tuple) and isinstance(places, tuple) and len(names) == len(places):
+        there = [at for at, entry in enumerate(entries) if entry is None or entry[1] != _CONTROL]
+        called = dict(zip(places, names))
+        told["inputs"] = tuple(str(called.get(i, "")) for i, at in enumerate(there) if entries[at] is not None)
+    return told
 
 
 def _entry(text: str) -> Optional[tuple[str, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from npucmp.dump.context import ReadContext
 
@@ -52,6 +52,7 @@ class Node(NamedTuple):
     ports_in   one for each of `inputs`, or none at all where descriptions and inputs cannot be told to belong together
     ports_out  one for each output, or none at all
     scope      number of the fusion in the unified buffer that it is about to go into, 0 for none
+    attributes how it computes: those of attributes.py
     """
 
     name: str
@@ -66,6 +67,7 @@ class Node(NamedTuple):
     ports_in: tuple[Port, ...] = ()
     ports_out: tuple[Port, ...] = ()
     scope: int = 0
+    attributes: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -142,4 +144,8 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
         passes=tuple(dict.fromkeys(name for node in nodes for name in node.passes)),
         ports_in=tuple(node.ports_in[i] for node, i in outside) if described else (),
         ports_out=tuple(written),
+        attributes={
+            **{key: value for node in reversed(nodes) for key, value in node.attributes.items() if key != "inputs"},
+            "parts": tuple(node.op_type for node in nodes),
+        },
     )

@@ -1,7 +1,8 @@
 """Graphs of TensorFlow: GraphDef as protobuf text (graph.pbtxt) or, inside the Event of a tfdbg dump, in wire format.
 
     GraphDef  node 1
-    NodeDef   name 1 · op 2 · input 3: "producer", "producer:output index", "^producer" for a control edge
+    NodeDef   name 1 · op 2 · input 3: "producer", "producer:output index", "^producer" for a control edge ·
+              attr 5: key 1 · value 2, see attributes.py
 
 A GraphDef has no order of execution: it is taken as topological, in the order of the file where that leaves a choice.
 What tfdbg put in is taken out again: each watched output passes through "__copy_{producer}_{output index}" (op Copy or
@@ -13,17 +14,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from npucmp.dump.graphs import attributes
 from npucmp.dump.graphs.graph import Graph, Node
-from npucmp.dump.readers.protobuf import Cursor
+from npucmp.dump.readers.protobuf import Cursor, WireField
 from npucmp.dump.readers.textproto import Message, messages, texts
 from npucmp.errors import DumpError
 from npucmp.model.optypes import op_type
 
 _NODE = 1
-_NAME, _OP, _INPUT = 1, 2, 3
+_NAME, _OP, _INPUT, _ATTR = 1, 2, 3, 5
+_KEY, _VALUE = 1, 2
 _HOPS = 8  # copies of copies; tfdbg makes none, but a file may even hold some that copy each other
 
 
@@ -33,6 +37,7 @@ class _Raw(NamedTuple):
     name: str
     op: str
     inputs: Sequence[str]
+    attributes: Mapping[str, Any]
 
 
 def graphdef_graphs(tree: Message, path: object) -> list[Graph]:
@@ -51,15 +56,41 @@ def from_wire(cursor: Cursor, start: int, end: int, path: object) -> Graph:
 
 def _raw(node: Message) -> _Raw:
     name, op = ("".join(texts(node, field)[-1:]) for field in ("name", "op"))
-    return _Raw(name, op, texts(node, "input"))
+    return _Raw(name, op, texts(node, "input"), _told(node))
+
+
+def _told(node: Message) -> "dict[str, Any]":
+    """Attributes help, and nobody needs them: those that are broken are left out."""
+    found = {}
+    for entry in node.get("attr", ()):
+        with suppress(ValueError, AttributeError):  # AttributeError: no message at all
+            keys, values = texts(entry, "key"), messages(entry, "value")
+            told = attributes.of_text(values[0]) if keys and values else None
+            if told is not None:
+                found[keys[0]] = told
+    return found
 
 
 def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
+    told: dict[str, Any] = {}
     words: dict[int, list[str]] = {_NAME: [""], _OP: [""], _INPUT: []}
     for field in cursor.fields(start, end):
         if field.number in words and field.wire == 2:
             words[field.number].append(cursor.text(field))
-    return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT])
+        elif field.number == _ATTR and field.wire == 2:
+            with suppress(DumpError):  # as in a text
+                told.update(_attribute(cursor, field))
+    return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT], told)
+
+
+def _attribute(cursor: Cursor, entry: WireField) -> "dict[str, Any]":
+    """One entry of the map of attributes, if it is kept."""
+    parts = {field.number: field for field in cursor.fields(entry.start, entry.end) if field.wire == 2}
+    key = cursor.text(parts[_KEY]) if _KEY in parts and _VALUE in parts else ""
+    if key not in attributes.WANTED and key != attributes.VALUE:
+        return {}
+    told = attributes.of_wire(cursor, parts[_VALUE])
+    return {} if told is None else {key: told}
 
 
 def _graph(raw: Sequence[_Raw], path: str) -> Graph:
@@ -78,7 +109,7 @@ def _node(node: _Raw, copies: "Mapping[str, Sequence[tuple[str, int]]]", debug: 
     read = (_source(one, copies) for one in _data(node.inputs))
     before = (_source((name[1:], 0), copies)[0] for name in node.inputs if name.startswith("^"))
     controls = dict.fromkeys(name for name in before if name not in debug)
-    return Node(node.name, node.op, inputs=tuple(read), controls=tuple(controls))
+    return Node(node.name, node.op, inputs=tuple(read), controls=tuple(controls), attributes=node.attributes)
 
 
 def _data(inputs: Iterable[str]) -> list[tuple[str, int]]:

@@ -2,7 +2,9 @@
 
     graphs/ms_output_trace_code_graph_{graph}.ir
         %0(y) = PrimFunc_LayerNorm(%para1_x, %para2_w, I64(-1), F32(1e-07)) {…}     constants stand among the inputs
+                … primitive_attrs: {pad_mode: "valid", stride: (1, 1, 2, 2), groups: I64(1), use_nesterov: Bool(0)} …
             : (<Tensor[Float32], (2, 3)>) -> (<Tensor[Float32], (2, 3)>)
+            : (<Float32xDefaultFormat[const vector]{2, 3}>) -> (<Float32xDefaultFormat[const vector]{2, 3}>)
             # Fullname with scope: (Default/network-Net/ln-LayerNorm/LayerNorm-op0)   older: full_name_with_scope
             # In file net.py:13~15, 4~59/    def construct(self,x):/                  outermost call first, and each
             # In file net.py:15, 10~15/        x=self.ln(x)/                          function before the line in it
@@ -15,8 +17,9 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.mindspore_names import kind
@@ -26,11 +29,15 @@ from npucmp.model import Scalar
 
 _GRAPHS = 16  # files of one rank
 _FRAMES = 64  # of one node
-_CALL_LENGTH = 4096
+_CALL_LENGTH = 16384
+_MOST = 64  # attributes of a node, numbers of one
 
 _FULL_NAME = re.compile(r"[#:]\s*full_?name_?\s*_?with_?\s*_?scope:?\s*\((?P<name>[^()\s]+)\)", re.IGNORECASE)
 _CALL = re.compile(r"% ?\w+\(.*?\) = [\w.]+\((?P<inputs>.*)")
 _CONSTANT = re.compile(r"(?P<type>Bool|[IUF][0-9]{1,2})\((?P<value>[^()]{1,40})\)")
+_ATTRIBUTES = re.compile(r"primitive_attrs: \{(?P<inside>.*)")
+_ATTRIBUTE = re.compile(r"(?P<key>\w{1,40}): (?P<value>.+)", re.DOTALL)
+_SHAPE = re.compile(r"\[const vector\]\{(?P<dims>[0-9, ]{0,400})\}")
 _FRAME = re.compile(
     r"# In file (?P<path>.+?)(?::|\()(?P<line>[0-9]{1,9})(?:~[0-9]+, [0-9~]+|, [0-9~]+|\))/(?P<code>.*)"
 )
@@ -38,11 +45,15 @@ _DEFINITION = re.compile(r"\s*(?:async )?def (?P<name>\w+)")
 
 
 class IrKernel(NamedTuple):
-    """A kernel of a graph: its full name, constant inputs by slot, as (dtype, value), and frames, innermost first."""
+    """A kernel of a graph: its full name, constant inputs by slot, as (dtype, value), and frames, innermost first.
+
+    attributes are those of its primitive; `shape of input:0` is what an operand is read as, whose file has the shape of
+    the kernel that wrote it."""
 
     name: str
     constants: Mapping[str, "tuple[str, Scalar]"]
     stack: tuple[str, ...]
+    attributes: Mapping[str, Any] = {}
 
 
 class FullNames:
@@ -108,14 +119,16 @@ class Companions:
 def _nodes(text: str) -> Iterator[IrKernel]:
     call, name = "", ""
     frames: list[str] = []
+    shapes: dict[str, tuple[int, ...]] = {}
     for line in [*map(str.strip, text.splitlines()), ""]:  # a line that is no comment begins another node
         if not line.startswith(("#", ":")):
             if name:
-                yield IrKernel(name, _constants(call), _stack(frames))
-            call, name, frames = line, "", []
+                yield IrKernel(name, _constants(call), _stack(frames), {**_attributes(call), **shapes})
+            call, name, frames, shapes = line, "", [], {}
         elif not name:
             match = _FULL_NAME.match(line)
             name = match["name"] if match else ""
+            shapes = shapes or _shapes(line)
         elif line.startswith("# In file ") and len(frames) < _FRAMES:
             frames.append(line)
 
@@ -139,6 +152,34 @@ def _constant(text: str) -> "Optional[tuple[str, Scalar]]":
         return f"{'int' if word[0] == 'I' else 'uint'}{word[1:]}", int(value)
     except ValueError:
         return None
+
+
+def _attributes(call: str) -> "dict[str, Any]":
+    match = _ATTRIBUTES.search(call[:_CALL_LENGTH])
+    entries = map(_ATTRIBUTE.fullmatch, islice(_inputs(match["inside"]) if match else (), _MOST))
+    found = {entry["key"]: _value(entry["value"]) for entry in entries if entry}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _value(text: str) -> Any:
+    """A number, a truth, a word, or several of them; None for anything else."""
+    if text[:1] in ("(", "["):
+        values = [_value(one) for one in islice(_inputs(text[1:]), _MOST + 1) if one]
+        return None if None in values or len(values) > _MOST else tuple(values)
+    constant = _constant(text)
+    if constant is not None:
+        return constant[1]
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
+    word = text.strip('"')
+    return word if re.fullmatch(r"\w{0,40}", word) else None
+
+
+def _shapes(line: str) -> "dict[str, tuple[int, ...]]":
+    """What the operands are read as; a kernel's tensors only, so that those of monads do not count."""
+    read = line.partition(" -> ")[0]
+    found = [one["dims"] for one in islice(_SHAPE.finditer(read[:_CALL_LENGTH]), _MOST)]
+    return {f"shape of input:{i}": tuple(map(int, dims.split(", "))) if dims else () for i, dims in enumerate(found)}
 
 
 def _inputs(text: str) -> Iterator[str]:

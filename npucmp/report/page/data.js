@@ -12,8 +12,9 @@ const TONES = {
   nan: "bad", inf: "bad", saturated: "warn", device: "open",
   BORN: "bad", GAP: "bad", WORSENED: "warn", SUSPECT: "warn", UNKNOWN: "warn", PROPAGATED: "passed",
   born: "bad", propagated: "passed", killed: "good",
+  CLEAN: "good", GUILTY: "bad", AMPLIFIER: "open",
 };
-const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN"]);
+const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN", "GUILTY"]);
 
 let data; // what page_data.py packed
 let operators; // column name → values, one per operator

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.dump.formats import msprobe, open_runs
+from npucmp.dump.formats import calls_of, msprobe, open_runs
 from npucmp.errors import DumpError
 from npucmp.measure.pairs import measure
 from npucmp.model import Operator, Pair, Statistics
@@ -775,3 +777,22 @@ def test_any_companion_is_taken(folder, stack, construct):
     (where / "stack.json").write_text(json.dumps(stack))
     (where / "construct.json").write_text(json.dumps(construct))
     assert len(only(where).operators) == 2
+
+
+@pytest.mark.parametrize("sample", ["msprobe_softmax", "msprobe_bfloat16"])
+def test_calls_name_the_tensors_of_their_operators(sample):
+    """Every tensor of an operator stands in its call, under the same slot."""
+    (run,) = open_runs(DATA.parent.parent / "sample_dumps" / sample / "target")
+    calls = msprobe.calls(run)
+    assert [*calls] == [operator.name for operator in run.operators]
+    for operator in run.operators:
+        call = calls[operator.name]
+        named = re.findall(r"Slot\(name='([^']*)'\)", repr(call))
+        assert named == [tensor.slot for tensor in operator.tensors]
+        assert operator.name.startswith(f"{call.prefix}.{call.name}.")
+
+
+def test_calls_of_other_formats_are_none(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    (run,) = open_runs(tmp_path)
+    assert calls_of(run) == {}

@@ -73,7 +73,7 @@ def test_spellings_of_the_title(tmp_path, title):
 
 @pytest.mark.parametrize("text", ["", TITLE, "%0(a) = A(((((\n" + TITLE, f"{FRAMES[0]}\n{TITLE}"])
 def test_odd_graphs_tell_nothing(tmp_path, text):
-    assert node(tmp_path, text)[1:] == ({}, ())
+    assert node(tmp_path, text)[1:] == ({}, (), {})
 
 
 def test_frames_belong_to_one_node(tmp_path):
@@ -141,3 +141,18 @@ def test_the_graph_of_another_release(tmp_path):
         "File test_ir.py, line 13, in func, \n return ops.div(x, y)",
         "File test_ir.py, line 19, in construct, \n b = ops.mul(b, self.func(a, b))",
     )
+
+
+def test_attributes_and_the_shapes_that_operands_are_read_in(tmp_path):
+    attributes = (
+        'stride: (1, 1, 2, 2), pad_mode: "valid", names: [x, w], groups: I64(2), nesterov: Bool(0), odd: {a: 1}'
+    )
+    text = "\n".join((
+        f"%1(a) = Conv2D(%0, I64(3)) {{instance name: c}} primitive_attrs: {{{attributes}}} cnode_attrs: {{late: 1}}",
+        ": (<Float32xDefaultFormat[const vector]{4, 256}>, <Int64x[const vector]{}>) -> (<Float32x[const vector]{9}>)",
+        TITLE,
+    ))  # fmt: skip
+    assert node(tmp_path, text).attributes == {
+        "stride": (1, 1, 2, 2), "pad_mode": "valid", "names": ("x", "w"), "groups": 2, "nesterov": False,
+        "shape of input:0": (4, 256), "shape of input:1": (),
+    }  # fmt: skip

@@ -1,0 +1,62 @@
+"""npucmp extract."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import click
+
+from npucmp.commands.options import some
+from npucmp.commands.output import tell
+
+HELP = """One operator of DUMP as a case that runs without npucmp: for the vendor, or for yourself on another device.
+
+OP is the operator's name as the dump has it (npucmp show DUMP lists them). DIR gets its inputs, its dumped and its
+float64 results as .npy, call.json with its arguments, and run.py, which makes the one call with torch_npu if that is
+there, else on the CPU, and prints the error of the dump and of this run against float64. It needs torch: pip install
+npucmp[replay].
+
+\b
+  npucmp extract npu_dump Functional.softmax.1.forward -o case
+  python case/run.py
+
+\b
+Exit status: 0 the case is written · 2 it is not (no such operator, no values, a call that cannot be replayed).
+"""
+
+
+@click.command(help=HELP)
+@click.argument("dump")
+@click.argument("op")
+@click.option("-o", "--output", "folder", metavar="DIR", required=True, help="The folder to write; new, or empty.")
+@click.option(
+    "--smallest",
+    is_flag=True,
+    help="Only the fewest rows that still show the fault, where rows do not depend on each other.",
+)
+@click.option("--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that it may take (default 8192).")
+@some("step", "rank", "format", "quiet", "limit")
+def extract(
+    dump: str,
+    op: str,
+    folder: str,
+    limit_memory: Optional[int],
+    quiet: bool,
+    format_: Optional[str],
+    **given: Any,
+) -> None:
+    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), format=format_, **given)
+
+
+def write_case(dump: str, op: str, folder: str, quiet: bool, **given: Any) -> None:
+    """Extracts, and says so."""
+    from npucmp.report.listing import case
+    from npucmp.workflows.extract import extract as run
+
+    found = run(dump, op, folder, **given)
+    if not quiet:
+        tell(case(found.operator, found.rows, found.folder, found.files, found.cut))
+
+
+def in_bytes(megabytes: Optional[int]) -> Optional[int]:
+    return megabytes << 20 if megabytes else None

@@ -1,0 +1,68 @@
+"""npucmp replay."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Optional
+
+import click
+
+from npucmp.commands.extract import in_bytes, write_case
+from npucmp.commands.options import some
+from npucmp.commands.output import carry_out
+
+HELP = """Which operators are not what float64 makes of their own inputs? No golden run is needed.
+
+Each operator of DUMP is computed again in float64 from the inputs and arguments that were dumped with it. What its
+output lacks to that is this operator's error alone, whatever came before; it is held against the rounding that is due
+for this call. Gradients between operators are held against the sum of what their consumers hand back, and inputs that
+no operator wrote get the name of the function that makes them. Operators that cannot be replayed are told with the
+reason. PyTorch's dumps need torch: pip install npucmp[replay]; those of MindSpore's kernels, TensorFlow and CANN need
+their graph, beside the dump or by --graph.
+
+\b
+  npucmp replay npu_dump -o report
+  npucmp replay npu_dump --include '*softmax*'
+  npucmp replay npu_dump --reproducer Functional.softmax.1.forward case
+  npucmp replay npu_dump --golden gpu_dump -o report    which of the two is wrong, and the vendor's double benchmark
+  npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
+  npucmp replay tf_dump --graph graph.pbtxt
+
+\b
+Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
+no engine, bad usage).
+"""
+
+
+@click.command(help=HELP)
+@click.argument("dump")
+@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch or numpy.")
+@click.option("--golden", metavar="DUMP", help="Another run of the network, replayed too: which of the two is wrong?")
+@click.option(
+    "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
+)
+@click.option("--budget-from", metavar="DUMP", help="A clean run: its ratios of each kind of operator are what is due.")
+@click.option(
+    "--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that one operator may take (default 8192)."
+)
+@click.option(
+    "--reproducer",
+    nargs=2,
+    metavar="OP DIR",
+    help="Write operator OP into the new folder DIR, as npucmp extract does.",
+)
+@click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
+@some(
+    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose",
+    "quiet",
+    "limit",
+)  # fmt: skip
+@click.pass_context
+def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
+    from npucmp.workflows.replay import replay as run
+
+    given["limit_memory"] = in_bytes(given.pop("limit_memory"))
+    if reproducer:
+        chosen = {name: given[name] for name in ("step", "rank", "limits", "limit_memory")}
+        write_case(dump, *reproducer, quiet=given["quiet"], format=given["format_"], **chosen)
+    carry_out(context, given, partial(run, dump))

@@ -1,0 +1,54 @@
+"""A record of msprobe's dump.json → the call that it tells, with nulls, types and keywords in their places.
+
+Source: output of mindstudio-probe 26.2 and older; formats/msprobe.py has the grammar of records.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npucmp.dump.readers.msprobe_names import PHASES, parse_msprobe_name
+from npucmp.model import Call, Slot, Tree, Word
+
+NESTING = 64  # as deep as formats/msprobe.py reads
+
+
+def call_of(name: str, record: Any, framework: str = "pytorch") -> "Call | None":
+    """None for what is no record of a call: parameters' gradients, tensors that a user saved.
+
+    MindSpore's own functions have the names of PyTorch's and other arguments: their prefix says so. Those of its mint
+    are called like PyTorch's.
+    """
+    parts = parse_msprobe_name(name)
+    if not isinstance(record, dict) or parts.phase not in PHASES or parts.kind.endswith(".parameters_grad"):
+        return None
+    head = parts.kind.rpartition(".")[0]  # without the phase
+    kwargs = _tree("input:", record.get("input_kwargs"), NESTING)
+    prefix = head.partition(".")[0]
+    own = framework == "mindspore" and not prefix.startswith("Mint")
+    return Call(
+        f"MindSpore.{prefix}" if own else prefix,
+        parts.op_type,
+        _listed("input:", record.get("input_args", record.get("input"))),
+        kwargs if isinstance(kwargs, dict) else {},
+        _listed("output:", record.get("output")),
+    )
+
+
+def _listed(slot: str, value: Any) -> "tuple[Tree, ...]":
+    found = _tree(slot, value, NESTING)
+    return tuple(found) if isinstance(found, list) else () if found is None else (found,)
+
+
+def _tree(slot: str, value: Any, depth: int) -> Tree:
+    """The same paths as formats/msprobe.py gives to the tensors."""
+    start = slot if slot.endswith(":") else f"{slot}."
+    if isinstance(value, dict):
+        if "type" in value and ("shape" in value or "value" in value or "format" in value):
+            if "dtype" in value and "shape" in value:
+                return Slot(slot)
+            return Word(str(value["type"]), value.get("value", value.get("format")))
+        return {str(key): _tree(f"{start}{key}", below, depth - 1) for key, below in value.items()} if depth else None
+    if isinstance(value, list):
+        return [_tree(f"{start}{at}", below, depth - 1) for at, below in enumerate(value)] if depth else None
+    return None

@@ -1,0 +1,189 @@
+"""What a replay found: each output of a dump against what float64 makes of its own operator's inputs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Optional
+
+from npucmp.model.cause import Root
+from npucmp.model.dump import Operator, Run
+from npucmp.model.result import Result
+
+
+class Judged(str, Enum):
+    """What an output is, given its own operator's inputs."""
+
+    CLEAN = "CLEAN"  # within the budget of rounding
+    GUILTY = "GUILTY"  # beyond it: this operator computes something else
+    AMPLIFIER = "AMPLIFIER"  # beyond it too, but so is every kernel of this type, or every operator of the kind
+    UNKNOWN = "UNKNOWN"  # it could not be replayed; `status` says why
+
+
+REPLAYED = "replayed"
+STATUSES = (
+    REPLAYED, "not in table", "no data", "random", "overwritten", "container", "shape", "another autograd node",
+    "crashed", "too large",
+)  # fmt: skip
+
+
+class Replayed(NamedTuple):
+    """One output of one operator; None where a figure does not apply or is not known.
+
+    order, slot   whose it is
+    status        one of STATUSES; `explanation` has the reason in words, or what would explain a guilty output
+    rms_ratio     error in units of the budget: rms over rms; max_ratio is the largest over elements
+    bias          mean error toward zero, in unit round-offs
+    rel_l2, mere, mare, rmse, max_abs_err   the error plainly; rel_l2_u is rel_l2 in unit round-offs
+    nonfinite     elements that are NaN or infinite where float64 is not, or the other way round
+    vendor_mixed, vendor_mere_mare   whether the vendor's rules for single operators pass it
+    golden_mare_ratio, golden_mere_ratio, golden_rmse_ratio   the error over that of the golden's own call, where it was
+                  replayed too and is of the same type; vendor_level is what the vendor's double benchmark says of them
+    same_dtype_ratio   rms error over that of the same call on a CPU in the recorded types
+    budget        what it is made of: walk, noise, rounding or exact
+    sampled       share of the elements that were looked at, "" for all of them
+    treated       what was done to arguments: "autocast bfloat16"
+    where         the box of elements that are beyond the budget
+    explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
+    """
+
+    order: int
+    slot: str
+    status: str = REPLAYED
+    verdict: Judged = Judged.UNKNOWN
+    explanation: str = ""
+    rms_ratio: Optional[float] = None
+    max_ratio: Optional[float] = None
+    bias: Optional[float] = None
+    rel_l2: Optional[float] = None
+    rel_l2_u: Optional[float] = None
+    mere: Optional[float] = None
+    mare: Optional[float] = None
+    rmse: Optional[float] = None
+    max_abs_err: Optional[float] = None
+    max_abs_index: Optional[int] = None
+    nonfinite: Optional[int] = None
+    vendor_mixed: Optional[bool] = None
+    vendor_mere_mare: Optional[bool] = None
+    same_dtype_ratio: Optional[float] = None
+    golden_mare_ratio: Optional[float] = None
+    golden_mere_ratio: Optional[float] = None
+    golden_rmse_ratio: Optional[float] = None
+    vendor_level: str = ""
+    budget: str = ""
+    sampled: str = ""
+    treated: str = ""
+    where: str = ""
+    seconds: Optional[float] = None
+    explained_by: str = ""
+
+
+class Held(str, Enum):
+    """What a gradient between two dumped operators is."""
+
+    CLEAN = "CLEAN"  # the sum of what its consumers hand back
+    BROKEN = "BROKEN"  # something else: what lies between them changed it
+    UNKNOWN = "UNKNOWN"  # not all consumers are known, or none can be computed
+
+
+class Edge(NamedTuple):
+    """A gradient that reached an output, held against the float64 gradients of who read that output.
+
+    order, slot   the backward record that it is an input of
+    consumers     the backward records whose gradients must add up to it, by order
+    via           how their inputs follow from the output: "bit-equal", or the functions
+    ratio         its error over the rounding that is due, rms over rms; rel_l2_u the relative one in unit round-offs
+    """
+
+    order: int
+    slot: str
+    verdict: Held = Held.UNKNOWN
+    consumers: "tuple[int, ...]" = ()
+    via: str = ""
+    ratio: Optional[float] = None
+    rel_l2_u: Optional[float] = None
+    explanation: str = ""
+
+
+class Gap(NamedTuple):
+    """An input that no dumped operator wrote: which function it is of which earlier outputs.
+
+    order, slot   who reads it
+    writers       outputs that it follows from: order and slot; empty where none is found
+    function      what makes it of them, "" if nothing known does
+    ratio         its error over the rounding that is due; `equal` if every element is the rounded float64 result
+    others        further functions that fit
+    differs       how the same place looks in other layers, where that is another function
+    """
+
+    order: int
+    slot: str
+    writers: "tuple[tuple[int, str], ...]" = ()
+    function: str = ""
+    ratio: Optional[float] = None
+    equal: bool = False
+    others: "tuple[str, ...]" = ()
+    differs: str = ""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One run, replayed: a row per output, in order of execution. `peers` are the kinds of operators all of which are
+    beyond their budget alike, `golden` what a replay of `golden_run` tells besides, both in words; `edges` what lies
+    between backward operators, `gaps` what lies between forward ones."""
+
+    run: Run
+    rows: "tuple[Replayed, ...]"
+    peers: "tuple[str, ...]" = ()
+    edges: "tuple[Edge, ...]" = ()
+    gaps: "tuple[Gap, ...]" = ()
+    notes: "tuple[str, ...]" = ()
+    golden: "tuple[str, ...]" = ()
+    golden_run: Optional[Run] = None
+
+    @property
+    def operators(self) -> "dict[int, Operator]":
+        return {operator.order: operator for operator in self.run.operators}
+
+    @property
+    def guilty(self) -> "tuple[Replayed, ...]":
+        return tuple(row for row in self.rows if row.verdict is Judged.GUILTY)
+
+    @property
+    def broken_edges(self) -> "tuple[Edge, ...]":
+        return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
+
+
+@dataclass(frozen=True)
+class Replays(Result):
+    """What `npucmp replay` found; paths are the dump and the golden one, if there is one. strict: what could not be
+    replayed leaves it undecided."""
+
+    command = "replay"
+
+    replays: "tuple[Replay, ...]" = ()
+    strict: bool = False
+
+    @property
+    def rows(self) -> "tuple[Replayed, ...]":
+        return tuple(row for one in self.replays for row in one.rows)
+
+    @property
+    def verdicts(self) -> "Counter[Judged]":
+        return Counter(row.verdict for row in self.rows)
+
+    @property
+    def roots(self) -> "tuple[Root, ...]":
+        """None: a replay sees each operator alone."""
+        return ()
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.verdicts[Judged.GUILTY]) or any(one.broken_edges for one in self.replays)
+
+    @property
+    def is_decided(self) -> bool:
+        """At least one output was really judged; those that cannot be replayed are told, not held against the dump."""
+        decided = [row.verdict is not Judged.UNKNOWN for row in self.rows]
+        return not self.broken and (all(decided) if self.strict else any(decided))

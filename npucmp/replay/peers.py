@@ -1,0 +1,98 @@
+"""What all operators of a kind have in common: a setting of the device, not a fault of one of them.
+
+Where (nearly) every output of a kind is beyond its budget, and by about as much, they are computed more coarsely than
+their type (products in HF32, an exp in float16): one line for the kind, and nobody is guilty. That holds up to the
+error that such a setting makes; and one that stands out of its peers is guilty all the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from statistics import median
+from typing import Mapping, NamedTuple, Sequence
+
+from npucmp.model import Judged, Operator, Replayed
+
+FEWEST = 3  # operators that make a kind
+NEARLY = 0.9  # of them that are beyond their budget: the others may hold values that nothing rounds
+OUTLIER = 4.0  # times the median: no peer
+COARSE = 2.0**-10  # relative error that half precision inside a float32 operator leaves
+IN_16_BITS = 4.0  # units of a 16-bit type
+
+
+class Explained(NamedTuple):
+    """A kind in words, and the rows that it speaks for, by place."""
+
+    words: str
+    rows: "frozenset[int]"
+
+
+def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Explained]":
+    """Kinds of operators that are beyond their budgets alike."""
+    kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.rms_ratio is not None and row.budget not in ("", "exact"):
+            kinds[operators[row.order].kind, row.slot].append(place)
+    found = []
+    for (kind, slot), places in kinds.items():
+        beyond = [place for place in places if rows[place].verdict in (Judged.GUILTY, Judged.AMPLIFIER)]
+        if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < NEARLY * len(places):
+            continue
+        ratio, error = (
+            median(getattr(rows[place], name) or 0.0 for place in beyond) for name in ("rms_ratio", "rel_l2")
+        )
+        alike = [place for place in beyond if _is_alike(rows[place], ratio, error)]
+        if len(alike) >= max(FEWEST, len(beyond) / 2):
+            number = f"all {len(places)}" if len(beyond) == len(places) else f"{len(beyond)} of {len(places)}"
+            words = f"{number} {kind} {slot} lie beyond their budget, in the middle {ratio:.2g} times"
+            inside = _in_common(rows, alike) or "coarser arithmetic inside"
+            found.append(Explained(f"{words}: explained by {inside} (a setting, not one operator)", frozenset(alike)))
+        elif _in_common(rows, beyond) and len(beyond) == len(places):  # nobody is excused by that
+            found.append(Explained(f"all {len(places)} {kind} {slot}: {_in_common(rows, beyond)}", frozenset()))
+    return found
+
+
+def _in_common(rows: "Sequence[Replayed]", places: "Sequence[int]") -> str:
+    """The hypothesis that explains all of them, "" if none does."""
+    words = {rows[place].explained_by for place in places}
+    return words.pop() if len(words) == 1 else ""
+
+
+def doubted(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Replayed]":
+    """Where activations are not kept, forwards run again on the way back, and backwards read what those saved. That is
+    what was recorded, unless a forward is guilty: of gradients after it nobody can say what they were made of."""
+    phases = [(order, operators[order].phase) for order in sorted(operators)]
+    back = next((order for order, phase in phases if phase == "backward"), None)
+    if back is None or not any(phase == "forward" and order > back for order, phase in phases):
+        return [*rows]
+    wrong = (row.order for row in rows if row.verdict is Judged.GUILTY and operators[row.order].phase == "forward")
+    first = min(wrong, default=None)
+    after = (one for order, one in operators.items() if first is not None and order > first)
+    calls = {one.call for one in after if one.phase == "forward"}
+    words = "activations were computed again on the way back, after a forward that is guilty: it may have read others"
+    found = []
+    for row in rows:
+        operator = operators[row.order]
+        if row.verdict is Judged.GUILTY and operator.phase == "backward" and operator.call in calls:
+            row = row._replace(verdict=Judged.UNKNOWN, explanation=words)
+        found.append(row)
+    return found
+
+
+def excused(rows: "Sequence[Replayed]", kinds: "Sequence[Explained]") -> "list[Replayed]":
+    """The rows, those of explained kinds as amplifiers with the reason."""
+    found = [*rows]
+    for kind in kinds:
+        for place in kind.rows:
+            found[place] = found[place]._replace(verdict=Judged.AMPLIFIER, explanation=f"explained: {kind.words}")
+    return found
+
+
+def _is_alike(row: Replayed, ratio: float, error: float) -> bool:
+    """Whether a row is like most of its kind, and as coarse arithmetic would make it: relative to what is due, which
+    grows with the terms of sums, or to the values, as rounded operands are."""
+    if row.rms_ratio is None or row.rel_l2 is None or row.rel_l2_u is None or row.nonfinite:
+        return False
+    low = row.rel_l2_u and row.rel_l2 / row.rel_l2_u > 2.0**-12  # its unit is that of a 16-bit type
+    coarse = row.rel_l2_u <= IN_16_BITS if low else row.rel_l2 <= COARSE
+    return coarse and (row.rms_ratio <= OUTLIER * ratio or row.rel_l2 <= OUTLIER * error)

@@ -1,0 +1,43 @@
+"""How far rounding carries a sum, one partial sum after the other: the worst legitimate order.
+
+sigma = 0.42 u sqrt(K/3 r^2 + K/2 Q): the variance of K roundings of partial sums whose terms have mean r/K and spread
+Q/K. r is the sum, Q the same sum with squared operands, K the same with ones, element by element, so that padding is
+right. Kernels that add in blocks stay below: measured 0.3 to 1.1 of it. Only child processes import this.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+STEP = 0.42
+
+
+def sigma(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
+    """Of each element; `unit` is the round-off of the accumulator."""
+    return STEP * unit * torch.sqrt(ones.clamp(min=1) * (exact * exact / 3 + squares.abs() / 2))
+
+
+def of_mean(exact: Any, squares: Any, terms: float, unit: float) -> Any:
+    """Of a mean of so many terms; `squares` is the mean of the squares."""
+    return STEP * unit * torch.sqrt(terms / 3 * exact * exact + squares / 2)
+
+
+def mapped(tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Arguments with each float tensor changed."""
+    if isinstance(tree, torch.Tensor):
+        return change(tree) if tree.is_floating_point() else tree
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(mapped(one, change) for one in tree) if type(tree) in (list, tuple) else tree
+    if isinstance(tree, dict):
+        return {key: mapped(one, change) for key, one in tree.items()}
+    return tree
+
+
+def squared(tree: Any) -> Any:
+    return mapped(tree, lambda one: one * one)
+
+
+def all_ones(tree: Any) -> Any:
+    return mapped(tree, torch.ones_like)

@@ -1,0 +1,271 @@
+"""The Answer of `npucmp replay`: who is guilty, what excuses the others, and what could not be replayed.
+
+replay.csv has one row per output; edges.csv and gaps.csv are those of between.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Callable, Iterator, Sequence
+
+from npucmp.model import REPLAYED, Edge, Evidence, Fact, Held, Judged, Operator, Replay, Replayed, Replays, TensorRef
+from npucmp.model.stack import source_line
+from npucmp.report import between, tables
+from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
+
+COLUMNS = tuple(
+    (
+        "step rank order op op_type phase slot dtype elements status verdict rms_ratio max_ratio bias rel_l2 rel_l2_u "
+        "mere mare rmse max_abs_err max_abs_index nonfinite vendor_mixed vendor_mere_mare same_dtype_ratio "
+        "golden_mare_ratio golden_mere_ratio golden_rmse_ratio vendor_level budget sampled treated explanation where "
+        "seconds stack"
+    ).split(" ")
+)
+OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
+LIMIT = 3.0  # of the rms ratio, in float32
+MEANING = {
+    "CLEAN": "what float64 makes of the operator's own inputs, but for the rounding that is due",
+    "GUILTY": "more than that: the operator computes something else",
+    "AMPLIFIER": "more than that too, but so is a CPU in the same types, or every operator of the kind",
+    "BROKEN": "a gradient that is not the sum of what its consumers hand back: changed between operators",
+    "UNKNOWN": "it could not be replayed; the status says why",
+}
+
+
+def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
+    """What a replay says; there are no metrics to choose."""
+    places = iter(range(1, len(report.rows) + 1))
+    sections = [_section(one, report, places) for one in report.replays]
+    suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
+    word, sentence = _verdict(report)
+    unreadable = [f"{run.path}: {run.problem}" for _, run in report.broken]
+    notes = [*dict.fromkeys([*report.notes, *(note for one in report.replays for note in one.notes)])]
+    undone = [words for one in report.replays for words in not_replayed(one)]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=sections,
+        suspects=suspects,
+        places="replay.csv",
+        title="Operators that are not what float64 makes of their inputs" if suspects.first else "",
+        compared="What was replayed",
+        aligned=" · ".join(one.aligned for one in sections),
+        nothing=[] if suspects.first else ["No operator is beyond the rounding that is due."],
+        counts={name.value: count for name, count in sorted(report.verdicts.items())},
+        notes=[Listing("not replayed", undone, "replay.csv"), Listing("note", notes, "summary.json")],
+        unreadable=Listing("unreadable", unreadable, "summary.json"),
+        undecided=unreadable,
+        tables=[
+            tables.table("replay.csv", COLUMNS, lambda: (row for one in report.replays for row in _rows(one))),
+            tables.table("edges.csv", between.EDGES, lambda: _all(report, between.edge_rows)),
+            tables.table("gaps.csv", between.GAPS, lambda: _all(report, between.gap_rows)),
+        ],
+        detail=lambda: _detail(report),
+        facts=lambda: {**_facts(report), "notes": notes},
+        meaning=MEANING,
+    )
+
+
+def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
+    where = where_words(one.run)
+    done = sum(row.status == REPLAYED for row in one.rows)
+    left = Counter(row.status for row in one.rows if row.status != REPLAYED)
+    words = [f"replayed {done:,} of {count_of(len(one.rows), 'output')}"]
+    words += [f"{count:,} {name}" for name, count in left.items()]
+    after = [*(Line("explained", "UNKNOWN", f"  {text}") for text in one.peers), *between.differing(one)]
+    after += [Line("golden", "UNKNOWN", f"  {text}") for text in one.golden]
+    held = between.coverage(one)
+    words += [held] if held else []
+    suspects = [
+        between.broken(some, one, next(places)) if isinstance(some, Edge) else _suspect(some, one, next(places))
+        for some in _accused(one)
+    ]
+    return Section(
+        where=" ".join(where),
+        sides=_sides(one, report),
+        aligned=" · ".join(words),
+        title="Guilty, in order of execution" if suspects else "",
+        suspects=Suspects.of(suspects),
+        agreeing=0
+        if suspects or one.peers or between.differences(one)
+        else sum(row.verdict is Judged.CLEAN for row in one.rows),
+        lines=[] if suspects else [Line("No operator is guilty", "good")],
+        after=after,
+    )
+
+
+def _sides(one: Replay, report: Replays) -> "list[Side]":
+    found = [Side("dump", report.paths[0], describe(one.run))]
+    return found + ([Side("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else [])
+
+
+def _guilty(one: Replay) -> "list[list[Replayed]]":
+    """Guilty outputs by operator, in order of execution."""
+    found: dict[int, list[Replayed]] = {}
+    for row in one.guilty:
+        found.setdefault(row.order, []).append(row)
+    return [found[order] for order in sorted(found)]
+
+
+def _accused(one: Replay) -> "list[list[Replayed] | Edge]":
+    """Guilty operators and broken edges, in order of execution."""
+    found: "list[tuple[int, list[Replayed] | Edge]]" = [(some[0].order, some) for some in _guilty(one)]
+    found += [(edge.order, edge) for edge in one.broken_edges]
+    return [some for _, some in sorted(found, key=lambda item: item[0])]
+
+
+def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
+    """An operator by the worst of its guilty outputs."""
+    worst = max(some, key=lambda row: row.rms_ratio or 0.0)
+    operators = one.operators
+    operator = operators[worst.order]
+    forwards = {operators[row.order].call for row in one.guilty if operators[row.order].phase == "forward"}
+    under = operator.phase == "backward" and operator.call in forwards
+    figures = {"times what is due": worst.rms_ratio, "rel_l2": worst.rel_l2, "largest error": worst.max_abs_err,
+               "of one element": worst.max_ratio}  # fmt: skip
+    return Suspect(
+        place,
+        Judged.GUILTY.value,
+        operator.name,
+        operator.op_type,
+        worst.slot,
+        tuple(_evidence(worst)),
+        Judged.GUILTY.value,
+        where=" · ".join(where_words(one.run)),
+        line=source_line(operator),
+        aside="its forward is guilty too" if under else "",
+        figures=tuple((name, f"{value:.3g}") for name, value in figures.items() if value is not None),
+    )
+
+
+def _evidence(row: Replayed) -> "Iterator[Evidence]":
+    if row.nonfinite:
+        facts = {"count": Fact(row.nonfinite)}
+        yield Evidence("not finite", "{count} elements are NaN or infinite where float64 is not, or the reverse", facts)
+    if row.explanation:
+        yield Evidence("explanation", "{words}", {"words": Fact(row.explanation)})
+    if row.rms_ratio is not None and row.rel_l2 is not None and math.isfinite(row.rms_ratio):
+        facts = {name: Fact(getattr(row, name), slot=row.slot) for name in ("rms_ratio", "max_ratio", "rel_l2")}
+        units = "" if row.rel_l2_u is None else " = {units:,.2g} u"
+        facts["units"] = Fact(row.rel_l2_u)
+        words = "error {rms_ratio:,.2g} times the rounding that is due, {max_ratio:,.2g} times at its worst element"
+        yield Evidence("budget", f"{words}; rel_l2 {{rel_l2}}{units}", facts)
+    if row.where:
+        yield Evidence("where", "its elements beyond the limit lie in {box}", {"box": Fact(row.where)})
+    if row.bias is not None and 0.25 < abs(row.bias) < 2:  # where the other figures say less
+        toward = "toward" if row.bias > 0 else "away from"
+        yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
+    if row.same_dtype_ratio is not None:
+        facts = {"ratio": Fact(row.same_dtype_ratio)}
+        yield Evidence("same types", "{ratio:,.2g} times the error of the same call on a CPU in these types", facts)
+    if row.golden_rmse_ratio is not None:
+        facts = {"ratio": Fact(row.golden_rmse_ratio), "level": Fact(row.vendor_level)}
+        words = "{ratio:,.2g} times the error of the golden's own call (level of the double benchmark: {level})"
+        yield Evidence("golden", words, facts)
+
+
+def not_replayed(one: Replay) -> "list[str]":
+    """What was not replayed, and why: a line per status and kind of operator; names of kernels differ, their types do
+    not."""
+    operators = {
+        order: operator if one.run.format == "msprobe" else operator._replace(kind=operator.op_type)
+        for order, operator in one.operators.items()
+    }
+    found: Counter[tuple[str, str, str]] = Counter()
+    for row in one.rows:
+        if row.status != REPLAYED:
+            found[row.status, operators[row.order].kind, row.explanation] += 1
+    return [f"{status}: {count:,} of {kind}: {because}" for (status, kind, because), count in found.most_common()]
+
+
+def _verdict(report: Replays) -> "tuple[str, str]":
+    found, status = report.verdicts, report.exit_status
+    clean = f"{count_of(found[Judged.CLEAN], 'output')} clean"
+    rest = [f"{found[name]:,} {words}" for name, words in
+            ((Judged.AMPLIFIER, "coarse, but excused"), (Judged.UNKNOWN, "unknown")) if found[name]]  # fmt: skip
+    if status == 130:
+        return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'output')}"
+    if status == 1:
+        orders = sum(len(_guilty(one)) for one in report.replays)
+        edges = sum(len(one.broken_edges) for one in report.replays)
+        words = [f"{count_of(orders, 'operator')} {'is' if orders == 1 else 'are'} not what float64 makes of "
+                 f"{'its' if orders == 1 else 'their'} inputs"] if orders else []  # fmt: skip
+        words += [f"{count_of(edges, 'gradient')} not what {'its' if edges == 1 else 'their'} consumers hand back"
+                  ] if edges else []  # fmt: skip
+        return "GUILTY", ", ".join([*words, clean, *rest])
+    if status == 0:
+        return "INNOCENT", ", ".join([f"{clean}, none beyond the rounding that is due", *rest])
+    return "UNDECIDED", "nothing could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
+
+
+def _all(report: Replays, rows: "Callable[[Replay], Iterator[Row]]") -> "list[Row]":
+    return [row for one in report.replays for row in rows(one)]
+
+
+def _rows(one: Replay) -> "Iterator[Row]":
+    operators = one.operators
+    tensors = {order: {tensor.slot: tensor for tensor in operator.tensors} for order, operator in operators.items()}
+    for row in one.rows:
+        yield _row(one, row, operators[row.order], tensors[row.order].get(row.slot))
+
+
+def _row(one: Replay, row: Replayed, operator: Operator, tensor: "TensorRef | None") -> Row:
+    found: Row = {name: getattr(row, name, None) for name in COLUMNS}
+    found.update(of_operator(operator), step=one.run.step, rank=one.run.rank, stack=source_line(operator))
+    found.update(verdict=row.verdict.value, dtype=tensor.dtype if tensor is not None else None)
+    found.update(elements=math.prod(tensor.shape) if tensor is not None else None)
+    return found
+
+
+def _detail(report: Replays) -> Detail:
+    operators: list[Row] = []
+    rows: list[Row] = []
+    for run, one in enumerate(report.replays):
+        places = {some[0].order: place for place, some in enumerate(_guilty(one), 1)}
+        for row, cells in zip(one.rows, _rows(one)):
+            last = operators[-1] if operators else {}
+            if (last.get("run"), last.get("order")) != (run, row.order):
+                operators.append({name: cells[name] for name in ("order", "op", "op_type", "phase", "stack")})
+                operators[-1].update(run=run, rows=0, frames=one.operators[row.order].stack)
+                if row.order in places:
+                    operators[-1].update(cause=Judged.GUILTY.value, place=places[row.order])
+            operators[-1]["rows"] += 1
+            rows.append({name: cell for name, cell in cells.items() if name not in OF_OPERATORS})
+            rows[-1]["output"] = True
+            rows[-1]["limit"] = row.rel_l2 / row.rms_ratio * LIMIT if row.rms_ratio and row.rel_l2 else None
+    columns = [name for name in COLUMNS if name not in OF_OPERATORS]
+    return Detail(
+        kind="pairs",
+        title="All outputs",
+        chart="Own error along the network",
+        runs=[" · ".join(where_words(one.run)) for one in report.replays],
+        operators=tables.by_column(operators),
+        rows=tables.by_column(rows),
+        columns=["run", "order", "op", "op_type", "phase", *columns, "limit", "stack"],
+        shown=["order", "op", "slot", "verdict", "status", "rms_ratio", "max_ratio", "rel_l2", "dtype", "explanation"],
+        facets=["run", "verdict", "status", "op_type", "phase"],
+    )
+
+
+def _facts(report: Replays) -> Row:
+    """What summary.json holds of a replay."""
+    goldens = [one.golden_run for one in report.replays if one.golden_run is not None]
+    guilty = [row for one in report.replays for row in _rows(one) if row["verdict"] == Judged.GUILTY.value]
+    return {
+        "target": of_runs(report.paths[0], [one.run for one in report.replays], "format", "step", "rank"),
+        **({"golden": of_runs(report.paths[1], goldens, "format", "step", "rank")} if goldens else {}),
+        "verdicts": {name.value: count for name, count in report.verdicts.items()},
+        "statuses": dict(Counter(row.status for row in report.rows)),
+        "guilty": guilty[: tables.SUMMARISED],
+        "levels": dict(Counter(row.vendor_level for row in report.rows if row.vendor_level)),
+        "explained": [text for one in report.replays for text in one.peers],
+        "edges": dict(Counter(edge.verdict.value for one in report.replays for edge in one.edges)),
+        "broken_edges": [row for row in _all(report, between.edge_rows) if row["verdict"] == Held.BROKEN.value][
+            : tables.SUMMARISED
+        ],
+        "differing": [words for one in report.replays for words in between.differences(one)],
+        "roots": [],
+    }

@@ -1,0 +1,110 @@
+"""One operator of a dump → a folder that runs without npucmp."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.dump.formats import calls_of
+from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
+from npucmp.model import REPLAYED, Operator, Replayed, Run
+from npucmp.replay.case import CALL
+from npucmp.replay.run import replayed
+from npucmp.replay.task import Settings, tasks_of
+from npucmp.replay.torch_engine import CaseEngine
+from npucmp.workflows.replay import supported
+from npucmp.workflows.runs import Choice, StrPath, keys
+
+NEAR = 5  # names that are proposed
+
+
+class Extracted(NamedTuple):
+    """A case: its folder and files, whose it is, what a replay says of it, and how many of how many rows it was cut
+    to, None if it is whole."""
+
+    folder: Path
+    files: "tuple[str, ...]"
+    operator: Operator
+    rows: "tuple[Replayed, ...]"
+    cut: "Optional[tuple[int, int]]" = None
+
+
+@dataclass(frozen=True)
+class ExtractOptions(Choice):
+    """What an extraction can be told.
+
+    smallest     only the fewest rows that still show the fault, where rows do not know each other
+    limit_memory bytes that replaying the operator may take
+    """
+
+    smallest: bool = False
+    limit_memory: Optional[int] = None
+
+
+def extract(
+    dump: StrPath, op: str, folder: StrPath, options: Optional[ExtractOptions] = None, **more: object
+) -> Extracted:
+    """Writes the case of an operator into a folder that is new or empty: whole, or not at all.
+
+    Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
+    """
+    options = replace(options or ExtractOptions(), **more)  # type: ignore[arg-type]
+    supported()
+    place = Path(os.path.abspath(folder))
+    if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
+        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+    context = options.context(dump)
+    run, operator = _found(op, dump, [run for run in options.runs(dump, context) if not run.problem])
+    task = next((one for one in tasks_of(run, calls_of(run, context)) if one.operator is operator), None)
+    if task is None:
+        raise UnsupportedError(f"{dump}: the dump does not tell how {op} was called", "dump it with msprobe")
+    settings = Settings()
+    if options.limit_memory:
+        settings = settings._replace(memory=options.limit_memory)
+    aside = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
+        engine = CaseEngine(aside, options.smallest)
+        if engine.missing():
+            raise MissingExtra(engine.missing(), "computing what is expected")
+        (rows,) = replayed([task], (engine,), context, settings, 1)
+        files = sorted(one.name for one in aside.iterdir())
+        if CALL not in files or not any(row.status == REPLAYED for row in rows):
+            why = next((f"{row.status}: {row.explanation}" for row in rows if row.status != REPLAYED), "no output")
+            raise UnsupportedError(f"{dump}: {op} cannot be replayed, so there is nothing to extract: {why}")
+        cut = json.loads((aside / CALL).read_text(encoding="utf-8"))["rows"]
+        os.chmod(aside, 0o755)
+        os.rename(aside, place)
+    except OSError as error:
+        raise DumpError(folder, f"the case was not written: {error.strerror or error}") from None
+    finally:
+        _discard(aside)
+    return Extracted(Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]))
+
+
+def _found(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Operator]":
+    """The operator of that name, and its run."""
+    found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
+    if not found:
+        names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
+        near = [name for name in names if op and op.lower() in name.lower()]
+        raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
+    if len({id(run) for run, _ in found}) > 1:
+        raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")
+    return found[0]
+
+
+def _discard(folder: Optional[Path]) -> None:
+    """What is left of a case that was not written whole; nothing where it has its place."""
+    if folder is not None and folder.is_dir():
+        with suppress(OSError):
+            for one in folder.iterdir():
+                one.unlink()
+            folder.rmdir()

@@ -1,0 +1,237 @@
+"""Which operators of a dump are not what float64 makes of their own inputs: load → tasks → replay → Replays."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Mapping, Optional
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.formats import calls_of
+from npucmp.errors import MissingExtra, UnsupportedError, UsageError
+from npucmp.measure.executor import default_jobs
+from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
+from npucmp.replay.edges import settled
+from npucmp.replay.links import EdgeTask
+from npucmp.replay.numpy_engine import NumpyEngine
+from npucmp.replay.peers import doubted, excused, explained
+from npucmp.replay.run import linked, with_edges
+from npucmp.replay.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
+from npucmp.replay.torch_engine import TorchEngine
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.replay_golden import beside, partners
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
+
+ENGINES: "dict[str, Engine]" = {"torch": TorchEngine(), "numpy": NumpyEngine()}
+JOBS = 8  # at most, unless told: each has a torch of its own
+NO_CALL = "no data", "the dump does not tell how it was called"
+NO_VALUES = "no data", "the dump holds no values of it"
+
+
+@dataclass(frozen=True)
+class ReplayOptions(Choice):
+    """What a replay can be told; the command line offers the same under the same names.
+
+    engine       the name of the only one to use; all are tried otherwise
+    budget       a factor for all limits
+    golden       another run of the network, replayed too: which of the two is wrong
+    budget_from  a clean dump, whose largest ratios of each kind of operator are what is due
+    limit_memory bytes that replaying one operator may take
+    strict       what could not be replayed makes the run undecided
+    """
+
+    engine: Optional[str] = None
+    golden: Optional[StrPath] = None
+    budget: float = 1.0
+    budget_from: Optional[StrPath] = None
+    limit_memory: Optional[int] = None
+    strict: bool = False
+
+
+def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: object) -> Replays:
+    """Replays a dump and returns a row per output; keyword arguments are fields of the options.
+
+    Raises NpucmpError when there is nothing to replay, or no engine that could. Trouble with single operators is in
+    the result.
+    """
+    options = replace(options or ReplayOptions(), **more)  # type: ignore[arg-type]
+    supported()
+    started = time.monotonic()
+    settings = Settings(scale=options.budget)
+    if options.limit_memory:
+        settings = settings._replace(memory=options.limit_memory)
+    if options.budget_from is not None:
+        clean = replay(
+            options.budget_from, replace(options, golden=None, budget_from=None, budget=1.0, include=(), exclude=())
+        )
+        settings = settings._replace(known=ratios_of(clean))
+    context = options.context(dump, *(() if options.golden is None else (options.golden,)))
+    opened = options.runs(dump, context)
+    runs = [run for run in opened if not run.problem]
+    runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context.within(*options.graph)), context)
+    engines, missing = _engines(options)
+    plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
+    tasks = [task for plan in plans for task in plan.tasks]
+    done, partial, jobs = 0, False, options.jobs or min(default_jobs(), JOBS)
+    try:
+        for plan in plans:
+            plan.link(context, settings, jobs)
+        edges = [edge for plan in plans for edge in plan.open_edges]
+        items: "list[Task | EdgeTask]" = [*tasks, *edges]
+        places = [*(plan for plan in plans for _ in plan.tasks), *(plan for plan in plans for _ in plan.open_edges)]
+        meter = Meter(options.progress, sum(one.bytes for one in items))
+        for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engines, context, settings, jobs)):
+            done += plan.take(item, found_one)
+            meter.add(item.bytes)
+    except KeyboardInterrupt:
+        partial = True
+    found = [plan.replay() for plan in plans]
+    if not partial and not any(one.rows for one in found):
+        raise UsageError(f"nothing to replay: {options.nothing()}")
+    undone = all(row.status != REPLAYED for one in found for row in one.rows)
+    of_records = any(not task.call.prefix.startswith(GRAPH) for task in tasks) or not engines
+    if undone and missing and of_records and not partial:
+        raise MissingExtra(missing[0], "replaying the operators of this dump")
+    left = any(row.status == "not in table" for one in found for row in one.rows)
+    notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing if left]
+    result = Replays(
+        paths=(str(dump),),
+        replays=tuple(found),
+        broken=tuple(("dump", run) for run in opened if run.problem),
+        notes=(*unfit_globs(options, runs), *notes),
+        seconds=time.monotonic() - started,
+        bytes_read=done,
+        partial=partial,
+        strict=options.strict,
+    )
+    if options.golden is None or partial:
+        return result
+    return replace(_beside(result, options.golden, options, context), seconds=time.monotonic() - started)
+
+
+def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
+    """With what a replay of the golden run says of the same operators."""
+    goldens = [run for run in options.runs(golden, context) if not run.problem]
+    together, _ = pair_runs([one.run for one in found.replays], goldens)
+    if not together:
+        own = keys([one.run for one in found.replays])
+        raise UsageError(f"no step and rank is in both: {found.paths[0]} has {own}, {golden} has {keys(goldens)}")
+    known = {target.path: partners(target, other, options.names(), context) for target, other in together}
+    include: "list[str]" = []
+    if options.include:
+        include = [name for one in found.replays if one.run.path in known
+                   for name in known[one.run.path].names({row.order for row in one.rows})]  # fmt: skip
+        if not include:
+            return replace(found, notes=(*found.notes, f"no operator of these has a partner in {golden}"))
+    other = replay(golden, replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False))
+    theirs = {one.run.path: one for one in other.replays}
+    replays = [
+        beside(one, theirs[known[one.run.path].golden.path], known[one.run.path]) if one.run.path in known else one
+        for one in found.replays
+    ]
+    more = [f"golden: {note}" for note in other.notes if note not in found.notes]
+    return replace(
+        found,
+        paths=(*found.paths, str(golden)),
+        replays=tuple(replays),
+        notes=(*found.notes, *more),
+        bytes_read=found.bytes_read + other.bytes_read,
+        partial=other.partial,
+    )
+
+
+def supported() -> None:
+    """Raises UnsupportedError where there is no fork."""
+    if sys.platform != "linux":
+        raise UnsupportedError("operators are replayed in child processes that are made by fork", "run it on Linux")
+
+
+class _Plan:
+    """A run: what is to be replayed of it, and the rows of what is not."""
+
+    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: "list[str]") -> None:
+        self.run = run
+        self.tasks: list[Task] = []
+        self.rows: dict[int, list[Replayed]] = {}
+        self.open_edges: list[EdgeTask] = []
+        self.edges: list[Edge] = []
+        self.gaps: list[Gap] = []
+        tasks = {task.operator.order: task for task in tasks_of(run, calls_of(run, context))}
+        self._chosen = options.chosen(run)
+        for operator in self._chosen:
+            task = tasks.get(operator.order)
+            if task is None:
+                self.rows[operator.order] = _rows(operator, *NO_CALL)
+            elif not any(one.file or one.payload for one in operator.tensors):
+                self.rows[operator.order] = _rows(operator, *NO_VALUES)
+            elif missing:
+                self.rows[operator.order] = _rows(operator, "not in table", f"it needs {' or '.join(missing)}")
+            elif task.outputs:
+                self.tasks.append(task)
+        self._every = [*tasks.values()]  # whoever reads what is replayed may not be replayed
+
+    def link(self, context: ReadContext, settings: Settings, jobs: int) -> None:
+        """What lies between the operators that are to be replayed."""
+        if self.tasks:
+            chosen = {operator.order for operator in self._chosen}
+            links, gaps = linked(self._every, context, settings, jobs)
+            self.open_edges = [one for one in links.edges(gaps) if one.task.operator.order in chosen]
+            self.gaps = [gap for gap in gaps if gap.order in chosen]
+
+    def take(self, item: "Task | EdgeTask", found: "list[Replayed] | Edge") -> int:
+        """What was found of a task, or of an edge; the bytes of its own record."""
+        if isinstance(found, Edge):
+            self.edges.append(found)
+        elif isinstance(item, Task):
+            self.rows[item.operator.order] = found
+            return item.bytes
+        return 0
+
+    def replay(self) -> Replay:
+        """What was found, by now, in order of execution."""
+        operators = _by_kind(self.run)
+        ordered = doubted([row for order in sorted(self.rows) for row in self.rows[order]], operators)
+        kinds = explained(ordered, operators)
+        words = tuple(kind.words for kind in kinds)
+        rows = excused(ordered, kinds)
+        edges, alike = settled(self.edges, rows, operators)
+        return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
+
+
+def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
+    """The largest rms ratio of each kind of operator and slot, in a run that is clean."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for one in clean.replays:
+        operators = _by_kind(one.run)
+        for row in one.rows:
+            if row.rms_ratio is not None and row.budget != "exact":
+                key = operators[row.order].kind, row.slot
+                found[key] = max(found[key], row.rms_ratio)
+    return dict(found)
+
+
+def _by_kind(run: Run) -> "dict[int, Operator]":
+    """Operators by their place; `kind` is what their peers have in common."""
+    prefix = "" if run.format == "msprobe" else GRAPH
+    return {one.order: one._replace(kind=kind_of(one, prefix)) for one in run.operators}
+
+
+def _engines(options: ReplayOptions) -> "tuple[tuple[Engine, ...], list[str]]":
+    """Those to use, and the packages that others need."""
+    if options.engine is not None and options.engine not in ENGINES:
+        raise UsageError(f"no engine {options.engine!r}", [*ENGINES])
+    asked = [one for name, one in ENGINES.items() if options.engine in (None, name)]
+    missing = [one.missing() for one in asked if one.missing()]
+    return tuple(one for one in asked if not one.missing()), missing
+
+
+def _rows(operator: Operator, status: str, because: str) -> "list[Replayed]":
+    """Rows of an operator that is not replayed."""
+    return [
+        Replayed(operator.order, one.slot, status, explanation=because)
+        for one in operator.tensors
+        if one.slot.startswith("output:")
+    ]

@@ -1,0 +1,95 @@
+"""Two replays side by side: which of the two is wrong, and the vendor's double benchmark of their own errors.
+
+Each run's operator was held against float64 of its own inputs, so the two errors are those of the kernels alone,
+whatever came before them.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+from collections import defaultdict
+from dataclasses import replace
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align import align, pairs
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Pair, Replay, Replayed, Run, first_of
+from npucmp.replay.budget import vendor_level
+
+RATIOS = {"golden_mare_ratio": "mare", "golden_mere_ratio": "mere", "golden_rmse_ratio": "rmse"}
+
+
+class Partners(NamedTuple):
+    """Outputs of the golden run by those of the target: (order, slot) → (order, slot, whether of the same type)."""
+
+    golden: Run
+    outputs: "Mapping[tuple[int, str], tuple[int, str, bool]]"
+
+    def names(self, orders: "set[int]") -> "list[str]":
+        """Globs of the golden operators that these of the target have."""
+        wanted = {there for (order, _), (there, _, _) in self.outputs.items() if order in orders}
+        return [glob.escape(one.name) for one in self.golden.operators if one.order in wanted]
+
+
+def partners(target: Run, golden: Run, names: "Mapping[str, str]", context: ReadContext) -> Partners:
+    """Operators that were lined up, without those that stand for several."""
+    own = {one.order: one.name for one in golden.operators}
+    some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
+    found = {}
+    for pair in some:
+        ops, tensors = (pair.target_op, pair.golden_op), (pair.target, pair.golden)
+        if None in ops or None in tensors:
+            continue
+        (a, b), (x, y) = ops, tensors
+        assert a is not None and b is not None and x is not None and y is not None
+        if x.slot.startswith("output:") and own.get(b.order) == b.name:
+            found[a.order, x.slot] = b.order, y.slot, x.dtype == y.dtype
+    return Partners(golden, found)
+
+
+def beside(one: Replay, golden: Replay, known: Partners) -> Replay:
+    """The rows of the target with what the golden's say."""
+    there = {(row.order, row.slot): row for row in golden.rows}
+    rows, wrong = [], defaultdict(list)
+    operators = one.operators
+    for row in one.rows:
+        place = known.outputs.get((row.order, row.slot))
+        other = there.get(place[:2]) if place is not None else None
+        if place is not None and other is not None:
+            row = _with(row, other, same_type=place[2])
+            if other.verdict is Judged.GUILTY:
+                wrong[row.verdict is Judged.GUILTY].append(operators[row.order].name)
+        rows.append(row)
+    return replace(one, rows=tuple(rows), golden=tuple(_words(wrong)), golden_run=known.golden)
+
+
+def _with(row: Replayed, other: Replayed, same_type: bool) -> Replayed:
+    if same_type:
+        ratios = {name: _ratio(getattr(row, figure), getattr(other, figure)) for name, figure in RATIOS.items()}
+        row = row._replace(**ratios)  # type: ignore[arg-type]
+        level = vendor_level(row.golden_mare_ratio, row.golden_mere_ratio, row.golden_rmse_ratio)
+        row = row._replace(vendor_level=level)
+    words = ""
+    if row.verdict is Judged.GUILTY and other.verdict is Judged.CLEAN:
+        words = "the golden is clean here: the target is wrong"
+    elif row.verdict is Judged.GUILTY and other.verdict is Judged.GUILTY:
+        words = "the golden is guilty here too"
+    elif row.verdict is Judged.CLEAN and other.verdict is Judged.GUILTY:
+        words = "the golden is guilty here: it is wrong, not the target"
+    return row._replace(explanation="; ".join(filter(None, (row.explanation, words))))
+
+
+def _ratio(mine: Optional[float], golden: Optional[float]) -> Optional[float]:
+    """1 where neither has an error."""
+    if mine is None or golden is None:
+        return None
+    return mine / golden if golden else (math.inf if mine else 1.0)
+
+
+def _words(wrong: "Mapping[bool, Sequence[str]]") -> "Iterator[str]":
+    """Of golden operators that are guilty, by whether the target's are."""
+    for both, words in ((False, "guilty in the golden, not in the target"), (True, "guilty in both")):
+        names = [*dict.fromkeys(wrong.get(both, ()))]
+        if names:
+            yield f"{len(names):,} {words}: {first_of(names)}"
