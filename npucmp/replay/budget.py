@@ -28,6 +28,7 @@ RMS, RMS_16 = 3.0, 2.0
 MAX, MAX_16 = 8.0, 4.0
 BIAS, Z, SPREAD = 0.25, 20.0, 0.3  # of a rounding error in units of u|r|
 FEW = 64  # elements whose own rounding says little of what is due
+OWN = 0.3  # of u|r| is due to rounding even where float64 happens to need none: a kernel may take another way
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
 VENDOR = {  # rtol, atol, largest error, threshold of the mean relative error
     "float16": (2.0**-9, 2.0**-9, 1e-1, 2.0**-10),
@@ -165,7 +166,7 @@ class Tally:
             return
         own = np.abs(round_to(exact, self.dtype) - exact)
         if self.elements < FEW:
-            own = np.maximum(own, 0.3 * unit * size)
+            own = np.maximum(own, OWN * unit * size)
         self.own += float(np.dot(own, own))
         self.noise += away.size * (_rms(sigma) if noise is None else noise) ** 2
         self.step += self.dtype.tiny**2 * int(np.count_nonzero(size < self.dtype.tiny))
@@ -196,7 +197,8 @@ class Tally:
             return row
         row = row._replace(nonfinite=self.odd if self.elements else None)
         if self.used:
-            budget, total = math.sqrt(self.own + self.noise + self.step), math.sqrt(self.error)
+            own = max(self.own, (OWN * self.dtype.round_off) ** 2 * self.size)
+            budget, total = math.sqrt(own + self.noise + self.step), math.sqrt(self.error)
             ratio = total / budget if budget else (math.inf if total else 0.0)
             row = row._replace(rms_ratio=ratio, max_ratio=self.ratio, bias=self.toward / self.used)
         return row._replace(verdict=Judged.GUILTY if self.odd or self._is_beyond(row, limit) else Judged.CLEAN)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from statistics import median
-from typing import Mapping, NamedTuple, Sequence
+from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import Judged, Operator, Replayed
+from npucmp.model.optypes import op_type
 
 FEWEST = 3  # operators that make a kind
 NEARLY = 0.9  # of them that are beyond their budget: the others may hold values that nothing rounds
@@ -29,12 +30,8 @@ class Explained(NamedTuple):
 
 def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Explained]":
     """Kinds of operators that are beyond their budgets alike."""
-    kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        if row.rms_ratio is not None and row.budget not in ("", "exact"):
-            kinds[operators[row.order].kind, row.slot].append(place)
     found = []
-    for (kind, slot), places in kinds.items():
+    for name, places, alone in _kinds(rows, operators):
         beyond = [place for place in places if rows[place].verdict in (Judged.GUILTY, Judged.AMPLIFIER)]
         if len({rows[place].order for place in beyond}) < FEWEST or len(beyond) < NEARLY * len(places):
             continue
@@ -44,12 +41,33 @@ def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -
         alike = [place for place in beyond if _is_alike(rows[place], ratio, error)]
         if len(alike) >= max(FEWEST, len(beyond) / 2):
             number = f"all {len(places)}" if len(beyond) == len(places) else f"{len(beyond)} of {len(places)}"
-            words = f"{number} {kind} {slot} lie beyond their budget, in the middle {ratio:.2g} times"
+            words = f"{number} {name} lie beyond their budget, in the middle {ratio:.2g} times"
             inside = _in_common(rows, alike) or "coarser arithmetic inside"
-            found.append(Explained(f"{words}: explained by {inside} (a setting, not one operator)", frozenset(alike)))
+            words = f"{words}: explained by {inside} (a setting, not one operator)"
+            found.append(Explained(words, frozenset(alike).intersection(alone)))
         elif _in_common(rows, beyond) and len(beyond) == len(places):  # nobody is excused by that
-            found.append(Explained(f"all {len(places)} {kind} {slot}: {_in_common(rows, beyond)}", frozenset()))
+            found.append(Explained(f"all {len(places)} {name}: {_in_common(rows, beyond)}", frozenset()))
     return found
+
+
+def _kinds(
+    rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]"
+) -> "Iterator[tuple[str, list[int], list[int]]]":
+    """Outputs of one kind by place, and which of them it speaks for. Products of kinds that are too small are held
+    against those of all kinds: what rounds their operands is the unit that computes them."""
+    kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        if row.rms_ratio is not None and row.budget not in ("", "exact"):
+            kinds[operators[row.order].kind, row.slot].append(place)
+    small: list[int] = []
+    products: list[int] = []
+    for (kind, slot), places in kinds.items():
+        yield f"{kind} {slot}", places, places
+        if op_type(operators[rows[places[0]].order].op_type).has("contracts"):
+            products += places
+            small += places if len({rows[place].order for place in places}) < FEWEST else []
+    if small:
+        yield "products", sorted(products), small
 
 
 def _in_common(rows: "Sequence[Replayed]", places: "Sequence[int]") -> str:

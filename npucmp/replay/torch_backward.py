@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
@@ -43,6 +44,7 @@ from npucmp.replay.torch_rows import (
 
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
+NEARER = 10.0  # times: then a record is of another gradient than that of its own place
 NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
 ANOTHER = "another autograd node"
 
@@ -172,10 +174,12 @@ def gradients(
             results = called(bound.row, bound.function, args, kwargs)
         places = {one.untyped_storage().data_ptr() for one in [*leaves, *tensors_in([args, kwargs])]}
         pairs = []
-        for result, gradient, kept in zip(results, given, saved):
-            if isinstance(result, torch.Tensor) and result.requires_grad and gradient is not None:
-                if kept is not None and result.untyped_storage().data_ptr() not in places:
-                    result.data.copy_(kept)
+        for result, gradient, kept in zip_longest(results, given[: len(results)], saved[: len(results)]):
+            if not isinstance(result, torch.Tensor):
+                continue
+            if kept is not None and result.untyped_storage().data_ptr() not in places:
+                result.data.copy_(kept)  # indices too: of equal values a device may have chosen others
+            if result.requires_grad and gradient is not None:
                 pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
         if not pairs:
             raise Missing("no gradient reached it")
@@ -287,7 +291,8 @@ def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> 
 
 def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
     """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
-    shape. That of its own place if it is near, else the nearest; -1 where none has as many elements."""
+    shape. That of its own place as it is, unless another is near and that is not, or NEARER; -1 where none has as many
+    elements."""
     best = math.inf
     found: "tuple[int, Form]" = (-1, _as_it_is)
     order = sorted(range(len(candidates)), key=lambda at: at != place)
@@ -297,10 +302,8 @@ def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, F
             continue
         for form in _forms(one, recorded.shape):
             away = distance(recorded, form(one))
-            if away < best:
+            if away * NEARER < best or (away < best and away <= NEAR < best):
                 best, found = away, (at, form)
-        if at == place and best <= NEAR:
-            break
     return found
 
 

@@ -21,7 +21,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import arguments_of
 from npucmp.replay.budget import Tally
 from npucmp.replay.stored import payload_of, read
-from npucmp.replay.table import ROUNDED_ONCE, ROW_BY_ROW, SEPARATE, Row
+from npucmp.replay.table import ROW_BY_ROW, SEPARATE, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_call import Bound, bound_with, load, slots_of, widened
 from npucmp.replay.torch_rows import MORE, narrowed, numpy_of, second_opinion
@@ -163,12 +163,11 @@ class Blocks:
             return None
         sigmas, made_of = due(state, exact, self.settings)
         tallies, models = [], []
-        name = self.row.call.rpartition(".")[2]
         for stream, one, sigma in zip(self.outputs.values(), exact, sigmas):
             dtype = lookup(stream.tensor.dtype)
             if dtype is None or dtype.kind == "c":
                 return None
-            tallies.append(Tally(dtype, made_of, name in ROUNDED_ONCE))
+            tallies.append(Tally(dtype, made_of, state.bound.is_rounded_once))
             models.append(_Model(numpy_of(one), sigma, dtype.round_off) if made_of == "noise" else None)
         step = max(1, BLOCK // self.width)
         for start in range(0, self.cut.rows, step):

@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_flatten
 from npucmp.dump.context import ReadContext
 from npucmp.model import Call, Operator, Slot, TensorRef, Tree
 from npucmp.model.dtypes import lookup
-from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of
+from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of, floats_in
 from npucmp.replay.stored import read
-from npucmp.replay.table import Row
+from npucmp.replay.table import ROUNDED_ONCE, Row
 from npucmp.replay.task import first_line
 from npucmp.replay.walk import mapped
 
@@ -37,7 +37,9 @@ CLONED = ("batch_norm", "instance_norm")  # they write running statistics
 class Bound(NamedTuple):
     """A call, ready to be made: arguments in float64, in the types that they were recorded in, and what was done.
 
-    unit is the round-off of the outputs' type, accumulator that of sums, slots the tensors that it returns, in order.
+    unit is the round-off of the outputs' type, accumulator that of sums, slots the tensors that it returns, in order;
+    is_rounded_once: the result is one correctly rounded operation on what the record holds (of a scalar nobody knows
+    whether it was rounded before).
     """
 
     row: Row
@@ -50,6 +52,7 @@ class Bound(NamedTuple):
     accumulator: float
     low: str  # the type of 16 bits that autocast rounds inputs to, or that outputs have
     treated: str
+    is_rounded_once: bool
 
     def call(self, arguments: "Optional[Arguments]" = None) -> "list[Any]":
         """What it returns, flat."""
@@ -97,10 +100,13 @@ def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[Te
     if row.autocast and low and any(_unit(one) < _unit(low) for one in floats):
         treated = f"autocast {low}"
         args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[low]).to(torch.float64))
+    name = row.call.rpartition(".")[2]
+    plain = all(float(np.float32(one)) == one for one in floats_in([args, kwargs]))
+    once = plain and (name in ROUNDED_ONCE or name.rstrip("_") in ROUNDED_ONCE)
     if unit > 2.0**-53:
         args, kwargs = rounded_scalars(args, np.float32), rounded_scalars(kwargs, np.float32)
     dtypes = {slot: tensors[slot].dtype for slot in loaded}
-    return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated)
+    return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated, once)
 
 
 def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> "list[Any]":

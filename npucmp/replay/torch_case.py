@@ -16,7 +16,7 @@ from npucmp.replay.arguments import Arguments, Refused, arguments_of
 from npucmp.replay.budget import Tally, round_to
 from npucmp.replay.case import NATIVE, Tensor, Type, files
 from npucmp.replay.stored import read
-from npucmp.replay.table import ROUNDED_ONCE, Row
+from npucmp.replay.table import Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_backward import (
     NEAR,
@@ -239,7 +239,7 @@ def _any_guilty(blocks: Blocks, due: DueOf, ranges: "list[tuple[int, int]]", set
     for stream, one, sigma in zip(blocks.outputs.values(), exact, sigmas):
         dtype = lookup(stream.tensor.dtype)
         assert dtype is not None
-        tally = Tally(dtype, made_of, blocks.row.call.rpartition(".")[2] in ROUNDED_ONCE)
+        tally = Tally(dtype, made_of, state.bound.is_rounded_once)
         actual = stream.take(ranges)
         tally.add((_float64(actual) if dtype.kind == "f" else actual).reshape(-1), numpy_of(one), sigma)
         if tally.row(0, stream.tensor.slot, settings.scale).verdict is Judged.GUILTY:

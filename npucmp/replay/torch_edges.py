@@ -92,7 +92,7 @@ def _edge(task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
     checker = _Checker(tensor, actual, consumers, settings)
     row = checker.row([one.exact for one in consumers])
     found = found._replace(ratio=row.rms_ratio, rel_l2_u=row.rel_l2_u)
-    if row.nonfinite:
+    if row.nonfinite or not np.isfinite(actual).all():
         return found._replace(explanation="NaN or Inf, which kernels spread in their own ways")
     if checker.fits(row):
         return found._replace(verdict=Held.CLEAN)

@@ -15,7 +15,7 @@ from npucmp.replay.arguments import Arguments, floats_in
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
 from npucmp.replay.stored import read
-from npucmp.replay.table import INDICES, ROUNDED_ONCE, Row
+from npucmp.replay.table import INDICES, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import Blocks, cut_of
 from npucmp.replay.torch_call import ANY, Bound, bind, require, rounded_scalars
@@ -80,7 +80,7 @@ def _of_forward(
     for at, slot in enumerate(bound.slots):
         if slot not in recorded or slot not in tensors:
             continue
-        due = Due(sigmas[at], made_of, name.rstrip("_") in ROUNDED_ONCE or name in ROUNDED_ONCE)
+        due = Due(sigmas[at], made_of, bound.is_rounded_once)
         one = row_of_output(task, tensors[slot], recorded[slot], exact[at], due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)

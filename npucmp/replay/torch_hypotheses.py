@@ -26,7 +26,7 @@ from npucmp.replay.walk import mapped
 
 CALLS, SECONDS = 40, 10.0
 MOSTLY = 0.25  # of the error that is left: kernels of a lower precision differ among themselves
-HF32 = 2.0**-12  # step of a fraction in [0.5, 1) that keeps 11 bits behind the leading one
+SHORT = {"HF32": 11, "TF32": 10}  # bits behind the leading one that matrix units of float32 keep
 LOW = ("float16", "bfloat16")
 EPSILONS = (1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.0)
 EPS_AT = {"layer_norm": 4, "rms_norm": 3, "group_norm": 4, "batch_norm": 7, "instance_norm": 7}
@@ -250,8 +250,9 @@ def _coarser(bound: Bound) -> "Iterator[tuple[str, Bound, float]]":
         if dtype.round_off > bound.unit:
             yield f"computed in {name}", _mapped(bound, methodcaller("to", DTYPES[name])), MOSTLY
             yield f"{name} operands", _mapped(bound, partial(_rounded, to=dtype)), MOSTLY
-    if bound.unit < HF32 / 2 and bound.row.kind == "sum":
-        yield "HF32 operands", _mapped(bound, _hf32), MOSTLY
+    if bound.unit < 2.0**-13 and bound.row.kind == "sum":
+        for name, bits in SHORT.items():
+            yield f"{name} operands", _mapped(bound, partial(_shortened, bits=bits)), MOSTLY
 
 
 def _mapped(bound: Bound, change: Callable[[Any], Any]) -> Bound:
@@ -263,10 +264,11 @@ def _rounded(one: Any, to: Dtype) -> Any:
     return torch.from_numpy(round_to(one.numpy(), to))
 
 
-def _hf32(one: Any) -> Any:
-    """To 11 bits after the leading one (HF32: 1 + 8 + 11)."""
+def _shortened(one: Any, bits: int) -> Any:
+    """To so many bits after the leading one."""
     fraction, exponent = torch.frexp(one)
-    return torch.ldexp(torch.round(fraction / HF32) * HF32, exponent)
+    step = 2.0 ** (-bits - 1)  # of a fraction in [0.5, 1)
+    return torch.ldexp(torch.round(fraction / step) * step, exponent)
 
 
 def _fewer_terms(bound: Bound, name: str) -> "Iterator[tuple[str, Bound]]":

@@ -246,6 +246,8 @@ class Session:
             assert arrived[0] is not None
             values = np.asarray(node.inverse(arrived[0].values), order="C")
             same = values.size == arrived[0].values.size and not node.recorded
+            if self.device is not None and not same:  # it may add
+                values = rounded(values.astype(np.float64), arrived[0].dtype).astype(values.dtype)
             made = Tensor(values, arrived[0].dtype, arrived[0].key if same else self.key())
             if node.recorded and node.items[0].tensor.needs_grad:
                 record = Record(node.kind, "backward", node.call, node.scope, (arrived[0],), (made,), line=node.line)

@@ -77,6 +77,20 @@ def rows(tmp_path_factory):
     dump.both("Tensor.__mul__.0", [X, 0.5], X * F32(0.5), [G], [G * F32(0.5), None])
     dump.both("Functional.relu.0", [X], np.maximum(X, 0), [G], [np.where(X > 0, G, F32(0))])
     dump.both("Functional.relu.1", [X], np.maximum(X, 0), [G], [np.where(X > -0.1, G, F32(0))])
+    labels = np.arange(6) % 3
+    probability = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
+    loss = np.array(-np.log(probability[np.arange(6), labels]).mean(), F32)
+    ones = np.eye(32)[labels] / 6
+    one = np.array(1, F32)
+    dump.both("Functional.cross_entropy.0", [X, labels], loss, [one], [(-ones).astype(F32)])  # at its log-softmax
+    dump.both("Functional.cross_entropy.1", [X, labels], loss, [one], [(probability / 6 - ones).astype(F32)])
+    ties = np.array([[2, 2, 1, 0]], F32)
+    for at, (first, second) in enumerate([(0, 1), (1, 0)]):  # of equal values a device may choose any
+        chosen = np.array([[first, second]])
+        gradient = np.zeros_like(ties)
+        gradient[0, first], gradient[0, second] = G[0, :2]
+        dump.add(f"Torch.topk.{at}.forward", [ties, 2], [ties[:, :2], chosen])
+        dump.later.append((f"Torch.topk.{at}.backward", [G[:1, :2]], [gradient]))
     dump.add("Functional.gelu.7.backward", [G], [G])  # without its forward
     found = {}
     for row, name in zip(dump.rows(), [name for name, one in dump.data.items() for out in one["output"] if out]):
@@ -97,6 +111,10 @@ def rows(tmp_path_factory):
     ("Tensor.__mul__.0", ["CLEAN"]),
     ("Functional.relu.0", ["CLEAN"]),
     ("Functional.relu.1", ["GUILTY"]),
+    ("Functional.cross_entropy.0", ["CLEAN"]),
+    ("Functional.cross_entropy.1", ["CLEAN"]),
+    ("Torch.topk.0", ["CLEAN"]),
+    ("Torch.topk.1", ["CLEAN"]),
     ("Functional.gelu.7", ["UNKNOWN"]),
 ])  # fmt: skip
 def test_verdicts(rows, call, wanted):

@@ -30,6 +30,13 @@ def test_a_rounded_result_has_a_ratio_of_one(dtype):
     assert found.max_ratio <= 1 and abs(found.bias) < 0.05 and found.nonfinite == 0
 
 
+def test_rounding_is_due_even_where_float64_happens_to_need_none():
+    """A sum of numbers of few digits that a kernel rounds once on its way."""
+    few, some = np.round(X * 64) / 64, X > 0
+    assert row(few * (1 + 2.0**-24 * some), few, due=Due(0.0, "noise")).verdict is Judged.CLEAN
+    assert row(few * (1 + 2.0**-20 * some), few, due=Due(0.0, "noise")).verdict is Judged.GUILTY
+
+
 @pytest.mark.parametrize("dtype, factor", [("float32", 1 + 2e-6), ("float16", 1.004), ("bfloat16", 1.02)])
 def test_a_small_scale_is_guilty(dtype, factor):
     assert row(rounded(X * factor, dtype), X, dtype).verdict is Judged.GUILTY

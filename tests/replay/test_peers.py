@@ -41,6 +41,17 @@ def test_kinds(rows, guilty):
     assert [at for at, verdict in enumerate(judged(rows)) if verdict == "GUILTY"] == guilty
 
 
+def test_products_of_a_small_kind_are_held_against_those_of_all_kinds():
+    one_unit = operators(
+        "linear.0.forward", "linear.1.forward", "linear.2.forward", "matmul.0.forward", "exp.0.forward"
+    )
+    rows = [row(at, 40.0) for at in range(5)]
+    found = [one.verdict.value for one in excused(rows, explained(rows, one_unit))]
+    assert found == ["AMPLIFIER"] * 4 + ["GUILTY"]
+    rows = [row(at, 40.0 if at > 2 else 0.5, verdict=Judged.GUILTY if at > 2 else Judged.CLEAN) for at in range(5)]
+    assert [one.verdict.value for one in excused(rows, explained(rows, one_unit))] == ["CLEAN"] * 3 + ["GUILTY"] * 2
+
+
 def test_gradients_after_a_guilty_forward_that_may_have_run_again():
     again = operators("a.0.forward", "b.0.forward", "b.0.backward", "b.1.forward", "b.1.backward", "a.0.backward")
     rows = [row(0, 9.0), row(4, 9.0), row(5, 9.0)]
