@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
+from npucmp.measure.grid import Grid
 from npucmp.measure.pairs import READ, measure, payload_of
 from npucmp.model import DifferenceMap, Measurement, Pair, Payload, TensorRef
 from npucmp.model.dtypes import lookup
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18  # bytes compared at once: what malloc hands out again without asking the system
 PLACES = 1 << 22  # differing elements whose places are kept, and whose bits are looked at
-DOWN, ACROSS = 24, 64  # cells of the picture of them
 
 
 def measure_bits(pair: Pair, context: ReadContext = ANYWHERE) -> Measurement:
@@ -103,15 +103,12 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
 
 
 class _Picture:
-    """Counts where elements differ, in a grid of at most DOWN × ACROSS cells, and in which bits."""
+    """Where elements differ, and in which bits."""
 
     def __init__(self, x: Payload, y: Payload) -> None:
         import numpy as np
 
-        self.columns = next((length for length in reversed(y.shape) if length > 1), 1)
-        self.rows = max(1, math.prod(y.shape) // self.columns)
-        self.down, self.across = min(DOWN, self.rows), min(ACROSS, self.columns)
-        self.counts = np.zeros(self.down * self.across, np.int64)
+        self.grid = Grid(y.shape)
         row = lookup(y.dtype)
         self.dtype = y.dtype
         self.size = row.itemsize if row and x.dtype == y.dtype and not row.memory and row.kind != "c" else 0
@@ -121,11 +118,8 @@ class _Picture:
         """Elements that differ: their places, and their values."""
         import numpy as np
 
-        row = places // self.columns  # several times as fast as divmod
-        column = places - row * self.columns
-        cells = row * self.down // self.rows * self.across + column * self.across // self.columns
-        self.counts += np.bincount(cells, minlength=len(self.counts))
-        if self.size and self.counts.sum() <= PLACES:
+        self.grid.add(places)
+        if self.size and self.grid.counts.sum() <= PLACES:
             unsigned = f"u{self.size}"
             changed = (a.view(unsigned) ^ b.view(unsigned)).astype(f"<{unsigned}", copy=False)
             for number, byte in enumerate(changed.view(np.uint8).reshape(-1, self.size).T):
@@ -136,5 +130,5 @@ class _Picture:
 
         set_in = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)  # of each byte, from its highest
         bits = (self.bytes[::-1] @ set_in).reshape(-1).tolist()
-        counts = tuple(self.counts.tolist())
-        return DifferenceMap(self.dtype, self.rows, self.columns, self.across, counts, tuple(bits))
+        grid = self.grid
+        return DifferenceMap(self.dtype, grid.rows, grid.columns, grid.across, tuple(grid.counts.tolist()), tuple(bits))

@@ -14,7 +14,7 @@ from npucmp.model.dump import Device, Operator, Payload, Run, Scalar, Statistics
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
-from npucmp.model.replayed import REPLAYED, STATUSES, Edge, Gap, Held, Judged, Replay, Replayed, Replays
+from npucmp.model.replayed import GUILTY_ABOVE, REPLAYED, STATUSES, Edge, Gap, Held, Judged, Replay, Replayed, Replays
 from npucmp.model.result import (
     DECIDED,
     Comparison,
@@ -32,10 +32,10 @@ from npucmp.model.result import (
 )
 
 __all__ = [
-    "DECIDED", "DIFFERS", "HISTOGRAM_BINS", "REPLAYED", "STATUSES", "Call", "Cause", "Comparison", "Device",
-    "DifferenceMap", "Edge", "Event", "Evidence", "Extremes", "Fact", "Finding", "Fused", "FusionPass", "Gap", "Held",
-    "Judged", "Match",
-    "Measurement", "Moments", "Noise", "Operator", "Overflow", "Pair", "Payload", "Reasoned", "Repeated", "Replay",
-    "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run", "Scalar", "Scan", "Side", "Slot", "Statistics",
-    "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word", "brief", "first_of", "sentences",
+    "DECIDED", "DIFFERS", "GUILTY_ABOVE", "HISTOGRAM_BINS", "REPLAYED", "STATUSES", "Call", "Cause", "Comparison",
+    "Device", "DifferenceMap", "Edge", "Event", "Evidence", "Extremes", "Fact", "Finding", "Fused", "FusionPass",
+    "Gap", "Held", "Judged", "Match", "Measurement", "Moments", "Noise", "Operator", "Overflow", "Pair", "Payload",
+    "Reasoned", "Repeated", "Replay", "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run", "Scalar",
+    "Scan", "Side", "Slot", "Statistics", "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word", "brief",
+    "first_of", "sentences",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Operator, Run
-from npucmp.model.result import Result
+from npucmp.model.result import DifferenceMap, Result
 
 
 class Judged(str, Enum):
@@ -21,6 +21,7 @@ class Judged(str, Enum):
     UNKNOWN = "UNKNOWN"  # it could not be replayed; `status` says why
 
 
+GUILTY_ABOVE = {"rms_ratio": (3.0, 2.0), "max_ratio": (8.0, 4.0), "bias": (0.25, 0.25)}  # of float32, of 16 bits
 REPLAYED = "replayed"
 STATUSES = (
     REPLAYED, "not in table", "no data", "random", "overwritten", "container", "shape", "another autograd node",
@@ -45,6 +46,7 @@ class Replayed(NamedTuple):
     sampled       share of the elements that were looked at, "" for all of them
     treated       what was done to arguments: "autocast bfloat16"
     where         the box of elements that are beyond the budget
+    picture       of a guilty output: the elements that are further off than rounding may make them
     explained_by  the hypothesis of `explanation` alone: "eps 0.01 instead of 1e-05"
     """
 
@@ -77,6 +79,7 @@ class Replayed(NamedTuple):
     where: str = ""
     seconds: Optional[float] = None
     explained_by: str = ""
+    picture: Optional[DifferenceMap] = None
 
 
 class Held(str, Enum):

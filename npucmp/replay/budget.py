@@ -19,14 +19,14 @@ from typing import Any, NamedTuple, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from npucmp.model import Judged, Replayed
+from npucmp.measure.grid import Grid
+from npucmp.model import GUILTY_ABOVE, DifferenceMap, Judged, Replayed
 from npucmp.model.dtypes import Dtype, numpy_dtype
 
 Array = NDArray[Any]
 
-RMS, RMS_16 = 3.0, 2.0
-MAX, MAX_16 = 8.0, 4.0
-BIAS, Z, SPREAD = 0.25, 20.0, 0.3  # of a rounding error in units of u|r|
+(RMS, RMS_16), (MAX, MAX_16), (BIAS, _) = GUILTY_ABOVE.values()
+Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|
 FEW = 64  # elements whose own rounding says little of what is due
 OWN = 0.3  # of u|r| is due to rounding even where float64 happens to need none: a kernel may take another way
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
@@ -58,17 +58,18 @@ def judged(
 ) -> Replayed:
     """The row of one output; limits times `scale`, and times `known` where a clean run has larger ratios."""
     shape = actual.shape
-    tally = Tally(dtype, due.made_of, due.only_one)
+    tally = Tally(dtype, due.made_of, due.only_one, shape)
     tally.add(np.ravel(actual), np.ravel(exact), due.sigma)
-    return tally.row(order, slot, max(1.0, known) * scale, shape)
+    return tally.row(order, slot, max(1.0, known) * scale)
 
 
 class Tally:
     """The figures of one output, added up over blocks of it, in order. Sums of float64 values beyond 1e154 overflow,
-    and tell nothing then."""
+    and tell nothing then. With its shape it knows where a guilty output is wrong."""
 
-    def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False) -> None:
-        self.dtype, self.made_of, self.only_one = dtype, made_of, only_one
+    def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False, shape: "Sequence[int]" = ()) -> None:
+        self.dtype, self.made_of, self.only_one, self.shape = dtype, made_of, only_one, shape
+        self.grid = Grid(shape)
         self.is_exact = dtype.kind != "f" or made_of == "exact"
         self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
         self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = 0.0
@@ -128,11 +129,17 @@ class Tally:
     def _note(self, bad: Array, start: int, places: Optional[Array]) -> None:
         """Where elements are beyond their limit, of the first WORST."""
         self.beyond += bad.size
+        self._draw(bad, start, places)
         if bad.size and sum(some.size for some in self.bad) < WORST:
             self.bad.append(start + (bad if places is None else places[bad]))
 
-    def where(self, shape: "Sequence[int]") -> str:
+    def _draw(self, bad: Array, start: int, places: Optional[Array]) -> None:
+        if bad.size and self.shape:
+            self.grid.add(start + (bad if places is None else places[bad]))
+
+    def where(self) -> str:
         """The box of elements beyond their limit, as a slice; "" where they are all over the tensor, or too many."""
+        shape = self.shape
         if not shape or not 0 < self.beyond <= min(WORST, self.elements // 2):
             return ""
         places = np.unravel_index(np.concatenate(self.bad), tuple(shape))
@@ -173,16 +180,23 @@ class Tally:
         ratios = self.ratios(actual, exact, sigma, noise)
         self.ratio = max(self.ratio, float(ratios.max()))
         self._note(np.flatnonzero(ratios > self.most), start, places)
+        self._draw(np.flatnonzero((ratios > 1) & (ratios <= self.most)), start, places)
         signs = np.where(size >= self.dtype.tiny, -np.sign(exact) / (unit * size), 0.0)
         self.toward += float(np.dot(error, signs))
         self.due_toward += float(np.dot(round_to(exact, self.dtype) - exact, signs))
         if abs(self.toward - self.due_toward) > BIAS * self.used:
             self.different = max(self.different, int(np.unique(actual).size))
 
-    def row(self, order: int, slot: str, limit: float = 1.0, shape: "Sequence[int]" = ()) -> Replayed:
-        """The row, limits times `limit`; with `shape` it says where a guilty output is wrong."""
+    def row(self, order: int, slot: str, limit: float = 1.0) -> Replayed:
+        """The row, limits times `limit`."""
         row = self._row(order, slot, limit)
-        return row._replace(where=self.where(shape)) if row.verdict is Judged.GUILTY else row
+        if row.verdict is not Judged.GUILTY or not self.shape:
+            return row
+        grid = self.grid
+        counts = tuple(grid.counts.tolist())
+        return row._replace(
+            where=self.where(), picture=DifferenceMap(self.dtype.name, grid.rows, grid.columns, grid.across, counts)
+        )
 
     def _row(self, order: int, slot: str, limit: float) -> Replayed:
         row = Replayed(order, slot, budget="exact" if self.is_exact else self.made_of, verdict=Judged.CLEAN)

@@ -167,7 +167,7 @@ class Blocks:
             dtype = lookup(stream.tensor.dtype)
             if dtype is None or dtype.kind == "c":
                 return None
-            tallies.append(Tally(dtype, made_of, state.bound.is_rounded_once))
+            tallies.append(Tally(dtype, made_of, state.bound.is_rounded_once, stream.tensor.shape))
             models.append(_Model(numpy_of(one), sigma, dtype.round_off) if made_of == "noise" else None)
         step = max(1, BLOCK // self.width)
         for start in range(0, self.cut.rows, step):
@@ -236,8 +236,7 @@ class Blocks:
     def row_of(self, slot: str, tally: Tally) -> Replayed:
         kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"
         known = max(1.0, self.settings.known.get((kind, slot), 1.0))
-        shape = self.outputs[slot].tensor.shape
-        return tally.row(self.task.operator.order, slot, known * self.settings.scale, shape)
+        return tally.row(self.task.operator.order, slot, known * self.settings.scale)
 
 
 class _Model:

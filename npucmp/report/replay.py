@@ -9,7 +9,20 @@ import math
 from collections import Counter
 from typing import Callable, Iterator, Sequence
 
-from npucmp.model import REPLAYED, Edge, Evidence, Fact, Held, Judged, Operator, Replay, Replayed, Replays, TensorRef
+from npucmp.model import (
+    GUILTY_ABOVE,
+    REPLAYED,
+    Edge,
+    Evidence,
+    Fact,
+    Held,
+    Judged,
+    Operator,
+    Replay,
+    Replayed,
+    Replays,
+    TensorRef,
+)
 from npucmp.model.stack import source_line
 from npucmp.report import between, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
@@ -24,7 +37,6 @@ COLUMNS = tuple(
     ).split(" ")
 )
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
-LIMIT = 3.0  # of the rms ratio, in float32
 MEANING = {
     "CLEAN": "what float64 makes of the operator's own inputs, but for the rounding that is due",
     "GUILTY": "more than that: the operator computes something else",
@@ -124,8 +136,6 @@ def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
     operator = operators[worst.order]
     forwards = {operators[row.order].call for row in one.guilty if operators[row.order].phase == "forward"}
     under = operator.phase == "backward" and operator.call in forwards
-    figures = {"times what is due": worst.rms_ratio, "rel_l2": worst.rel_l2, "largest error": worst.max_abs_err,
-               "of one element": worst.max_ratio}  # fmt: skip
     return Suspect(
         place,
         Judged.GUILTY.value,
@@ -137,8 +147,21 @@ def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
         where=" · ".join(where_words(one.run)),
         line=source_line(operator),
         aside="its forward is guilty too" if under else "",
-        figures=tuple((name, f"{value:.3g}") for name, value in figures.items() if value is not None),
+        figures=tuple(_figures(worst, operator)),
+        picture=worst.picture,
     )
+
+
+def _figures(row: Replayed, operator: Operator) -> "Iterator[tuple[str, str]]":
+    """The three figures beside the limits that they are held against, and the error itself."""
+    low = any(one.slot == row.slot and one.dtype in ("float16", "bfloat16") for one in operator.tensors)
+    for name, limits in GUILTY_ABOVE.items():
+        value = getattr(row, name)
+        if value is not None:
+            yield name, f"{value:.3g} (limit {limits[low]:g})"
+    for name in ("rel_l2", "max_abs_err"):
+        if getattr(row, name) is not None:
+            yield name, f"{getattr(row, name):.3g}"
 
 
 def _evidence(row: Replayed) -> "Iterator[Evidence]":
@@ -235,7 +258,8 @@ def _detail(report: Replays) -> Detail:
             operators[-1]["rows"] += 1
             rows.append({name: cell for name, cell in cells.items() if name not in OF_OPERATORS})
             rows[-1]["output"] = True
-            rows[-1]["limit"] = row.rel_l2 / row.rms_ratio * LIMIT if row.rms_ratio and row.rel_l2 else None
+            due = row.rel_l2 / row.rms_ratio if row.rms_ratio and row.rel_l2 else None
+            rows[-1]["limit"] = None if due is None else due * GUILTY_ABOVE["rms_ratio"][0]
     columns = [name for name in COLUMNS if name not in OF_OPERATORS]
     return Detail(
         kind="pairs",

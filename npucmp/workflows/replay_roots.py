@@ -5,6 +5,7 @@
     BORN and clean                                      it computes what it was told: BORN where arguments differ, else
                                                         UNKNOWN; the golden's operator is replayed then, too
     no root, and guilty                                 BORN: below what a comparison can tell
+    GAP                                                 GAP, with the function that each run has there (replay_gaps.py)
 
 What is neither guilty nor clean keeps its cause. A backward that is guilty after its forward is no second birth.
 """
@@ -29,6 +30,7 @@ from npucmp.replay.peers import doubted, excused, explained
 from npucmp.replay.run import replayed
 from npucmp.replay.task import Engine, Settings, tasks_of
 from npucmp.workflows.replay import ENGINES, JOBS, supported
+from npucmp.workflows.replay_gaps import gap_reasons
 
 SUSPECTS, ALL = "suspects", "all"
 PEERS = 8  # further operators of the kind of one that is guilty: they tell a setting of the device from a fault
@@ -98,8 +100,10 @@ def _replayed(one: Comparison, how: str, work: _Replayer, notes: "list[str]") ->
     followers = {order for order in guilty
                  if operators[order].phase == "backward" and operators[order].call in forwards}  # fmt: skip
     told = _golden(one, rows, work)
+    between = gap_reasons(one, work.engines, work.context, work.jobs)
     roots = []
-    for root in one.roots:
+    for at, root in enumerate(one.roots):
+        root = replace(root, evidence=(*between.get(at, ()), *root.evidence))
         order = root.pair.target_op.order if root.pair.target_op is not None else -1
         roots.append(_changed(root, rows.get(order, []), order in followers, told.get(root.pair.order, [])))
     known = {root.pair.target_op.order for root in one.roots if root.pair.target_op is not None}

@@ -136,6 +136,10 @@ def test_a_setting_of_all_operators_of_a_kind_is_no_birth_by_replay(tmp_path):
     ("msprobe_softmax", Cause.BORN, "its own float64 result is 2.2e+04 times the budget away (output:0)"),
     ("msprobe_extra_operator", Cause.BORN, "it computes what it was told"),
     ("msprobe_uncaptured", Cause.GAP, "it computes what it was told"),
+    ("msprobe_uncaptured", Cause.GAP, "it reads gelu (tanh) of Functional.linear.8.forward in the target, "
+                                      "gelu (erf) of Functional.linear.8.forward in the golden"),
+    ("msprobe_backward", Cause.GAP, "what reaches it is not what Functional.linear.9.backward hands back (gelu (erf)): "
+                                    "it is 1.01 times the sum"),
 ])  # fmt: skip
 def test_samples(sample, cause, words):
     """The first root stays who it was, with what the replay says."""

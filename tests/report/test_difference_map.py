@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npucmp.measure.bits import ACROSS, DOWN, differences
+from npucmp.measure.bits import differences
+from npucmp.measure.grid import ACROSS, DOWN
 from npucmp.model import DifferenceMap, TensorRef
 from npucmp.report.difference_map import LEVELS, drawn
 

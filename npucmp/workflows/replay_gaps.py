@@ -1,0 +1,92 @@
+"""What code that was not dumped does before operators where error comes in: of each GAP its function, on both sides.
+
+Forward, what makes its input of earlier outputs; backward, what the gradient is of those that its consumers hand back.
+"""
+
+from __future__ import annotations
+
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.formats import calls_of
+from npucmp.localise.evidence import reason
+from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Root, Run
+from npucmp.replay.run import linked, with_edges
+from npucmp.replay.task import Engine, Settings, tasks_of
+
+
+class Between(NamedTuple):
+    """What lies before some inputs of one run."""
+
+    names: "Mapping[int, str]"
+    gaps: "Mapping[tuple[int, str], Gap]"
+    edges: "Mapping[tuple[int, str], Edge]"
+
+    def function(self, place: "tuple[int, str]") -> str:
+        """In words, "" where it is not known."""
+        gap = self.gaps.get(place)
+        if gap is None:
+            return ""
+        others = f" (or {', '.join(gap.others)})" if gap.others else ""
+        return f"{gap.function}{others} of {self._names(order for order, _ in gap.writers)}"
+
+    def broken(self, place: "tuple[int, str]") -> "tuple[str, str, str]":
+        """Whose sum a gradient should be, through what, and what it is; nothing where it is that."""
+        edge = self.edges.get(place)
+        if edge is None or edge.verdict is not Held.BROKEN:
+            return "", "", ""
+        via = "" if edge.via == "bit-equal" else f" ({edge.via})"
+        return self._names(iter(edge.consumers)), via, edge.explanation
+
+    def _names(self, orders: "Iterator[int]") -> str:
+        return " and ".join(self.names[order] for order in orders)
+
+
+def gap_reasons(
+    one: Comparison, engines: "tuple[Engine, ...]", context: ReadContext, jobs: int
+) -> "dict[int, tuple[Evidence, ...]]":
+    """What is found of the gaps among the roots, by their place in the list of roots."""
+    gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
+    target = _between(one.target, [_place(root, "target") for root in gaps.values()], engines, context, jobs)
+    golden = _between(one.golden, [_place(root, "golden") for root in gaps.values()], engines, context, jobs)
+    return {at: tuple(_reasons(root, target, golden)) for at, root in gaps.items()}
+
+
+def _place(root: Root, side: str) -> "Optional[tuple[int, str]]":
+    operator, tensor = getattr(root.pair, f"{side}_op"), getattr(root.pair, side)
+    return None if operator is None or tensor is None else (operator.order, tensor.slot)
+
+
+def _reasons(root: Root, target: Between, golden: Between) -> "Iterator[Evidence]":
+    own, other = _place(root, "target"), _place(root, "golden")
+    ours = target.function(own) if own is not None else ""
+    theirs = golden.function(other) if other is not None else ""
+    if ours and theirs and ours != theirs:
+        yield reason("gap", "it reads {ours} in the target, {theirs} in the golden", ours=ours, theirs=theirs)
+    elif ours:
+        yield reason("gap", "it reads {ours}", ours=ours)
+    elif theirs:
+        yield reason("gap", "it reads {theirs} in the golden, and nothing known in the target", theirs=theirs)
+    consumers, via, what = target.broken(own) if own is not None else ("", "", "")
+    if consumers:
+        words = "what reaches it is not what {consumers} hands back{via}" + (": {what}" if what else "")
+        yield reason("gap", words, consumers=consumers, via=via, what=what)
+
+
+def _between(
+    run: Run, places: "Sequence[Optional[tuple[int, str]]]", engines: "tuple[Engine, ...]", context: ReadContext,
+    jobs: int,
+) -> Between:  # fmt: skip
+    wanted = {place for place in places if place is not None}
+    names = {operator.order: operator.name for operator in run.operators}
+    if not wanted:
+        return Between(names, {}, {})
+    settings = Settings()
+    links, gaps = linked(tasks_of(run, calls_of(run, context)), context, settings, jobs)
+    some = [edge for edge in links.edges(gaps) if (edge.task.operator.order, edge.slot) in wanted]
+    edges = with_edges([], some, engines, context, settings, jobs) if some else ()
+    return Between(
+        names,
+        {(gap.order, gap.slot): gap for gap in gaps if gap.function and (gap.order, gap.slot) in wanted},
+        {(edge.order, edge.slot): edge for edge in edges if isinstance(edge, Edge)},
+    )
