@@ -117,7 +117,7 @@ class Gap(NamedTuple):
     function      what makes it of them, "" if nothing known does
     ratio         its error over the rounding that is due; `equal` if every element is the rounded float64 result
     others        further functions that fit
-    differs       how the same place looks in other layers, where that is another function
+    differs       how the same place looks in other layers, where that is another function in as many of them or more
     """
 
     order: int

@@ -108,7 +108,7 @@ def _read(tensor: TensorRef, context: ReadContext) -> Optional[Any]:
 
 
 def with_peers(gaps: "Sequence[Gap]", operators: "Mapping[int, Operator]") -> "list[Gap]":
-    """Each gap with what the same place is in other layers, where that is another function."""
+    """Each gap with what the same place is in other layers, where that is another function in as many or more."""
     kinds: dict[tuple[str, ...], list[Gap]] = defaultdict(list)
     for gap in gaps:
         if gap.function in UNARY:
@@ -117,8 +117,9 @@ def with_peers(gaps: "Sequence[Gap]", operators: "Mapping[int, Operator]") -> "l
     for gap in gaps:
         alike = kinds[_place(gap, operators)] if gap.function in UNARY else []
         others = Counter(one.function for one in alike if not _may_be_the_same(gap, one))
+        is_odd = bool(others) and others.most_common(1)[0][1] >= len(alike) - sum(others.values())
         words = " and ".join(f"{name} in {count} of {len(alike)}" for name, count in others.most_common(3))
-        found.append(gap._replace(differs=words))
+        found.append(gap._replace(differs=words if is_odd else ""))
     return found
 
 

@@ -219,6 +219,8 @@ def _verdict(report: Replays) -> "tuple[str, str]":
         words += [f"{count_of(edges, 'gradient')} not what {'its' if edges == 1 else 'their'} consumers hand back"
                   ] if edges else []  # fmt: skip
         return "GUILTY", ", ".join([*words, clean, *rest])
+    odd = sum(len(between.differences(one)) for one in report.replays)
+    rest += [f"but {count_of(odd, 'input')} another function than in other layers"] if odd else []
     if status == 0:
         return "INNOCENT", ", ".join([f"{clean}, none beyond the rounding that is due", *rest])
     return "UNDECIDED", "nothing could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])

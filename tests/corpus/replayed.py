@@ -51,6 +51,7 @@ class Case(NamedTuple):
     phase: str
     beyond: float  # times what is due
     is_judged: bool  # whether the replay said what is due
+    is_recorded: bool  # whether the wrong gradient is in a record: the last node of a product may be a view
     found: str  # "guilty", "edge" or ""
     accused: int
     why: str = ""
@@ -113,7 +114,7 @@ def cases(domain: str, number: int, folder: Path) -> "Iterator[Case]":
     clean = train(planned.target)
     told = said(folder, clean)
     yield Case(
-        f"{domain}/{number}/clean", "clean", facts["precision"], "", 0.0, True, "", len(told.guilty | told.broken)
+        f"{domain}/{number}/clean", "clean", facts["precision"], "", 0.0, True, True, "", len(told.guilty | told.broken)
     )
     made = 0
     for place, fault in enumerate(planned.faults):
@@ -128,8 +129,16 @@ def cases(domain: str, number: int, folder: Path) -> "Iterator[Case]":
         made += 1
         told = said(folder, faulty)
         yield Case(f"{domain}/{number}/{place}", fault.name, facts["precision"], plant.address.phase,
-                   *beyond(plant, told), _found(plant, told), len(_others(found.plants, told)),
+                   *beyond(plant, told), recorded(plant, faulty), _found(plant, told), len(_others(found.plants, told)),
                    told.why.get(plant.address, ""))  # fmt: skip
+
+
+def recorded(plant: Plant, faulty: Trained) -> bool:
+    """Whether a record of the operator holds what it did wrong."""
+    assert plant.struck is not None
+    outputs = by_address(faulty.runs)[plant.address].outputs
+    wrong = [bad for bad, good in zip(plant.struck.faulty, plant.struck.clean) if not np.array_equal(bad, good)]
+    return any(np.array_equal(bad, one.values, equal_nan=True) for bad in wrong for one in outputs if one is not None)
 
 
 def _told_openly(plant: Plant, faulty: Trained) -> bool:
@@ -179,12 +188,15 @@ def main(seeds: str, families: int, start: int, listed: bool) -> None:
 def _tell(every: "list[Case]") -> None:
     clean = [case for case in every if case.kind == "clean"]
     faults = [case for case in every if case.kind != "clean"]
-    loud = [case for case in faults if case.beyond > THREE]
+    inside = [case for case in faults if case.is_recorded]
+    loud, rest = ([case for case in inside if (case.beyond > THREE) == is_loud] for is_loud in (True, False))
     print(f"clean runs without an accusation: {_share([not case.accused for case in clean])}")
     print(f"faulty runs where nobody else is accused: {_share([not case.accused for case in faults])}")
     print(f"beyond 3 budgets, found: {_share([bool(case.found) for case in loud])}; "
           f"of those that were judged {_share([bool(case.found) for case in loud if case.is_judged])}")  # fmt: skip
-    print(f"within 3 budgets, found all the same: {_share([bool(c.found) for c in faults if c.beyond <= THREE])}")
+    print(f"within 3 budgets, found all the same: {_share([bool(case.found) for case in rest])}")
+    hidden = [bool(case.found) for case in faults if not case.is_recorded and case.beyond > THREE]
+    print(f"gradients that no record holds, found by the sums that they are part of: {_share(hidden)}")
     missed = Counter(case.why.partition(": ")[0] or "clean" for case in loud if not case.found)
     print(f"what is said of those that were not found: {dict(missed)}")
     for title in ("kind", "precision", "phase"):
