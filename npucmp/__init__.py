@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from npucmp.workflows.compare import Options, compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.overflow import OverflowOptions, overflow
+    from npucmp.workflows.replay import ReplayOptions
+    from npucmp.workflows.replay import replay as replay_dump
     from npucmp.workflows.rerun_diff import rerun_diff
 
 _DOOR = {
@@ -39,18 +41,21 @@ _DOOR = {
     "OverflowOptions": "npucmp.workflows.overflow",
     "overflow": "npucmp.workflows.overflow",
     "rerun_diff": "npucmp.workflows.rerun_diff",
+    "ReplayOptions": "npucmp.workflows.replay",
+    "replay_dump": "npucmp.workflows.replay",
     "write_reports": "npucmp.report",
 }
+_INSIDE = {"replay_dump": "replay"}  # as what it is called there: packages have the names of such commands
 __all__ = [
-    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "Report", "Run", "Tolerances", "compare",
-    "fusion_diff", "open_runs", "overflow", "rerun_diff", "write_reports",
+    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "ReplayOptions", "Report", "Run", "Tolerances",
+    "compare", "fusion_diff", "open_runs", "overflow", "replay_dump", "rerun_diff", "write_reports",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in _DOOR:
         raise AttributeError(f"module 'npucmp' has no attribute {name!r}")
-    found = getattr(import_module(_DOOR[name]), name)
+    found = getattr(import_module(_DOOR[name]), _INSIDE.get(name, name))
     globals()[name] = found
     return found
 

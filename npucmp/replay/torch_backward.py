@@ -45,6 +45,7 @@ from npucmp.replay.torch_rows import (
 Form = Callable[[Any], Any]  # of a candidate → as it was recorded
 NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
 NEARER = 10.0  # times: then a record is of another gradient than that of its own place
+ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a candidate
 NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
 ANOTHER = "another autograd node"
 
@@ -124,11 +125,23 @@ def _of_backward(
         one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
         if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
             one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
-        if one.verdict is Judged.GUILTY and distance(recorded[tensor.slot], exact) > near:
+        if one.verdict is Judged.GUILTY and not _fits(recorded[tensor.slot], exact, own, near):
             words = "it is near no gradient of this call; a device may take it apart in another way"
             one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
         rows.append(one._replace(treated=bound.treated))
     return rows
+
+
+def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
+    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero, as
+    it is where a part of it went wrong."""
+    if distance(recorded, exact) <= near:
+        return True
+    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact)
+    some = (a != 0) | (b != 0)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
+    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
 
 
 def _same(some: "list[Any]", at: int, count: int) -> Any:

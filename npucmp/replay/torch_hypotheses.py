@@ -124,7 +124,8 @@ def _of_values(one: Subject) -> "Iterator[tuple[str, Any]]":
     """What was done to the right result."""
     with np.errstate(all="ignore"):
         factor = _factor(one.actual, one.exact)
-        yield "negated" if abs(factor + 1) < 1e-6 else f"scaled by {factor:.6g}", factor * one.exact
+        if one.actual.size > 1:  # of a single number any factor is right
+            yield "negated" if abs(factor + 1) < 1e-6 else f"scaled by {factor:.6g}", factor * one.exact
         if one.actual.ndim:
             yield from _of_columns(one)
             yield from _of_box(one)

@@ -83,9 +83,12 @@ def _is_biased(row: Replayed, other: Any, wide: Any, unit: float) -> bool:
 
 
 def narrowed(bound: Bound) -> Arguments:
-    """Arguments in the types that they were recorded in."""
+    """Arguments in the types that they were recorded in; no coarser than the result, which autocast widens them to."""
     to = DTYPES[bound.low] if bound.treated else None
-    kinds = iter([DTYPES.get(one, torch.float64) for one in bound.dtypes.values()])
+    wider = torch.float32 if bound.unit == 2.0**-24 else torch.float64
+    kinds = iter(
+        [wider if 0 < bound.unit < unit_of(one) else DTYPES.get(one, torch.float64) for one in bound.dtypes.values()]
+    )
 
     def narrow(one: Any) -> Any:
         dtype = next(kinds)

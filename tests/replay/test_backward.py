@@ -69,6 +69,9 @@ def rows(tmp_path_factory):
     dump.both("Functional.softmax.1", [X], COARSE, [G], [of_softmax(COARSE, G)], dim)  # right, of what was saved
     dump.both("Functional.softmax.2", [X], Y, [G], [(of_softmax(Y, G) * 1.001).astype(F32)], dim)
     dump.both("Functional.softmax.3", [X], Y, [G], [normal(6, 32, seed=9)], dim)  # another node altogether
+    part = of_softmax(Y, G)
+    part[:2] *= -5
+    dump.both("Functional.softmax.4", [X], Y, [G], [part], dim)  # far off, but where it is not it is of this node
     dump.both("Functional.linear.0", [X, W, B], linear(X), [GO], [bias, product, weight.T.copy()])
     dump.both("Functional.linear.1", [X, W, B], linear(X), [GO], [bias, (product * 1.01).astype(F32), weight.T.copy()])
     dump.both("Functional.linear.2", [X[None], W, B], linear(X)[None], [GO[None]], [GO])  # hands the gradient on
@@ -103,6 +106,7 @@ def rows(tmp_path_factory):
     ("Functional.softmax.1", ["CLEAN"]),
     ("Functional.softmax.2", ["GUILTY"]),
     ("Functional.softmax.3", ["UNKNOWN"]),
+    ("Functional.softmax.4", ["GUILTY"]),
     ("Functional.linear.0", ["CLEAN", "CLEAN", "CLEAN"]),
     ("Functional.linear.1", ["CLEAN", "GUILTY", "CLEAN"]),
     ("Functional.linear.2", ["CLEAN"]),

@@ -167,3 +167,14 @@ def test_strict_needs_every_output(tmp_path):
     found = replay(dump.write())
     assert (found.exit_status, found.rows[1].status) == (0, "not in table")
     assert replay(tmp_path, strict=True).exit_status == 2
+
+
+def test_the_second_opinion_is_of_the_type_that_autocast_computes_in(tmp_path):
+    """A loss in float32 of logits in float16: a CPU that computed in float16 would be as far off."""
+    logits, labels = normal(40, 30).astype(np.float16), np.arange(40) % 30
+    wide = logits.astype(float)
+    right = np.mean(np.log(np.exp(wide).sum(-1)) - wide[np.arange(40), labels])
+    for name, loss, wanted in (("right", right, Judged.CLEAN), ("wrong", right * 1.0003, Judged.GUILTY)):
+        dump = Dump(tmp_path / name)
+        row = dump.add("Functional.cross_entropy.0.forward", [logits, labels], [np.array(loss, F32)]).row()
+        assert row.verdict is wanted and "scaled" not in row.explanation  # of one number any factor is right
