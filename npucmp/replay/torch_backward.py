@@ -133,8 +133,8 @@ def _of_backward(
 
 
 def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
-    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero, as
-    it is where a part of it went wrong."""
+    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero,
+    as it is where a part of it went wrong."""
     if distance(recorded, exact) <= near:
         return True
     a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact)
