@@ -72,7 +72,7 @@ class Tally:
         self.grid = Grid(shape)
         self.is_exact = dtype.kind != "f" or made_of == "exact"
         self.elements = self.used = self.odd = self.wrong = self.inside = self.different = 0
-        self.error = self.own = self.noise = self.step = self.size = self.values = self.relative = 0.0
+        self.error = self.own = self.noise = self.step = self.size = self.fourth = self.values = self.relative = 0.0
         self.toward = self.due_toward = 0.0
         self.beyond, self.bad = 0, []  # type: int, list[Array]
         self.largest, self.largest_at, self.mare, self.ratio, self.ulps, self.first_wrong = -1.0, -1, 0.0, 0.0, 0.0, -1
@@ -157,7 +157,9 @@ class Tally:
         away = np.abs(error)
         self.used += away.size
         self.error += float(np.dot(error, error))
-        self.size += float(np.dot(size, size))
+        squares = np.square(size)
+        self.size += float(squares.sum())
+        self.fourth += float(np.dot(squares, squares))
         self.values += float(np.dot(actual, actual))
         relative = away / (size + SMALL)
         self.relative += float(relative.sum())
@@ -243,7 +245,8 @@ class Tally:
         if row.rms_ratio is None or row.max_ratio is None or row.bias is None:
             return False
         low = self.dtype.itemsize <= 2
-        few = 1 + 2 / math.sqrt(self.used) if self.used < FEW else 1.0  # a few errors may well be large
+        many = self.size**2 / self.fourth if 0 < self.fourth < math.inf else float(self.used)  # that matter for the rms
+        few = 1 + 2 / math.sqrt(many) if many < FEW else 1.0  # a few errors may well be large
         if row.rms_ratio > (RMS_16 if low else RMS) * limit * few or row.max_ratio > self.most * limit:
             return True
         small = math.sqrt(self.noise) < 0.1 * self.dtype.round_off * math.sqrt(self.values)

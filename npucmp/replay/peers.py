@@ -64,10 +64,15 @@ def _kinds(
     for (kind, slot), places in kinds.items():
         yield f"{kind} {slot}", places, places
         if op_type(operators[rows[places[0]].order].op_type).has("contracts"):
-            products += places
+            products += [place for place in places if not _is_vector(rows[place], operators)]
             small += places if len({rows[place].order for place in places}) < FEWEST else []
     if small:
         yield "products", sorted(products), small
+
+
+def _is_vector(row: Replayed, operators: "Mapping[int, Operator]") -> bool:
+    """The gradient of a bias is a sum, and no product."""
+    return any(one.slot == row.slot and len(one.shape) == 1 for one in operators[row.order].tensors)
 
 
 def _in_common(rows: "Sequence[Replayed]", places: "Sequence[int]") -> str:
