@@ -40,9 +40,10 @@ def test_rounding_is_due_even_where_float64_happens_to_need_none():
 def test_one_large_element_may_be_rounded_badly_and_all_of_them_may_not():
     x = np.where(np.arange(200) == 7, 100.0, X[:200])
     nearest = rounded(x, "bfloat16")
-    beside = np.where(np.arange(200) == 7, nearest * (1 + 2.0**-7), nearest)
+    next_one = rounded(nearest * (1 + 2.0**-7.5), "bfloat16")
+    beside = np.where(np.arange(200) == 7, next_one, nearest)
     assert row(beside, x, "bfloat16").verdict is Judged.CLEAN
-    assert row(nearest * (1 + 2.0**-7), x, "bfloat16").verdict is Judged.GUILTY
+    assert row(next_one, x, "bfloat16").verdict is Judged.GUILTY
 
 
 @pytest.mark.parametrize("dtype, factor", [("float32", 1 + 2e-6), ("float16", 1.004), ("bfloat16", 1.02)])
