@@ -19,7 +19,7 @@ import tempfile
 import warnings
 from collections import Counter, defaultdict
 from pathlib import Path
-from typing import Iterator, NamedTuple
+from typing import Iterator, NamedTuple, Optional
 
 import click
 import numpy as np
@@ -107,8 +107,8 @@ def beyond(plant: Plant, found: Said) -> "tuple[float, bool]":
     return max(ratios[is_judged], default=0.0), is_judged
 
 
-def cases(domain: str, number: int, folder: Path) -> "Iterator[Case]":
-    """A clean run, and up to three with one planted operator."""
+def cases(domain: str, number: int, folder: Path, faults: int = 3) -> "Iterator[Case]":
+    """A clean run, and up to so many with one planted operator."""
     planned = plan(domain, number)
     facts = planned.facts
     clean = train(planned.target)
@@ -120,7 +120,12 @@ def cases(domain: str, number: int, folder: Path) -> "Iterator[Case]":
     for place, fault in enumerate(planned.faults):
         r = Random([*[int(x) for x in np.random.RandomState([number, place]).randint(1 << 30, size=2)]])
         found = planted(fault, planned, clean, r) if fault.strikes == "operator" else None
-        if made == 3 or found is None or not found.plants or found.plants[0].address.kind in (*COLLECTIVES, "recv"):
+        if (
+            made == faults
+            or found is None
+            or not found.plants
+            or found.plants[0].address.kind in (*COLLECTIVES, "recv")
+        ):
             continue
         faulty = train(planned.target, found.plants, found.setting)
         plant = next((one for one in found.plants if one.struck is not None), None)
@@ -166,8 +171,10 @@ def _share(some: "list[bool]") -> str:
 @click.option("--seeds", type=click.Choice(["open", "held"]), default="open")
 @click.option("--families", default=40)
 @click.option("--start", default=0)
+@click.option("--faults", default=3, help="of a family; 0: clean runs alone")
 @click.option("--cases", "listed", is_flag=True, help="what went wrong, case by case (open seeds)")
-def main(seeds: str, families: int, start: int, listed: bool) -> None:
+@click.option("--require", type=float, help="exit 1 if a clean run is accused, or a smaller share is found")
+def main(seeds: str, families: int, start: int, faults: int, listed: bool, require: Optional[float]) -> None:
     import torch  # here, so that the children of every replay have it already
 
     torch.set_num_threads(1)
@@ -177,15 +184,18 @@ def main(seeds: str, families: int, start: int, listed: bool) -> None:
     every: "list[Case]" = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for number in range(start, start + families):
-            for case in cases(seeds, number, Path(folder) / "dump"):
+            for case in cases(seeds, number, Path(folder) / "dump", faults):
                 every.append(case)
                 wrong = case.accused or (case.kind != "clean" and not case.found and case.beyond > THREE)
                 if listed and wrong:
                     print(case, flush=True)
-    _tell(every)
+    share = _tell(every)
+    if require is not None and (share < require or any(case.accused for case in every if case.kind == "clean")):
+        raise SystemExit(1)
 
 
-def _tell(every: "list[Case]") -> None:
+def _tell(every: "list[Case]") -> float:
+    """Prints the figures; the share of what is beyond 3 budgets that is found."""
     clean = [case for case in every if case.kind == "clean"]
     faults = [case for case in every if case.kind != "clean"]
     inside = [case for case in faults if case.is_recorded]
@@ -204,6 +214,7 @@ def _tell(every: "list[Case]") -> None:
         for case in loud:
             groups[getattr(case, title)].append(bool(case.found))
         print(f"by {title}: " + ", ".join(f"{name} {sum(some)}/{len(some)}" for name, some in sorted(groups.items())))
+    return sum(bool(case.found) for case in loud) / max(1, len(loud))
 
 
 if __name__ == "__main__":
