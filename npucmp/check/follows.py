@@ -45,8 +45,8 @@ FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the fir
     "grad.exploding": (*NONFINITE, *DATA, *START, "activation.growth", "loss.sum", *STEP),
     "grad.norm_jump": (*CRASH,),
     "grad.underflow16": ("lossscale.missing", "grad.vanishing"),
-    "weight.change_large": ("weights.change_large", "optimizer.uphill"),
-    "weights.change_large": ("optimizer.uphill",),
+    "weight.change_large": ("weights.change_large", "optimizer.uphill", *START),
+    "weights.change_large": ("optimizer.uphill", *START),
     "weight.below_resolution": ("weights.change_small",),
     "weight.not_changed": ("grad.missing", "grad.zero", *DEAD, *LOST),
     "weights.none_change": ("grad.zero", *LOST, "loss.zero"),
@@ -74,14 +74,20 @@ def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
 
 
 def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
-    """Which of them explains it: the first in the order of its rule's row, of the same rank."""
+    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, which
+    found something graver."""
     for glob in FOLLOWS.get(one.rule, ()):
         for at, other in enumerate(symptoms):
             if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
                 continue
             if (other.severity != "hint" or one.severity == "hint") and _was_there(other, one):
                 return at
-    return None
+    return next((at for at, other in enumerate(symptoms) if _is_graver(other, one)), None)
+
+
+def _is_graver(other: Symptom, one: Symptom) -> bool:
+    """Whether it is the same rule's, of places where it is sure."""
+    return other.rule == one.rule and other.rank == one.rank and _gravity(other) > _gravity(one)
 
 
 def _was_there(cause: Symptom, one: Symptom) -> bool:

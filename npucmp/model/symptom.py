@@ -69,6 +69,17 @@ class Decision(NamedTuple):
         return self.rule.partition(".")[0]
 
 
+class RuleWords(NamedTuple):
+    """A rule as a list of all rules shows it."""
+
+    name: str
+    severity: str
+    limit: Optional[float]
+    needs: str
+    says: str
+    off: bool
+
+
 class ParameterRow(NamedTuple):
     """A parameter in one step; one row of parameters.csv. Figures are None where they are not known.
 

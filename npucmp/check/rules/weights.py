@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.check.facts import Health, Parameter
+from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.check.rule import Found, rule
 from npucmp.model.dtypes import lookup
 
@@ -27,14 +27,19 @@ Finds = Iterator[Found]
     source="MindInsight weight_overflow, AUTOTRAINER",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; the first step that has it is told."""
-    for one in health.parameters:
-        for step, weight in enumerate(one.weights):
-            x = weight.figures.extremes if weight is not None else None
-            if x is not None and (x.nan or x.inf):
-                what = "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
-                yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
-                break
+    """In any step; the first step and parameter that have it are told."""
+    ill = ((one, first_ill(one.weights)) for one in health.parameters)
+    for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
+        yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
+
+
+def first_ill(tensors: "Sequence[Optional[Tensor]]") -> "Optional[tuple[int, str]]":
+    """The first step in which a tensor holds NaN or Inf, and which; None if none does."""
+    for step, one in enumerate(tensors):
+        x = one.figures.extremes if one is not None else None
+        if x is not None and (x.nan or x.inf):
+            return step, "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
+    return None
 
 
 @rule(
