@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.check.facts import Health, Op
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.places import Loss, losses_in, once, whole
+from npucmp.check.rules.places import Loss, is_float, losses_in, once, whole
 from npucmp.model import Event
 
 MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
@@ -132,9 +132,9 @@ def constant(health: Health, limit: None) -> "Iterator[Found]":
 
 
 def _layers(health: Health) -> "Iterator[Op]":
-    """Operators with weights, norms and activations."""
-    for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates", "smooth"):
-        if op.type.parameters or not op.type.has("contracts"):
+    """Operators with weights, norms and activations, whose outputs are floats."""
+    for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates"):
+        if (op.type.parameters or not op.type.has("contracts")) and op.outputs and is_float(op.outputs[0]):
             yield op
 
 
