@@ -44,9 +44,9 @@ def is_whole(tensor: Tensor) -> bool:
 
 def data_of(step: Step) -> "tuple[Tensor, ...]":
     """What a network is trained on, of all that it reads: the first tokens or floats with a batch, and other floats
-    of as large a batch. Masks, positions and tables are none."""
+    of as large a batch. Masks, positions and tables are none, nor is memory that is to be filled."""
     losses = {id(one.operator) for one in step.losses}
-    some = [one for one in step.inputs if id(one.operator) not in losses and one.shape]
+    some = [one for one in step.inputs if id(one.operator) not in losses and one.shape and not _is_filled(one)]
     floats = [one for one in some if is_float(one) and len(one.shape) > 1 and one.shape[0] > 1]
     tokens = [one for one in some if is_whole(one) and _looked_up(step, one)]
     given = [one for one in some if one.is_output]  # as a graph names them
@@ -54,6 +54,10 @@ def data_of(step: Step) -> "tuple[Tensor, ...]":
     if first is None:
         return ()
     return (first, *(one for one in floats if one is not first and one.shape[0] == first.shape[0]))
+
+
+def _is_filled(tensor: Tensor) -> bool:
+    return tensor.slot == "input:0" and op_type_of(tensor.operator).has("picks", "masks", "in place")
 
 
 def _looked_up(step: Step, tensor: Tensor) -> bool:
