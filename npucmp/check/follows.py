@@ -74,8 +74,8 @@ def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
 
 
 def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
-    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, which
-    found something graver."""
+    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, of
+    something graver."""
     for glob in FOLLOWS.get(one.rule, ()):
         for at, other in enumerate(symptoms):
             if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
