@@ -12,7 +12,8 @@ from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.model.symptom import SEVERITIES, Symptom
 
-NONFINITE = ("input.nonfinite", "weight.nonfinite", "grad.nonfinite", "divide.zero", "overflow.summary")
+CAME_IN = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
+NONFINITE = (*CAME_IN, "grad.nonfinite")
 DATA = ("input.constant", "input.same_samples", "input.raw_pixels", "input.scale", "input.feature_scales", "label.*",
         "embedding.index_range", "input.mask_empty")  # fmt: skip
 START = ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small", "weight.unlike_peers")
@@ -23,9 +24,9 @@ CRASH = (*NONFINITE, *STEP)
 
 FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the first cause first
     "weight.nonfinite": ("grad.nonfinite",),
-    "loss.nonfinite": (*NONFINITE, "label.none", "loss.not_log_probabilities"),
+    "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
     "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
-    "grad.nonfinite": ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary", "loss.nonfinite"),
+    "grad.nonfinite": (*CAME_IN, "loss.nonfinite"),
     "relu.dead": (*NONFINITE, *DATA, *START, *STEP),
     "relu.dead_channels": (*NONFINITE, *DATA, *START, "relu.dead", *STEP),
     "activation.saturated": (*DATA, *START, *STEP),
