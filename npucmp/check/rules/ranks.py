@@ -115,6 +115,7 @@ def _bits(health: Health) -> "tuple[str, ...]":
     source="msprobe's training guide",
 )
 def operators(health: Health, limit: Optional[float]) -> Finds:
+    """Names of records of the first step that one rank has and another lacks."""
     mine = Counter(one.name for one in health.steps[0].operators)
     for other in _others(health):
         lacking = mine - Counter(one.name for one in other.steps[0].operators)
