@@ -1,0 +1,66 @@
+"""What a row is: a question to two runs, and how its answer is made."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, NamedTuple, Optional
+
+from npucmp.errors import NpucmpError
+from npucmp.model.prechecked import Checked, Status
+from npucmp.precheck.both import Both
+
+
+class Row(NamedTuple):
+    """One row: `hold` holds the two runs against each other.
+
+    severity  of a difference, unless `hold` says otherwise
+    asks      what is held against what, in a few words; remedy, what to do about a difference
+    """
+
+    name: str
+    severity: str
+    asks: str
+    remedy: str
+    hold: "Callable[[Both], Checked]"
+
+    def held(self, both: Both) -> Checked:
+        """The row's answer. Trouble of any kind is its own: it then is unknown, and says why."""
+        try:
+            found = self.hold(both)
+        except NpucmpError as error:
+            found = unknown(str(getattr(error, "because", error)))
+        except (KeyboardInterrupt, MemoryError):
+            raise
+        except Exception as error:  # a row that fails costs itself
+            found = unknown(f"row failed: {type(error).__name__}: {error}")
+        remedy = found.remedy or (self.remedy if found.status is Status.DIFFERS else "")
+        return found._replace(row=self.name, severity=found.severity or self.severity, remedy=remedy)
+
+
+def same(because: str = "", **more: Any) -> Checked:
+    return Checked("", Status.SAME, "", because, **more)
+
+
+def close(because: str, **more: Any) -> Checked:
+    return Checked("", Status.CLOSE, "", because, **more)
+
+
+def differs(because: str, severity: str = "", **more: Any) -> Checked:
+    return Checked("", Status.DIFFERS, severity, because, **more)
+
+
+def unknown(because: str, **more: Any) -> Checked:
+    """`because` says what would tell."""
+    return Checked("", Status.UNKNOWN, "", because, **more)
+
+
+def not_applicable(because: str, **more: Any) -> Checked:
+    return Checked("", Status.NOT_APPLICABLE, "", because, **more)
+
+
+def either(target: "Optional[str]", golden: "Optional[str]", what: str) -> Checked:
+    """Two words that should be equal; None where a side does not tell."""
+    if target is None or golden is None:
+        return unknown(f"no dump tells {what} of both sides", target=target or "", golden=golden or "")
+    if target == golden:
+        return same(target, target=target, golden=golden)
+    return differs(f"{what}: {target} against {golden}", target=target, golden=golden)
