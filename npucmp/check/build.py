@@ -1,0 +1,219 @@
+"""Runs → Health: which tensors are read together, one pass over all of them, and the facts that come of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
+
+from npucmp.check.facts import Health, Op, Parameter, Step, Tensor
+from npucmp.check.probes import PROBES, Moved
+from npucmp.check.roles import Held, Weight, forward_of, inputs_of, weights_of
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.measure.figures import Figures, Work, Worked, work_through
+from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.optypes import is_gradient, op_type_of
+
+SIDE_BY_SIDE = 64  # steps of a parameter that are open at once
+NONE: Mapping[str, Any] = MappingProxyType({})
+NOTHING = TensorRef("", "", ())  # stands for a step without it
+Done = Callable[[int], None]  # is told the bytes of each Work
+
+
+@dataclass
+class _Plan:
+    """What is to be read, and what came of it; a tensor is known by its file, or by itself if it has none."""
+
+    works: "list[Work]" = field(default_factory=list)
+    claimed: "set[object]" = field(default_factory=set)
+    figures: "dict[object, tuple[Figures, Mapping[str, Any]]]" = field(default_factory=dict)
+    together: "dict[tuple[object, ...], Mapping[str, Any]]" = field(default_factory=dict)
+
+    def side_by_side(self, tensors: "Sequence[TensorRef]", *probes: str) -> "tuple[object, ...]":
+        """Reads tensors together, and tells by what their findings are known; those that are read already, apart."""
+        key = tuple(map(_key, tensors))
+        if key not in self.together and not any(one in self.claimed for one in key if one is not None):
+            self.works.append(Work(tuple(tensors), {name: PROBES[name] for name in probes}))
+            self.claimed |= {one for one in key if one is not None}
+            self.together[key] = {}
+        return key
+
+    def alone(self, tensor: TensorRef, probes: "Sequence[str]") -> None:
+        if _key(tensor) not in self.claimed:
+            self.claimed.add(_key(tensor))
+            self.works.append(Work((tensor,), {name: PROBES[name] for name in probes}))
+
+    def take(self, work: Work, found: Worked) -> None:
+        keys = tuple(map(_key, work.tensors))
+        alone = found.found if len(keys) == 1 else {}
+        for key, figures in zip(keys, found.figures):
+            self.figures[key] = figures, alone
+        if len(keys) > 1:
+            self.together[keys] = found.found
+
+    def tensor(self, held: Held) -> Tensor:
+        operator, ref = held
+        return Tensor(operator, ref, *self.figures.get(_key(ref), (Figures(), {})))
+
+
+def _key(tensor: TensorRef) -> object:
+    return None if tensor is NOTHING else tensor.payload or tensor.file or id(tensor)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One step before anything was read."""
+
+    run: Run
+    operators: "tuple[Operator, ...]"
+    weights: "Mapping[str, Weight]"
+    forward: "tuple[Operator, ...]"
+    inputs: "tuple[Held, ...]"
+
+
+def build(
+    path: str,
+    runs: "Sequence[Run]",
+    wants: "Callable[[Operator], bool]" = lambda operator: True,
+    jobs: int = 1,
+    context: ReadContext = ANYWHERE,
+    done: Done = lambda size: None,
+    expect: "Mapping[str, Any]" = NONE,
+) -> "tuple[Health, ...]":
+    """The facts of a dump, rank by rank. Trouble with a tensor stands in its figures."""
+    by_rank: dict[Optional[int], list[Run]] = {}
+    for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
+        by_rank.setdefault(run.rank, []).append(run)
+    read = {rank: [_looked_at(run, wants) for run in some] for rank, some in by_rank.items()}
+    plan = _Plan()
+    for steps in read.values():
+        _plan(steps, plan)
+    for work, found in zip(plan.works, work_through(plan.works, jobs, context)):
+        plan.take(work, found)
+        done(work.bytes)
+    healths = tuple(_health(path, rank, steps, plan, expect) for rank, steps in read.items())
+    return tuple(replace(one, ranks=healths) for one in healths)
+
+
+def _looked_at(run: Run, wants: "Callable[[Operator], bool]") -> _Read:
+    run = replace(run, operators=tuple(filter(wants, run.operators)))
+    weights = weights_of(run)
+    return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)))
+
+
+def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
+    for name in _names(steps):
+        for at in range(0, len(steps), SIDE_BY_SIDE):
+            some = steps[at : at + SIDE_BY_SIDE]
+            if len(some) > 1:
+                plan.side_by_side(_through_steps(name, some), "moves")
+    for step in steps:
+        for one in step.forward:
+            pair = _dropped(one)
+            if pair:
+                plan.side_by_side(pair, "dropped")
+        wanted = _probes(step)
+        for operator in step.operators:
+            for tensor in operator.tensors:
+                plan.alone(tensor, wanted.get(id(tensor), ()))
+
+
+def _names(steps: "Sequence[_Read]") -> "dict[str, Weight]":
+    """Parameters of all steps by name, in order of first use."""
+    found: dict[str, Weight] = {}
+    for step in steps:
+        for name, one in step.weights.items():
+            found.setdefault(name, one)
+    return dict(sorted(found.items(), key=lambda item: item[1].order))
+
+
+def _through_steps(name: str, steps: "Sequence[_Read]") -> "list[TensorRef]":
+    """A parameter in each step, and then its gradients, where they lie as it does."""
+    some = [step.weights.get(name) for step in steps]
+    weights = [one.weight[1] if one else NOTHING for one in some]
+    shape = next(one.shape for one in weights if one is not NOTHING) if any(some) else ()
+    gradients = [
+        one.gradient[1] if one and one.gradient and one.gradient[1].shape == shape else NOTHING for one in some
+    ]
+    return weights + gradients
+
+
+def _dropped(operator: Operator) -> "tuple[TensorRef, ...]":
+    """What a dropout read and wrote."""
+    if not op_type_of(operator).has("drops"):
+        return ()
+    slots = {one.slot: one for one in operator.tensors}
+    both = slots.get("input:0"), slots.get("output:0")
+    return (both[0], both[1]) if both[0] and both[1] and both[0].shape == both[1].shape else ()
+
+
+def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
+    """What is to be found of single tensors, by what they are."""
+    found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
+    for one in step.forward:
+        kind = op_type_of(one)
+        for tensor in one.tensors:
+            if kind.has("rectifies") and tensor.is_output:
+                found[id(tensor)] = ("channels",)
+            elif kind.has("saturates") and tensor.slot == "input:0":
+                found[id(tensor)] = ("beyond",)
+            elif kind.has("loss") and not tensor.is_output:
+                found[id(tensor)] = ("samples", "whole")
+            elif kind.has("averages") and tensor.slot in {f"input:{place}" for place in kind.overwritten}:
+                found[id(tensor)] = ("whole",)
+    return found
+
+
+def _health(
+    path: str, rank: Optional[int], steps: "Sequence[_Read]", plan: _Plan, expect: "Mapping[str, Any]"
+) -> Health:
+    made = tuple(_step(index, step, plan) for index, step in enumerate(steps))
+    parameters = tuple(_parameter(name, one, steps, plan) for name, one in _names(steps).items())
+    training = any(is_gradient(one) for step in steps for one in step.operators)
+    return Health(path, made, parameters, rank, training, _starts(parameters), expect=expect)
+
+
+def _step(index: int, step: _Read, plan: _Plan) -> Step:
+    operators = tuple(_op(index, one, plan) for one in step.operators)
+    forward = {id(one) for one in step.forward}
+    inputs = tuple(plan.tensor(held) for held in step.inputs)
+    return Step(index, step.run, operators, tuple(one for one in operators if id(one.operator) in forward), inputs)
+
+
+def _op(step: int, operator: Operator, plan: _Plan) -> Op:
+    pair = tuple(map(_key, _dropped(operator)))
+    tensors = tuple(plan.tensor((operator, tensor)) for tensor in operator.tensors)
+    return Op(operator, step, tensors, plan.together.get(pair, {}) if pair else {})
+
+
+def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) -> Parameter:
+    some = [step.weights.get(name) for step in steps]
+    wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
+    return Parameter(
+        name,
+        one.type,
+        one.order,
+        any(wanted) if wanted else None,
+        tuple(plan.tensor(held.weight) if held else None for held in some),
+        tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in some),
+        tuple(_moves(name, steps, plan)),
+        one.named,
+    )
+
+
+def _moves(name: str, steps: "Sequence[_Read]", plan: _Plan) -> "Iterator[tuple[int, int, Moved]]":
+    for at in range(0, len(steps), SIDE_BY_SIDE):
+        some = steps[at : at + SIDE_BY_SIDE]
+        found = plan.together.get(tuple(map(_key, _through_steps(name, some))), {}).get("moves") or ()
+        for number, move in enumerate(found, at):
+            if move is not None:
+                yield number, number + 1, move
+
+
+def _starts(parameters: "Sequence[Parameter]") -> str:
+    """ "fresh" if all weights of norms are constant, as they start; where there are none nobody knows."""
+    norms = [one.first.figures for one in parameters if one.type.has("normalises") and len(one.shape) == 1]
+    known = [one for one in norms if one.minimum is not None]
+    if not known:
+        return "unknown"
+    return "fresh" if all(one.constant is not None for one in known) else "trained"
