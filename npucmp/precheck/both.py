@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment, align, pairs
+from npucmp.check.build import build
+from npucmp.check.facts import Health, Parameter, Step, Tensor
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.pairs import measure_pairs
-from npucmp.model import Match, Measurement, Pair, Run
+from npucmp.model import Match, Measurement, Pair, Run, TensorRef
+from npucmp.model.prechecked import Checked, InputRow, Status
 
 SIDES = ("target", "golden")
 
@@ -55,6 +58,8 @@ class Both:
     jobs: int = 1
     given: Given = Given()
     bytes_read: int = 0
+    found: "dict[str, Checked]" = field(default_factory=dict)  # rows that were held before
+    inputs: "list[InputRow]" = field(default_factory=list)
     _measured: "dict[int, Measurement]" = field(default_factory=dict)
 
     @cached_property
@@ -84,3 +89,112 @@ class Both:
             self._measured[id(pair)] = found  # pairs live as long as this: `together` holds them
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
+
+    def first_trouble(self, *names: str) -> str:
+        """The first of these rows that forbids a comparison, "" if none of those that were held does."""
+        return next((name for name in names if name in self.found and self.found[name].forbids), "")
+
+    def is_same(self, *names: str) -> bool:
+        """Whether all of these rows were held and are the same or close."""
+        good = (Status.SAME, Status.CLOSE)
+        return all(name in self.found and self.found[name].status in good for name in names)
+
+    @cached_property
+    def healths(self) -> "tuple[tuple[Health, ...], tuple[Health, ...]]":
+        """The facts of both runs, rank by rank: one pass over each."""
+        return self._built(self.targets), self._built(self.goldens)
+
+    def _built(self, runs: "Sequence[Run]") -> "tuple[Health, ...]":
+        def done(size: int) -> None:
+            self.bytes_read += size
+
+        return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done) if runs else ()
+
+    @cached_property
+    def ranks(self) -> "list[tuple[Health, Health]]":
+        """The ranks that belong together, with all their steps."""
+        by_run = [{_key(step.run): one for one in some for step in one.steps} for some in self.healths]
+        found = {}
+        for target, golden in self.coupled:
+            pair = by_run[0][_key(target)], by_run[1][_key(golden)]
+            found.setdefault((id(pair[0]), id(pair[1])), pair)
+        return [*found.values()]
+
+    @cached_property
+    def steps(self) -> "list[tuple[Together, Step, Step]]":
+        """Each step and rank that both have, with the facts of both."""
+        by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
+        return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.together]
+
+    @cached_property
+    def weights(self) -> "list[Twins]":
+        """The parameters of ranks that belong together."""
+        return [twins for here, there in self.ranks for twins in twins_of(here, there, self._partner)]
+
+    @cached_property
+    def _partners(self) -> "dict[int, TensorRef]":
+        """Tensors of the golden run by the identity of those of the target."""
+        return {
+            id(pair.target): pair.golden
+            for one in self.together
+            for pair in one.pairs
+            if pair.target is not None and pair.golden is not None
+        }
+
+    def _partner(self, tensor: "TensorRef") -> "Optional[TensorRef]":
+        return self._partners.get(id(tensor))
+
+    @cached_property
+    def facts(self) -> "dict[int, Tensor]":
+        """The facts of tensors of both runs, by their identity."""
+        return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
+
+
+def _key(run: Run) -> "tuple[str, Optional[int], Optional[int]]":
+    return run.path, run.step, run.rank
+
+
+class Twins(NamedTuple):
+    """A parameter of both sides, of which one may be missing; `at` the indices of the first step that both have."""
+
+    name: str
+    target: Optional[Parameter]
+    golden: Optional[Parameter]
+    at: "tuple[int, int]"
+
+    @property
+    def first(self) -> "tuple[Optional[Tensor], Optional[Tensor]]":
+        return _at(self.target, self.at[0]), _at(self.golden, self.at[1])
+
+
+def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
+    return parameter.weights[index] if parameter is not None else None
+
+
+def twins_of(
+    here: Health, there: Health, partner: "Callable[[TensorRef], Optional[TensorRef]]"
+) -> "list[Twins]":
+    """Parameters by name; where names are those of operators, by who reads them; the rest by shape, in order."""
+    at = next(
+        ((a.index, b.index) for a in here.steps for b in there.steps if None in (a.number, b.number)
+         or a.number == b.number),
+        (0, 0),
+    )  # fmt: skip
+    left = {one.name: one for one in here.parameters}
+    right = {one.name: one for one in there.parameters}
+    found = []
+    if here.has_names == there.has_names:
+        found = [(name, left.pop(name), right.pop(name)) for name in [*left] if name in right and here.has_names]
+    by_tensor = {id(weight.ref): one for one in right.values() for weight in one.weights if weight is not None}
+    for name, one in [*left.items()]:
+        other = next((by_tensor.get(id(partner(weight.ref))) for weight in one.weights if weight is not None), None)
+        if other is not None and other.name in right:
+            found.append((name, left.pop(name), right.pop(other.name)))
+    for name, one in [*left.items()] if not here.has_names or not there.has_names else []:
+        other = next((some for some in right.values() if some.shape == one.shape), None)
+        if other is not None:
+            found.append((name, left.pop(name), right.pop(other.name)))
+    found.sort(key=lambda some: some[1].order)
+    alone = [Twins(name, one, None, at) for name, one in left.items()]
+    alone += [Twins(name, None, one, at) for name, one in right.items()]
+    return [*(Twins(name, a, b, at) for name, a, b in found), *alone]

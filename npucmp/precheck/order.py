@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.precheck import arguments, heads, network, precision
+from npucmp.precheck import arguments, heads, inputs, network, precision
 from npucmp.precheck.row import Row
 
-ROWS: "tuple[Row, ...]" = (*heads.ROWS, *network.ROWS, *arguments.ROWS, *precision.ROWS)
+ROWS: "tuple[Row, ...]" = (*heads.ROWS, *network.ROWS, *inputs.ROWS, *arguments.ROWS, *precision.ROWS)

@@ -33,7 +33,8 @@ class Row(NamedTuple):
         except Exception as error:  # a row that fails costs itself
             found = unknown(f"row failed: {type(error).__name__}: {error}")
         remedy = found.remedy or (self.remedy if found.status is Status.DIFFERS else "")
-        return found._replace(row=self.name, severity=found.severity or self.severity, remedy=remedy)
+        both.found[self.name] = found._replace(row=self.name, severity=found.severity or self.severity, remedy=remedy)
+        return both.found[self.name]
 
 
 def same(because: str = "", **more: Any) -> Checked:

@@ -67,6 +67,7 @@ def precheck(
         seconds=time.monotonic() - started,
         bytes_read=both.bytes_read,
         rows=tuple(found),
+        inputs=tuple(both.inputs),
         targets=tuple(both.targets),
         goldens=tuple(both.goldens),
         strict=options.strict,
