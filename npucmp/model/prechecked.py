@@ -23,7 +23,7 @@ class Status(str, Enum):
 
 
 SEVERITIES = ("error", "warning", "note")  # of what differs, the worst first
-DECISIVE = ("network.operators", "input", "weights")  # without these nobody can call two runs comparable
+DECISIVE = ("network.operators",), ("input", "tokens"), ("weights",)  # one of each, or nobody can call runs comparable
 
 
 class Checked(NamedTuple):
@@ -32,7 +32,7 @@ class Checked(NamedTuple):
     severity        of the difference, were there one: "error" (numbers of the two runs mean nothing before it is
                     cleared), "warning" (it wants an explanation), "note"
     target, golden  what each side has, in words
-    count, first    how many places differ, and the first of them
+    places, first   how many were looked at or, of what differs, differ; and the first of these
     value, limit    the figure that decided, and its limit
     because, remedy the finding, and what to do about it, each in one sentence
     """
@@ -44,7 +44,7 @@ class Checked(NamedTuple):
     remedy: str = ""
     target: str = ""
     golden: str = ""
-    count: Optional[int] = None
+    places: Optional[int] = None
     first: str = ""
     value: Optional[float] = None
     limit: Optional[float] = None
@@ -120,7 +120,8 @@ class Precheck(Result):
     def is_decided(self) -> bool:
         """Whether the network, its inputs and its weights were held against each other; of files alone, whether
         anything was."""
-        found = {row.row: row.status for row in self.rows}
-        wanted = [found[name] for name in DECISIVE if name in found] if self.targets else [*found.values()]
-        known = [status not in (Status.UNKNOWN, Status.NOT_APPLICABLE) for status in wanted]
-        return not self.broken and bool(known) and (all(known) if self.targets else any(known))
+        known = {row.row: row.status not in (Status.UNKNOWN, Status.NOT_APPLICABLE) for row in self.rows}
+        if not self.targets:
+            return any(known.values())
+        asked = [[known[name] for name in names if name in known] for names in DECISIVE]
+        return not self.broken and any(known.values()) and all(any(some) for some in asked if some)

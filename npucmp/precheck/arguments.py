@@ -16,7 +16,7 @@ from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import Checked
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row, differs, same, unknown
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
@@ -80,7 +80,7 @@ def arguments(both: Both) -> Checked:
     if not count:
         return unknown("the dumps tell no arguments of partners; dump level L1 or mix")
     if not odd:
-        return same(f"{count:,} arguments", count=count)
+        return same(f"{count:,} arguments", places=count)
     odd.sort(key=lambda one: (one.name not in FATAL, one.match.target.order))
     first = odd[0]
     names = Counter(one.name for one in odd)
@@ -90,7 +90,7 @@ def arguments(both: Both) -> Checked:
     return differs(
         f"{words}; {told} operator{'s' if len(odd) > 1 else ''}",
         severity,
-        count=len(odd),
+        places=len(odd),
         first=first.match.target.name,
         target=f"{first.name} = {first.target}",
         golden=f"{first.name} = {first.golden}",
@@ -104,42 +104,18 @@ def reduction(both: Both) -> Checked:
         return unknown("no loss with arguments is in both dumps; dump level L1 or mix")
     odd = [one for one in found if not alike(one.target, one.golden)]
     if not odd:
-        return same(", ".join(f"{one.name} {one.target}" for one in found[:3]), count=len(found))
+        return same(", ".join(f"{one.name} {one.target}" for one in found[:3]), places=len(found))
     first = odd[0]
     return differs(
         f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}",
-        count=len(odd),
+        places=len(odd),
         first=first.match.target.name,
         target=str(first.target),
         golden=str(first.golden),
     )
 
 
-def dropout(both: Both) -> Checked:
-    """Whether elements are dropped: on one side, or on both."""
-    rates = {}
-    seen = False
-    for side, runs in (("target", both.targets), ("golden", both.goldens)):
-        found = [(rate, one) for run in runs for one in run.operators if (rate := _rate(one)) is not None]
-        seen = seen or bool(found)
-        rates[side] = max(found, key=lambda item: item[0], default=None)
-    here, there = (rates[side][0] if rates[side] else 0.0 for side in ("target", "golden"))  # type: ignore[index]
-    words = {"target": f"p {here:g}", "golden": f"p {there:g}"}
-    if not seen:
-        has_arguments = any(one.arguments for run in both.targets for one in run.operators)
-        return not_applicable("no operator drops anything") if has_arguments else unknown(
-            "the dumps tell no arguments; dump level L1 or mix")  # fmt: skip
-    if not here and not there:
-        return same("off on both sides", **words)
-    if alike(here, there):
-        return differs(f"on in both (p {here:g}): they drop different elements", "warning", **words)
-    first = next(rates[side][1].name for side in rates if rates[side] and rates[side][0] == max(here, there))  # type: ignore[index]
-    told = [f"on in {side} (p {rate:g})" if rate else f"off in {side}" for side, rate in (("target", here),
-            ("golden", there))]  # fmt: skip
-    return differs(" and ".join(told), "error", first=first, value=max(here, there), **words)
-
-
-def _rate(operator: Operator) -> Optional[float]:
+def rate_of(operator: Operator) -> Optional[float]:
     """The share that a dropout drops, 0 where it is off; None for other operators."""
     if operator.phase == "backward" or operator.path or not op_type_of(operator).has("random"):
         return None
@@ -153,6 +129,5 @@ def _rate(operator: Operator) -> Optional[float]:
 ROWS = (
     Row("network.arguments", "error", "scalar arguments of partners", "give both the same arguments; defaults differ "
         "between frameworks", arguments),
-    Row("dropout", "error", "whether elements are dropped", "set p = 0 on both sides for a comparison", dropout),
     Row("loss.reduction", "error", "how the loss reduces", "give both losses the same arguments", reduction),
 )  # fmt: skip

@@ -114,7 +114,7 @@ class Both:
     def ranks(self) -> "list[tuple[Health, Health]]":
         """The ranks that belong together, with all their steps."""
         by_run = [{_key(step.run): one for one in some for step in one.steps} for some in self.healths]
-        found = {}
+        found: dict[tuple[int, int], tuple[Health, Health]] = {}
         for target, golden in self.coupled:
             pair = by_run[0][_key(target)], by_run[1][_key(golden)]
             found.setdefault((id(pair[0]), id(pair[1])), pair)
@@ -171,9 +171,7 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
     return parameter.weights[index] if parameter is not None else None
 
 
-def twins_of(
-    here: Health, there: Health, partner: "Callable[[TensorRef], Optional[TensorRef]]"
-) -> "list[Twins]":
+def twins_of(here: Health, there: Health, partner: "Callable[[TensorRef], Optional[TensorRef]]") -> "list[Twins]":
     """Parameters by name; where names are those of operators, by who reads them; the rest by shape, in order."""
     at = next(
         ((a.index, b.index) for a in here.steps for b in there.steps if None in (a.number, b.number)

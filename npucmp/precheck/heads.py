@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Optional
+from typing import Optional, Sequence
 
 from npucmp.model import Run
 from npucmp.model.prechecked import Checked
@@ -69,8 +69,8 @@ def _numbers(both: Both, name: str) -> Checked:
     count = len(here ^ there)
     told = f"{name}s {words['target']} against {words['golden']}"
     if here & there:
-        return differs(told, "warning", count=count, **words)
-    return differs(told, "error", count=count, **words)
+        return differs(told, "warning", places=count, **words)
+    return differs(told, "error", places=count, **words)
 
 
 def _listed(numbers: "set[Optional[int]]") -> str:
@@ -91,19 +91,19 @@ def incomplete(both: Both) -> Checked:
         if (phase in here) != (phase in there) and phase:
             lacking = "golden" if phase in here else "target"
             return differs(f"{lacking} has no {word} pass", first=word)
-        shares = here.get(phase), there.get(phase)
-        if None not in shares and min(shares) < 0.1 <= 0.5 <= max(shares):  # type: ignore[type-var,operator]
-            lacking = "target" if (shares[0] or 0) < (shares[1] or 0) else "golden"
+        shares = here.get(phase, 0.0), there.get(phase, 0.0)
+        if min(shares) < 0.1 <= 0.5 <= max(shares):
+            lacking = "target" if shares[0] < shares[1] else "golden"
             note = "note" if both.targets[0].format != both.goldens[0].format else ""
             return differs(f"{lacking} recorded no inputs in the {word} pass", note, first=word)
     return same(f"{' and '.join(phase or 'all' for phase in phases)}: inputs on both sides or on neither")
 
 
-def _reads(runs: "tuple[Run, ...] | list[Run] | object") -> "dict[str, float]":
+def _reads(runs: "Sequence[Run]") -> "dict[str, float]":
     """By phase, the share of operators whose inputs were recorded."""
     counts: Counter[str] = Counter()
     with_inputs: Counter[str] = Counter()
-    for run in runs:  # type: ignore[attr-defined]
+    for run in runs:
         for operator in run.operators:
             counts[operator.phase] += 1
             with_inputs[operator.phase] += any(tensor.slot.startswith("input") for tensor in operator.tensors)

@@ -96,27 +96,30 @@ def _rows(both: Both) -> "list[InputRow]":
             found = related(one.target, one.golden, both.context)
             run = one.together.target
             shapes, dtypes = (one.target.shape, one.golden.shape), (one.target.dtype, one.golden.dtype)
-            row = InputRow(run.step, run.rank, one.target.operator.name, one.target.slot, one.role, shapes, dtypes, found)
+            row = InputRow(
+                run.step, run.rank, one.target.operator.name, one.target.slot, one.role, shapes, dtypes, found
+            )
             both.inputs.append(row)
     return both.inputs
 
 
 def _of(both: Both, role: str) -> Checked:
     rows = [row for row in _rows(both) if row.role == role]
+    if not rows and role == INPUT and not both.inputs:
+        return unknown("no network input is known in both dumps; dump its values or statistics")
     if not rows:
-        return unknown("no network input of this kind is known in both dumps") if role == INPUT else not_applicable(
-            f"no {role} are known in both dumps")  # fmt: skip
+        return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
     known = [row for row in rows if row.relation.kind != "unknown"]
     odd = [row for row in known if row.relation.kind not in HARMLESS]
     if not known:
         return unknown(rows[0].relation.words)
     if not odd:
         kinds = {row.relation.kind for row in known}
-        words = ", ".join(f"{sum(row.relation.kind == kind for row in known)} with {kind}" for kind in HARMLESS
+        words = ", ".join(f"{sum(row.relation.kind == kind for row in known)} of the {kind}" for kind in HARMLESS
                           if kind in kinds and kind != "close")  # fmt: skip
         if "close" in kinds:
-            return close(next(row.relation.words for row in known if row.relation.kind == "close"), count=len(known))
-        return same(words, count=len(known))
+            return close(next(row.relation.words for row in known if row.relation.kind == "close"), places=len(known))
+        return same(words, places=len(known))
     first = odd[0]
     found = first.relation
     where = f"{first.op} {first.slot}" + (f" in step {first.step}" if first.step and len(both.steps) > 1 else "")
@@ -125,7 +128,7 @@ def _of(both: Both, role: str) -> Checked:
     return differs(
         f"{where}: {found.words}{more}",
         severity,
-        count=len(odd),
+        places=len(odd),
         first=f"{first.op} {first.slot}",
         value=found.residual,
         remedy=REMEDIES.get(found.kind, ""),

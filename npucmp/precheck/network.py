@@ -7,7 +7,7 @@ from typing import Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.align.name import longest_increasing
 from npucmp.model import Operator, Pair, first_of
-from npucmp.model.optypes import op_type, op_type_of
+from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Checked
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.row import Row, differs, same, unknown
@@ -41,11 +41,11 @@ def operators(both: Both) -> Checked:
         moved = _moved(one)
         if moved:
             words = f"{len(moved)} operators run in another order (first: {moved[0].name})"
-            return differs(words, "warning", count=len(moved), first=moved[0].name)
+            return differs(words, "warning", places=len(moved), first=moved[0].name)
     if not counts:
         return unknown("no step and rank is in both")
     matched = sum(counts.values())
-    return same(f"{matched:,} operators", count=matched)
+    return same(f"{matched:,} operators", places=matched)
 
 
 def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Checked:
@@ -59,7 +59,7 @@ def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Checked:
     graphs = one.target.format != one.golden.format or _is_graph(one)
     severity = "error" if share > MANY and not graphs else "warning"
     count = sum(len(side.operators) for side in told)
-    return differs("; ".join(words), severity, count=count, first=told[0].operators[0].name, value=share, limit=MANY)
+    return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)
 
 
 def _is_graph(one: Together) -> bool:
@@ -84,7 +84,10 @@ def _family(operator: Operator) -> "tuple[str, bool]":
 
 
 def _counts(operator: Operator) -> bool:
-    return not operator.inserted and not op_type_of(operator).has("constant") and bool(operator.tensors)
+    """Whether it computes something of the network: no record of gradients alone, nothing of the compiler's own."""
+    if operator.inserted or op_type_of(operator).has("constant"):
+        return False
+    return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 
 
 def _moved(one: Together) -> "list[Operator]":
@@ -100,18 +103,18 @@ def shapes(both: Both) -> Checked:
     """Outputs of partners that have another shape; one ratio throughout is the batch or the length."""
     count, odd = 0, list[Pair]()
     for one in both.together:
-        outputs = [pair for pair in one.pairs if is_output(pair)]
+        outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
         count += len(outputs)
         odd += [pair for pair in outputs if _squeezed(_shape(pair.target)) != _squeezed(_shape(pair.golden))]
     if not count:
         return unknown("no operator has a partner with outputs")
     if not odd:
-        return same(f"{count:,} outputs", count=count)
+        return same(f"{count:,} outputs", places=count)
     first = odd[0]
     target, golden = _shape(first.target), _shape(first.golden)
     words = _ratio(odd) or f"first: {first.operator.name} {list(target)} against {list(golden)}"
     told = f"{len(odd):,} of {count:,} outputs have another shape: {words}"
-    return differs(told, count=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden)))
+    return differs(told, places=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden)))
 
 
 def is_output(pair: Pair) -> bool:
@@ -145,7 +148,7 @@ def _ratio(odd: "Sequence[Pair]") -> str:
             ratios.add((0, round(target[at] / golden[at], 6)))
     if len({ratio for _, ratio in ratios}) > 1:
         return ""
-    (a, b), times = min(sizes.most_common(), key=lambda item: (-item[1], item[0]))
+    a, b = min(sizes, key=lambda pair: (-sizes[pair], pair))
     axis = axes.most_common(1)[0][0]
     names = {0: "batch size", 1: "sequence length"}
     if len(axes) == 1:

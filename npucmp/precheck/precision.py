@@ -37,14 +37,14 @@ def types(both: Both) -> Checked:
     odd = [pair for pair in every if len({*_types(pair)}) > 1]
     if not odd:
         kinds = Counter(_types(pair)[0] for pair in every)
-        return same(", ".join(kind for kind, _ in kinds.most_common()), count=len(every))
+        return same(", ".join(kind for kind, _ in kinds.most_common()), places=len(every))
     (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
     operators = {(id(pair.target_op), pair.order): pair.operator for pair in odd}
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     words = f"{len(operators):,} operators in {here} against {there} ({most}){_mixed(both)}"
     severity = "note" if both.given.mixed else "warning"
-    return differs(words, severity, count=len(operators), first=odd[0].operator.name, target=here, golden=there)
+    return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
 
 def _mixed(both: Both) -> str:
@@ -77,7 +77,7 @@ def islands(both: Both) -> Checked:
         pair[1] == "float32" for pair in sides
     )
     if not odd:
-        return same(f"{len(every):,} outputs", count=len(every))
+        return same(f"{len(every):,} outputs", places=len(every))
     if whole:
         return not_applicable("one run is in float32 throughout: precision.types tells")
     (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
@@ -85,7 +85,7 @@ def islands(both: Both) -> Checked:
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     severity = "note" if both.given.mixed else "warning"
     words = f"{len(odd):,} outputs in {here} against {there} ({most})"
-    return differs(words, severity, count=len(odd), first=odd[0].operator.name, target=here, golden=there)
+    return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 
 def products(both: Both) -> Checked:
@@ -94,13 +94,13 @@ def products(both: Both) -> Checked:
             and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip
     if not some:
         return not_applicable("no matrix products")
-    if all("float32" != one.dtype for pair in some for one in (pair.target, pair.golden) if one is not None):
+    if all(one.dtype != "float32" for pair in some for one in (pair.target, pair.golden) if one is not None):
         return not_applicable("no matrix product in float32")
     if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
         return unknown("only values tell; dump task tensor")
     if reduced_products([both.measured(some)]):
         return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
-    return same("no sign of HF32 or TF32", count=len(some))
+    return same("no sign of HF32 or TF32", places=len(some))
 
 
 ROWS = (

@@ -59,5 +59,3 @@ def is_short(dtype: str) -> bool:
     """Whether a type is a float of 16 bits or fewer."""
     row = lookup(dtype)
     return row is not None and row.kind == "f" and row.itemsize <= 2
-
-

@@ -121,7 +121,7 @@ def _verdict(report: Precheck) -> "tuple[str, str]":
 
 
 def _row(row: Checked) -> Row:
-    return {**row._asdict(), "status": row.status.value}
+    return {**row._asdict(), "status": row.status.value, "count": row.places}
 
 
 def _input_row(row: InputRow) -> Row:

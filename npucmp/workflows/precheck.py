@@ -40,9 +40,7 @@ class PrecheckOptions(Choice):
     strict: bool = False
 
 
-def precheck(
-    target: StrPath, golden: StrPath, options: Optional[PrecheckOptions] = None, **more: object
-) -> Precheck:
+def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions] = None, **more: object) -> Precheck:
     """Holds two dumps, and files beside them, against each other row by row; keyword arguments are fields of the
     options. "-" for both dumps compares the files alone.
 
@@ -52,11 +50,13 @@ def precheck(
     started = time.monotonic()
     rows = chosen(options.only, options.skip)
     given = Given(mixed=options.mixed, env=options.env, config=options.config)
+    broken: "tuple[tuple[str, Run], ...]" = ()
+    remarks: "tuple[str, ...]" = ()
     without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
     if any(without):
         if not all(without) or not (options.env or options.config):
             raise UsageError('"-" stands for both dumps, and needs --env, --config or --curve')
-        both, broken, remarks = Both((), (), given=given), (), ()
+        both = Both((), (), given=given)
     else:
         both, broken, remarks = _opened(target, golden, options, given)
     found = [row.held(both) for row in rows]
@@ -103,12 +103,10 @@ def _opened(
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     if not lefts or not rights:
-        raise UsageError(f"nothing can be read of {target if not lefts else golden}: {[*broken][0][1].problem}")
+        raise UsageError(f"nothing can be read of {target if not lefts else golden}: {broken[0][1].problem}")
     together, _ = pair_runs(lefts, rights)
     if not together:
         remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}")
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
     return Both(lefts, rights, together, names, context, jobs, given), broken, tuple(remarks)
-
-
