@@ -144,7 +144,14 @@ def test_what_a_room_may_know(place):
         assert not {one.name for one in own(module)} - allowed, module
 
 
-ANSWERS = ("report.compare", "report.fusion_diff", "report.rerun_diff", "report.overflow", "report.replay")
+ANSWERS = (
+    "report.compare",
+    "report.fusion_diff",
+    "report.rerun_diff",
+    "report.overflow",
+    "report.replay",
+    "report.check",
+)
 PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data")
 
 

@@ -137,6 +137,16 @@ class Step:
         return found or tuple(one for one in self.operators if not one.is_gradient and one.type.has("loss"))
 
     @cached_property
+    def loss_scale(self) -> Optional[float]:
+        """What flows into the first loss backward: 1, or the factor that a loss scaler put in; None if unknown."""
+        for loss in self.losses:
+            for one in self.backward.get(loss.operator.call, ()):
+                given = one.tensor(0)
+                if given is not None and given.figures.constant is not None:
+                    return given.figures.constant
+        return None
+
+    @cached_property
     def labels(self) -> "tuple[Tensor, ...]":
         """What losses hold the output against: their second input."""
         found = (one.tensor(1, "target") for one in self.losses)

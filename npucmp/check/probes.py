@@ -111,8 +111,9 @@ class Samples:
 
     def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
         shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
-        self.rows = shape[0] if shape and shape[0] <= MANY and math.prod(shape) else 0
-        self.size = math.prod(shape[1:])
+        elements: int = math.prod(shape)
+        self.rows = shape[0] if shape and elements and shape[0] <= MANY else 0
+        self.size = elements // self.rows if self.rows else 0
         self.digests = [hashlib.blake2b(digest_size=8) for _ in range(self.rows)]
 
     def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:

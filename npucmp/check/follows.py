@@ -1,0 +1,115 @@
+"""Which findings follow from which: a consequence stands under its cause, so that the first line is the one to mend.
+
+FOLLOWS has, for each group of rules, those that explain it where both speak of one rank; the first that was found does.
+It is one list in the order in which trouble travels: what stands in a row follows from all rows before it that it
+names. A hint explains hints alone: what may be meant to be so is no excuse for an error.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Iterator, Mapping, Optional, Sequence
+
+from npucmp.model.symptom import SEVERITIES, Symptom
+
+NONFINITE = ("input.nonfinite", "weight.nonfinite", "grad.nonfinite", "divide.zero", "overflow.summary")
+DATA = ("input.constant", "input.same_samples", "input.raw_pixels", "input.scale", "input.feature_scales", "label.*",
+        "embedding.index_range", "input.mask_empty")  # fmt: skip
+START = ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small", "weight.unlike_peers")
+DEAD = ("relu.dead", "relu.dead_channels", "activation.saturated", "activation.growth")
+LOST = ("grad.missing", "output.same_for_all", "tensor.zero", "tensor.constant", "loss.one_class", "label.none")
+STEP = ("optimizer.uphill", "weights.change_large", "weight.change_large", "loss.negated")
+CRASH = (*NONFINITE, *STEP)
+
+FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the first cause first
+    "weight.nonfinite": ("grad.nonfinite",),
+    "loss.nonfinite": (*NONFINITE, "label.none", "loss.not_log_probabilities"),
+    "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
+    "grad.nonfinite": ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary", "loss.nonfinite"),
+    "relu.dead": (*NONFINITE, *DATA, *START, *STEP),
+    "relu.dead_channels": (*NONFINITE, *DATA, *START, "relu.dead", *STEP),
+    "activation.saturated": (*DATA, *START, *STEP),
+    "activation.growth": (*NONFINITE, *DATA, *START, *STEP),
+    "tensor.zero": (*DATA, *START, "relu.dead"),
+    "tensor.constant": (*DATA, *START, *DEAD),
+    "output.same_for_all": (*DATA, *START, *DEAD, "tensor.zero", "tensor.constant", *STEP),
+    "loss.zero": ("loss.one_class", "label.none", "label.single", *START),
+    "loss.negative": ("loss.negated",),
+    "loss.above_chance": (*NONFINITE, *DATA, *START, *DEAD, "loss.sum", *STEP),
+    "label.single": ("loss.one_class",),
+    "batchnorm.never_updated": ("batchnorm.eval_in_training",),
+    "dropout.off_in_training": ("batchnorm.eval_in_training",),
+    "dropout.in_eval": ("batchnorm.train_in_eval",),
+    "grad.zero": (*NONFINITE, *DATA, *START, *DEAD, *LOST, "loss.zero", "loss.softmax_twice"),
+    "grad.vanishing": (*NONFINITE, *START, *DEAD, *LOST, *STEP, "loss.softmax_twice"),
+    "grad.exploding": (*NONFINITE, *DATA, *START, "activation.growth", "loss.sum", *STEP),
+    "grad.norm_jump": (*CRASH,),
+    "grad.underflow16": ("lossscale.missing", "grad.vanishing"),
+    "weight.change_large": ("weights.change_large", "optimizer.uphill"),
+    "weights.change_large": ("optimizer.uphill",),
+    "weight.below_resolution": ("weights.change_small",),
+    "weight.not_changed": ("grad.missing", "grad.zero", *DEAD, *LOST),
+    "weights.none_change": ("grad.zero", *LOST, "loss.zero"),
+    "weights.change_small": ("grad.vanishing", "grad.zero", *DEAD, *LOST),
+    "weight.equal_then_apart": ("weight.constant",),
+    "weight.unlike_peers": ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small"),
+}
+
+
+LATER = ("weight.nonfinite",)  # follows only from an earlier step
+
+
+def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
+    """The same, roots first by severity, each followed by what follows from it; places and `follows` are set."""
+    causes = [_cause(one, symptoms) for one in symptoms]
+    roots = [at for at, cause in enumerate(causes) if cause is None]
+    roots.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), symptoms[at].order, at))
+    ordered = [one for root in roots for one in _family(root, causes)]
+    places = {at: place for place, at in enumerate(ordered, 1)}
+    made = []
+    for at in ordered:
+        cause = causes[at]
+        made.append(symptoms[at]._replace(place=places[at], follows=0 if cause is None else places[_root(at, causes)]))
+    return made
+
+
+def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
+    """Which of them explains it: the first in the order of its rule's row, of the same rank."""
+    for glob in FOLLOWS.get(one.rule, ()):
+        for at, other in enumerate(symptoms):
+            if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
+                continue
+            if (other.severity != "hint" or one.severity == "hint") and _was_there(other, one):
+                return at
+    return None
+
+
+def _was_there(cause: Symptom, one: Symptom) -> bool:
+    """Whether the one may have come of the other, by their steps: what a step made of weights shows in the next."""
+    if cause.step is None or one.step is None:
+        return one.rule not in LATER
+    return cause.step < one.step if one.rule in LATER else cause.step <= one.step
+
+
+def _root(at: int, causes: "Sequence[Optional[int]]") -> int:
+    seen = {at}
+    while (cause := causes[at]) is not None and cause not in seen:
+        seen.add(cause)
+        at = cause
+    return at
+
+
+def _family(root: int, causes: "Sequence[Optional[int]]") -> "Iterator[int]":
+    yield root
+    for at, cause in enumerate(causes):
+        if cause is not None and _root(at, causes) == root:
+            yield at
+
+
+def _gravity(one: Symptom) -> int:
+    return SEVERITIES.index(one.severity)
+
+
+def _depth(rule: str) -> int:
+    """How far down a rule stands: causes before what could follow from them."""
+    return len(FOLLOWS.get(rule, ()))

@@ -1,0 +1,74 @@
+"""npucmp check."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Optional
+
+import click
+
+from npucmp.commands.options import some
+from npucmp.commands.output import carry_out, tell
+
+HELP = """What one run tells of its own health, without a second one: weights that do not move, gradients that vanish,
+dead activations, wrong modes, losses and labels that cannot be right, odd inputs.
+
+All steps and ranks of DUMP are read once; more steps and values let more rules decide. A finding that follows from
+another stands under it, so that the first line is the one to mend. --list tells every rule, and with DUMP which of
+them it can decide. docs/health.md explains them.
+
+\b
+  npucmp check npu_dump -o report
+  npucmp check --list npu_dump                     which rules can this dump decide?
+  npucmp check npu_dump --skip 'input.repeated' --fail-on error
+
+\b
+Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
+"""
+
+
+@click.command(help=HELP)
+@click.argument("dump", required=False)
+@click.option("--only", metavar="GLOB", multiple=True, help="Only rules whose name fits; repeatable.")
+@click.option("--skip", metavar="GLOB", multiple=True, help="No rules whose name fits; repeatable.")
+@click.option(
+    "--phase",
+    type=click.Choice(["auto", "train", "eval"]),
+    default="auto",
+    show_default=True,
+    help="What the run is; auto: training if it has a backward pass.",
+)
+@click.option(
+    "--start",
+    type=click.Choice(["auto", "fresh", "trained"]),
+    default="auto",
+    show_default=True,
+    help="How its weights started; auto: fresh if those of all norms are constant.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "hint"]),
+    default="warning",
+    show_default=True,
+    help="The least severity that makes the exit status 1.",
+)
+@click.option("--list", "listed", is_flag=True, help="Print every rule, and which of them DUMP can decide.")
+@some(
+    "output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "limit",
+)  # fmt: skip
+@click.pass_context
+def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **given: Any) -> None:
+    from npucmp.workflows.check import check as run
+    from npucmp.workflows.check import rules_of
+
+    if not listed:
+        if dump is None:
+            raise click.UsageError("Missing argument 'DUMP'.", context)
+        carry_out(context, given, partial(run, dump))
+    from npucmp.report.listing import rules
+
+    given["format"] = given.pop("format_")
+    shown = ("output", "quiet", "top", "verbose", "progress")
+    options = {name: value for name, value in given.items() if name not in shown}
+    tell(rules(rules_of(), run(dump, **options).decisions if dump is not None else ()))
