@@ -3,3 +3,7 @@
 runs ──build──► Health ──judge──► Symptoms and Decisions
      one pass   facts    RULES
 """
+
+from npucmp.check.rule import Found, rule
+
+__all__ = ["Found", "rule"]

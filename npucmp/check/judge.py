@@ -47,7 +47,7 @@ def _asked(rule: Rule, healths: "Sequence[Health]", settings: Settings) -> "tupl
         if health.rank in reasons:
             continue
         try:
-            some = [one for one in rule.find(health, limit) if own.wants(_name_of(one.at))]
+            some = [one for one in rule.find(health, settings.limit(rule)) if own.wants(_name_of(one.at))]
             symptoms += _symptoms(rule, own, limit, health, some)
             looked_at += rule.looks_at(health)
         except Exception as error:  # whatever a rule does not expect of a dump, the others are asked all the same

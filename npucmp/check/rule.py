@@ -14,7 +14,7 @@ rule: what follows from what stands in follows.py. It is asked only where all th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Union
 
 from npucmp.check.facts import Health, Op, Parameter, Tensor
 
@@ -90,10 +90,11 @@ class Rule:
     says    what a finding means, in a few words; `remedy` what to do
     source  where rule and limit come from
     off     not asked unless it is named
+    words   further numbers that a user may give it, by name; it is handed those given instead of a limit
     """
 
     name: str
-    find: "Callable[[Health, Optional[float]], Iterable[Found]]"
+    find: "Callable[[Health, Any], Iterable[Found]]"
     severity: str
     needs: "tuple[str, ...]"
     limit: Optional[float]
@@ -101,6 +102,7 @@ class Rule:
     remedy: str
     source: str
     off: bool = False
+    words: "tuple[str, ...]" = ()
 
     @property
     def group(self) -> str:
@@ -123,10 +125,11 @@ def rule(
     remedy: str = "",
     source: str = "",
     off: bool = False,
+    words: str = "",
 ) -> "Callable[[Callable[..., Iterable[Found]]], Rule]":
     """Makes a function of (health, limit) a Rule. `needs` are words of NEEDS, with commas."""
-    words = tuple(word.strip() for word in needs.split(","))
-    unknown = [word for word in words if word not in NEEDS]
+    wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
+    unknown = [word for word in wanted if word not in NEEDS]
     if unknown or severity not in SEVERITIES:
         raise ValueError(f"rule {name}: no need or severity {unknown or severity!r}")
-    return lambda function: Rule(name, function, severity, words, limit, says, remedy, source, off)
+    return lambda function: Rule(name, function, severity, wanted, limit, says, remedy, source, off, own)

@@ -15,7 +15,7 @@ from npucmp.errors import UsageError
 class Own:
     """What a user changed of one rule; globs of include and exclude are over parameters and operators.
 
-    more  further words of the rule's table, for rules that ask for them
+    more  further words of its table: the numbers that a rule has instead of a limit, what a row is to ignore
     """
 
     limit: Optional[float] = None
@@ -37,12 +37,14 @@ class Settings:
     only, skip  globs over names of rules; a rule that is off is asked where `only` names it in full, or `own` has it
     phase       "train", "eval", or "auto": by whether there is a backward pass
     start       "fresh", "trained", or "auto": by the weights of norms
+    own, rows   what is changed of rules, and of rows of precheck, by name
     origin      where limits and severities of `own` come from, for reports
     """
 
     only: "tuple[str, ...]" = ()
     skip: "tuple[str, ...]" = ()
     own: Mapping[str, Own] = field(default_factory=dict)
+    rows: Mapping[str, Own] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
     phase: str = "auto"
     start: str = "auto"
@@ -60,6 +62,11 @@ class Settings:
 
     def of(self, rule: Rule) -> Own:
         return self.own.get(rule.name, Own())
+
+    def limit(self, rule: Rule) -> Any:
+        """What a rule is handed: its limit, or the numbers of one that has words of its own."""
+        own = self.of(rule)
+        return own.more if rule.words else rule.limit if own.limit is None else own.limit
 
     def wants(self, rule: Rule) -> str:
         """Why a rule is not asked, "" if it is."""
