@@ -19,7 +19,7 @@ on, another epsilon or learning rate. Each row holds one of these against the ot
 \b
   npucmp precheck npu_dump gpu_dump -o report
   npucmp precheck npu_dump gpu_dump --env npu_pack.zip gpu_pack.zip
-  npucmp precheck - - --config npu.yaml gpu.yaml
+  npucmp precheck - - --config npu.yaml gpu.yaml --curve npu.log gpu.log
   npucmp precheck npu_bf16_dump gpu_dump --mixed
 
 \b
@@ -43,6 +43,16 @@ nothing else differs, or bad usage.
     metavar="T G",
     help="Hyper-parameters of both: YAML, JSON, TOML, or text with --name value.",
 )
+@click.option(
+    "--curve",
+    nargs=2,
+    metavar="T G",
+    help="Logs of both trainings: CSV, JSON lines, trainer_state.json, text, TensorBoard events: where do they part?",
+)
+@click.option("--repeat-curve", metavar="FILE", help="Log of a second golden run: what differs no more is no fault.")
+@click.option("--column", default="", metavar="NAME", help="The figure of the logs (default: the training loss).")
+@click.option("--repeat", metavar="DUMP", help="A dump of TARGET run again: does it give the same bits?")
+@click.option("--rules", metavar="FILE", help="Settings: TOML with skip, and severities and ignored names of rows.")
 @click.option("--mixed", is_flag=True, help="Mixed precision against full precision is meant.")
 @click.option("--only", multiple=True, metavar="GLOB", help="Only rows whose name fits; repeatable.")
 @click.option("--skip", multiple=True, metavar="GLOB", help="No rows whose name fits; repeatable.")

@@ -26,7 +26,7 @@ SEVERITIES = ("error", "warning", "note")  # of what differs, the worst first
 DECISIVE = ("network.operators",), ("input", "tokens"), ("weights",)  # one of each, or nobody can call runs comparable
 
 
-class Checked(NamedTuple):
+class Told(NamedTuple):
     """One row of precheck.csv; None where a figure does not apply.
 
     severity        of the difference, were there one: "error" (numbers of the two runs mean nothing before it is
@@ -85,6 +85,17 @@ class InputRow(NamedTuple):
     relation: Relation
 
 
+class CurvePair(NamedTuple):
+    """A figure that both runs logged: points of both, as many as a drawing shows; all windows, those of curves.csv:
+    (first step, last step, mean of target, mean of golden, relative difference, its error, whether they part)."""
+
+    name: str
+    words: str
+    target: "tuple[tuple[int, float], ...]"
+    golden: "tuple[tuple[int, float], ...]"
+    windows: "tuple[tuple[int, int, float, float, float, float, bool], ...]"
+
+
 @dataclass(frozen=True)
 class Precheck(Result):
     """What `npucmp precheck` found; paths are target and golden, "-" for one that was not given. strict: what wants an
@@ -92,10 +103,11 @@ class Precheck(Result):
 
     command = "precheck"
 
-    rows: "tuple[Checked, ...]" = ()
+    rows: "tuple[Told, ...]" = ()
     inputs: "tuple[InputRow, ...]" = ()
     targets: "tuple[Run, ...]" = ()
     goldens: "tuple[Run, ...]" = ()
+    curves: "tuple[CurvePair, ...]" = ()
     strict: bool = False
 
     @property
@@ -108,7 +120,7 @@ class Precheck(Result):
         return Counter(row.status for row in self.rows)
 
     @property
-    def reservations(self) -> "tuple[Checked, ...]":
+    def reservations(self) -> "tuple[Told, ...]":
         """What differs and wants an explanation."""
         return tuple(row for row in self.rows if row.status is Status.DIFFERS and row.severity == "warning")
 

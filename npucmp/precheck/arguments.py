@@ -14,7 +14,7 @@ from typing import Iterator, NamedTuple, Optional
 from npucmp.model import Match, Operator, Scalar
 from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Checked
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.row import Row, differs, same, unknown
 
@@ -24,6 +24,7 @@ ELSEWHERE = frozenset(  # what is the environment's business, another row's, or 
     "inplace device dtype generator out memory_format layout non_blocking pin_memory requires_grad group async_op seed "
     "use_cache return_dict output_attentions output_hidden_states".split()
 )
+TINY = 1e-2  # what is added to keep a divisor from 0
 ROUNDED = 1e-6  # relative: 1e-5 as float32 and as float64
 _DEVICE = re.compile(r"(cpu|npu|cuda|gpu|ascend)(:\d+)?", re.IGNORECASE)
 
@@ -69,7 +70,7 @@ def alike(a: Scalar, b: Scalar) -> bool:
     return bool(a == b) or type(a) is not type(b)
 
 
-def arguments(both: Both) -> Checked:
+def arguments(both: Both) -> Told:
     count, odd = 0, list[Argument]()
     for one in compared(both):
         if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss"):
@@ -81,12 +82,12 @@ def arguments(both: Both) -> Checked:
         return unknown("the dumps tell no arguments of partners; dump level L1 or mix")
     if not odd:
         return same(f"{count:,} arguments", places=count)
-    odd.sort(key=lambda one: (one.name not in FATAL, one.match.target.order))
+    odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
     first = odd[0]
     names = Counter(one.name for one in odd)
     told = ", ".join(f"{name} in {many:,}" for name, many in names.most_common(4))
     words = f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}"
-    severity = "error" if first.name in FATAL else "warning"
+    severity = "error" if _is_fatal(first) else "warning"
     return differs(
         f"{words}; {told} operator{'s' if len(odd) > 1 else ''}",
         severity,
@@ -97,7 +98,13 @@ def arguments(both: Both) -> Checked:
     )
 
 
-def reduction(both: Both) -> Checked:
+def _is_fatal(one: Argument) -> bool:
+    """Whether it changes all numbers: by its name, or as a small number that is added, which an epsilon is."""
+    small = all(isinstance(x, float) and 0 < x < TINY for x in (one.target, one.golden))
+    return one.name in FATAL or (small and op_type_of(one.match.target).has("sums"))
+
+
+def reduction(both: Both) -> Told:
     """How losses reduce: mean or sum, what they leave out, how far labels are smoothed."""
     found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
     if not found:

@@ -8,14 +8,29 @@ from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment, align, pairs
 from npucmp.check.build import build
+from npucmp.check.curves.curve import Curve
+from npucmp.check.curves.windows import Parting
 from npucmp.check.facts import Health, Parameter, Step, Tensor
+from npucmp.check.judge import Examined, examine
+from npucmp.check.rules import RULES
+from npucmp.check.settings import Settings
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.pairs import measure_pairs
 from npucmp.model import Match, Measurement, Pair, Run, TensorRef
-from npucmp.model.prechecked import Checked, InputRow, Status
+from npucmp.model.prechecked import InputRow, Status, Told
+from npucmp.precheck.packs import Pack, read_pack
 
 SIDES = ("target", "golden")
+
+
+class Curves(NamedTuple):
+    """A figure that both runs logged, and what comes of holding one curve against the other."""
+
+    name: str
+    target: Curve
+    golden: Curve
+    found: Parting
 
 
 class Together(NamedTuple):
@@ -37,13 +52,25 @@ class Together(NamedTuple):
 class Given:
     """What the user says of the comparison, and files beside the dumps: (target's, golden's) or None.
 
-    mixed  a run in mixed precision against one in full precision is meant
+    mixed     a run in mixed precision against one in full precision is meant
+    column    the name of the curve in the files of `curve`; repeat_curve is that of a second golden run
+    repeated  runs the target against a repeat of it, and tells whether they are the same, and how
+    settings  what the file of --rules says
     """
 
     mixed: bool = False
     env: "Optional[tuple[str, str]]" = None
     config: "Optional[tuple[str, str]]" = None
-    ignore: Sequence[str] = ()
+    curve: "Optional[tuple[str, str]]" = None
+    repeat_curve: Optional[str] = None
+    column: str = ""
+    repeated: "Optional[Callable[[], tuple[bool, str]]]" = None
+    settings: Settings = Settings()
+
+    def ignored(self, row: str) -> "tuple[str, ...]":
+        """Globs of what a row is to leave out, by the file of --rules."""
+        own = self.settings.rows.get(row)
+        return tuple(own.more.get("ignore", ())) if own is not None else ()
 
 
 @dataclass
@@ -58,8 +85,9 @@ class Both:
     jobs: int = 1
     given: Given = Given()
     bytes_read: int = 0
-    found: "dict[str, Checked]" = field(default_factory=dict)  # rows that were held before
+    found: "dict[str, Told]" = field(default_factory=dict)  # rows that were held before
     inputs: "list[InputRow]" = field(default_factory=list)
+    curves: "list[Curves]" = field(default_factory=list)
     _measured: "dict[int, Measurement]" = field(default_factory=dict)
 
     @cached_property
@@ -125,6 +153,17 @@ class Both:
         """Each step and rank that both have, with the facts of both."""
         by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
         return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.together]
+
+    @cached_property
+    def examined(self) -> "tuple[Examined, Examined]":
+        """What `check` finds in both runs."""
+        here, there = (examine(some, RULES, self.given.settings) for some in self.healths)
+        return here, there
+
+    @cached_property
+    def packs(self) -> "Optional[tuple[Pack, Pack]]":
+        """The files of --env, if they were given."""
+        return None if self.given.env is None else (read_pack(self.given.env[0]), read_pack(self.given.env[1]))
 
     @cached_property
     def weights(self) -> "list[Twins]":

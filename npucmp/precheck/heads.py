@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Optional, Sequence
 
 from npucmp.model import Run
-from npucmp.model.prechecked import Checked
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.row import Row, close, differs, either, not_applicable, same, unknown
 
@@ -33,33 +33,33 @@ def _task(run: Run) -> str:
     return PROVES[1] if any(tensor.checksum for tensor in tensors) else PROVES[2]
 
 
-def framework(both: Both) -> Checked:
+def framework(both: Both) -> Told:
     return either(_framework(both.targets[0]), _framework(both.goldens[0]), "framework")
 
 
-def level(both: Both) -> Checked:
+def level(both: Both) -> Told:
     here, there = _level(both.targets[0]), _level(both.goldens[0])
     if here is None and there is None:
         return not_applicable("dumps of this format have no levels")
     return either(here, there, "level")
 
 
-def task(both: Both) -> Checked:
+def task(both: Both) -> Told:
     here, there = _task(both.targets[0]), _task(both.goldens[0])
     if here != there and PROVES[0] in (here, there):
         return close(f"{here} against {there}: a weaker proof", target=here, golden=there)
     return either(here, there, "task")
 
 
-def steps(both: Both) -> Checked:
+def steps(both: Both) -> Told:
     return _numbers(both, "step")
 
 
-def ranks(both: Both) -> Checked:
+def ranks(both: Both) -> Told:
     return _numbers(both, "rank")
 
 
-def _numbers(both: Both, name: str) -> Checked:
+def _numbers(both: Both, name: str) -> Told:
     here, there = ({getattr(run, name) for run in runs} for runs in (both.targets, both.goldens))
     words = {"target": _listed(here), "golden": _listed(there)}
     if None in here or None in there:
@@ -80,7 +80,7 @@ def _listed(numbers: "set[Optional[int]]") -> str:
     return ", ".join(map(str, known[:8])) + (f" and {len(known) - 8} more" if len(known) > 8 else "")
 
 
-def incomplete(both: Both) -> Checked:
+def incomplete(both: Both) -> Told:
     """Phases that one side lacks, and phases in which one side alone tells what operators read."""
     here, there = _reads(both.targets), _reads(both.goldens)
     phases = sorted(here.keys() | there.keys())

@@ -10,7 +10,7 @@ from npucmp.check.facts import Step, Tensor
 from npucmp.dump.context import ReadContext
 from npucmp.model import Statistics
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Checked, InputRow, Relation, Status
+from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.relation import HARMLESS, SAME_BITS, Array, by_statistics, relation, same_values
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
@@ -103,7 +103,7 @@ def _rows(both: Both) -> "list[InputRow]":
     return both.inputs
 
 
-def _of(both: Both, role: str) -> Checked:
+def _of(both: Both, role: str) -> Told:
     rows = [row for row in _rows(both) if row.role == role]
     if not rows and role == INPUT and not both.inputs:
         return unknown("no network input is known in both dumps; dump its values or statistics")
@@ -135,11 +135,11 @@ def _of(both: Both, role: str) -> Checked:
     )
 
 
-def inputs(both: Both) -> Checked:
+def inputs(both: Both) -> Told:
     return _of(both, INPUT)
 
 
-def labels(both: Both) -> Checked:
+def labels(both: Both) -> Told:
     """Labels of the loss: how many differ."""
     found = _of(both, LABELS)
     if found.status is not Status.DIFFERS:
@@ -156,7 +156,7 @@ def labels(both: Both) -> Checked:
     return found
 
 
-def tokens(both: Both) -> Checked:
+def tokens(both: Both) -> Told:
     """Token ids: where they part, and how each side pads."""
     found = _of(both, TOKENS)
     if found.status is not Status.DIFFERS:

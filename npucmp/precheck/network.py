@@ -8,7 +8,7 @@ from typing import Iterable, NamedTuple, Optional, Sequence
 from npucmp.align.name import longest_increasing
 from npucmp.model import Operator, Pair, first_of
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.prechecked import Checked
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.row import Row, differs, same, unknown
 
@@ -23,7 +23,7 @@ class Alone(NamedTuple):
     of: int
 
 
-def operators(both: Both) -> Checked:
+def operators(both: Both) -> Told:
     """Operators without a partner, in any step and rank; the worst one is told."""
     counts = Counter[str]()
     worst: Optional[tuple[float, Together, list[Alone]]] = None
@@ -48,7 +48,7 @@ def operators(both: Both) -> Checked:
     return same(f"{matched:,} operators", places=matched)
 
 
-def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Checked:
+def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Told:
     told = [side for side in alone if side.operators]
     words = []
     for side in told:
@@ -99,7 +99,7 @@ def _moved(one: Together) -> "list[Operator]":
     return [match.target for at, match in enumerate(matches) if at not in kept]
 
 
-def shapes(both: Both) -> Checked:
+def shapes(both: Both) -> Told:
     """Outputs of partners that have another shape; one ratio throughout is the batch or the length."""
     count, odd = 0, list[Pair]()
     for one in both.together:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npucmp.precheck import arguments, heads, inputs, network, precision, training, weights
+from npucmp.precheck import arguments, curves, heads, health, inputs, network, precision, settings, training, weights
 from npucmp.precheck.row import Row
 
 ROWS: "tuple[Row, ...]" = (
@@ -13,4 +13,8 @@ ROWS: "tuple[Row, ...]" = (
     *weights.ROWS,
     *precision.ROWS,
     *training.ROWS,
+    *health.ROWS,
+    *settings.ROWS,
+    *curves.ROWS,
 )
+NAMES = tuple(row.name for row in ROWS)

@@ -9,7 +9,7 @@ from npucmp.judge.precision import reduced_products
 from npucmp.model import Pair
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
-from npucmp.model.prechecked import Checked
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.network import is_output
 from npucmp.precheck.row import Row, differs, not_applicable, same, unknown
@@ -29,7 +29,7 @@ def _types(pair: Pair) -> "tuple[str, str]":
     return pair.target.dtype, pair.golden.dtype
 
 
-def types(both: Both) -> Checked:
+def types(both: Both) -> Told:
     """Float types of the outputs of partners."""
     every = [pair for one in both.together for pair in _floats(one.pairs)]
     if not every:
@@ -64,7 +64,7 @@ def _mixed(both: Both) -> str:
     return ""
 
 
-def islands(both: Both) -> Checked:
+def islands(both: Both) -> Told:
     """Operators that networks keep in float32 within a 16-bit run."""
     kept = ("exponential", "norm", "normalises", "loss")
     every = [pair for one in both.together for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*kept)]
@@ -88,7 +88,7 @@ def islands(both: Both) -> Checked:
     return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 
-def products(both: Both) -> Checked:
+def products(both: Both) -> Told:
     """Whether float32 products keep 11 bits on one side, as values prove; a switch is in no dump."""
     some = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
             and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from npucmp.check.facts import Op, Parameter, Step, Tensor
 from npucmp.model import Pair
 from npucmp.model.optypes import op_type_of
-from npucmp.model.prechecked import Checked
+from npucmp.model.prechecked import Told
 from npucmp.precheck.arguments import alike, rate_of
 from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.relation import Array
@@ -27,7 +27,7 @@ CAUSES = ("network.operators", "network.arguments", "labels", "tokens", "input",
           "frozen", "sharing", "buffers")  # fmt: skip
 
 
-def dropout(both: Both) -> Checked:
+def dropout(both: Both) -> Told:
     """Whether elements are dropped: on one side, or on both."""
     rates = {}
     seen = False
@@ -54,7 +54,7 @@ def dropout(both: Both) -> Checked:
     return differs(" and ".join(told), "error", first=first, value=max(here, there), **words)
 
 
-def random(both: Both) -> Checked:
+def random(both: Both) -> Told:
     """What random operators drew, where they read the same."""
     drawn, odd = _drawn(both, "random", but="drops" if both.first_trouble("dropout") else "")
     if odd:
@@ -118,7 +118,7 @@ def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
     return tensor.figures.mean if tensor is not None else None
 
 
-def loss(both: Both) -> Checked:
+def loss(both: Both) -> Told:
     """The loss at the first step; in later ones the optimizer has had its say."""
     for step, a, b in _losses(both):
         here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
@@ -138,7 +138,7 @@ def loss(both: Both) -> Checked:
     return unknown("no loss is in both dumps")
 
 
-def scale(both: Both) -> Checked:
+def scale(both: Both) -> Told:
     """The gradient that enters the loss: the loss scale."""
     found = []
     for here, a, b in _losses(both):
@@ -172,7 +172,7 @@ class Stepped(NamedTuple):
     gradients: Optional[float]
 
 
-def optimizer(both: Both) -> Checked:
+def optimizer(both: Both) -> Told:
     """The first step of the optimizer, on weights that are equal before it."""
     trouble = both.first_trouble(*CAUSES)
     if trouble:

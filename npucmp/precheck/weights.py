@@ -8,7 +8,7 @@ import numpy as np
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.model import first_of
-from npucmp.model.prechecked import Checked, Status
+from npucmp.model.prechecked import Status, Told
 from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.inputs import related
 from npucmp.precheck.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
@@ -19,7 +19,7 @@ NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed 
 LOOKED_AT = 200  # parameters that differ whose values are read again, to say how
 
 
-def parameters(both: Both) -> Checked:
+def parameters(both: Both) -> Told:
     """Parameters by name and shape."""
     twins = both.weights
     if not twins:
@@ -62,7 +62,7 @@ class Weight(NamedTuple):
     is_constant: bool
 
 
-def weights(both: Both) -> Checked:
+def weights(both: Both) -> Told:
     """Parameters at the first step that both have."""
     found = [*_weights(both)]
     known = [one for one in found if one.kind != "unknown"]
@@ -80,6 +80,9 @@ def weights(both: Both) -> Checked:
     if len(rounded) == len(odd):
         words = f"{len(odd)} of {len(known)} hold {odd[0].words}"
         told: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
+        number = both.first.target.step or 0
+        if number and all("one side" in one.words and "to" not in one.words for one in odd):
+            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may make of them", **told)
         if _is_short(both, odd[0].name):
             return close(words, **told)
         return differs(words, "warning", remedy="load the weights in one type on both sides", **told)
@@ -166,7 +169,7 @@ def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> "tuple
     return "differs", f"rel_l2 {float(np.linalg.norm(x - y)) / size:.2g}" if size else words
 
 
-def start(both: Both) -> Checked:
+def start(both: Both) -> Told:
     """Whether a side starts from random weights and the other from a checkpoint."""
     starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
     if not all(starts):
@@ -178,7 +181,7 @@ def start(both: Both) -> Checked:
     return differs(f"target starts from {words[here]}, golden from {words[there]}", target=here, golden=there)
 
 
-def buffers(both: Both) -> Checked:
+def buffers(both: Both) -> Told:
     """Running statistics before the first step."""
     odd, count, unread = list[str](), 0, 0
     for one, here, _ in both.steps[:1]:
@@ -200,7 +203,7 @@ def buffers(both: Both) -> Checked:
     return differs(f"{len(odd)} of {count} running statistics differ (first: {odd[0]})", places=len(odd), first=odd[0])
 
 
-def frozen(both: Both) -> Checked:
+def frozen(both: Both) -> Told:
     """Parameters that are trained on one side alone."""
     twins = [one for one in both.weights if one.target is not None and one.golden is not None]
     known = [(one.name, one.target.trainable, one.golden.trainable) for one in twins if one.target and one.golden
@@ -218,7 +221,7 @@ def frozen(both: Both) -> Checked:
     return differs("; ".join(words), places=len(odd), first=odd[0][0])
 
 
-def sharing(both: Both) -> Checked:
+def sharing(both: Both) -> Told:
     """Parameters that are one tensor on one side alone."""
     if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
         return unknown("only values or checksums tell which parameters are one")

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.model import Run
-from npucmp.model.prechecked import SEVERITIES, Checked, InputRow, Precheck, Status
+from npucmp.model.prechecked import SEVERITIES, InputRow, Precheck, Status, Told
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspects
 from npucmp.report.words import count_of, describe, of_runs
@@ -62,7 +62,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(report: Precheck, differing: "Sequence[Checked]") -> Section:
+def _section(report: Precheck, differing: "Sequence[Told]") -> Section:
     sides = [
         Side(name, path, _runs(runs))
         for name, path, runs in zip(("target", "golden"), report.paths, (report.targets, report.goldens))
@@ -79,7 +79,7 @@ def _runs(runs: "Sequence[Run]") -> str:
     return " · ".join([describe(runs[0]), *([f"{' and '.join(more)} in all"] if more else [])])
 
 
-def _lines(report: Precheck, differing: "Sequence[Checked]") -> "Iterator[Line]":
+def _lines(report: Precheck, differing: "Sequence[Told]") -> "Iterator[Line]":
     for row in differing:
         yield _line(row, row.because, TONES[row.severity])
         if row.remedy:
@@ -92,11 +92,11 @@ def _lines(report: Precheck, differing: "Sequence[Checked]") -> "Iterator[Line]"
             yield _line(row, row.because, "title")
 
 
-def _line(row: Checked, words: str, tone: str) -> Line:
+def _line(row: Told, words: str, tone: str) -> Line:
     return Line(f"  {row.status.value:<8}", tone, f"  {row.row:<{WIDE}}  {words}")
 
 
-def _of(report: Precheck, status: Status) -> "list[Checked]":
+def _of(report: Precheck, status: Status) -> "list[Told]":
     return [row for row in report.rows if row.status is status]
 
 
@@ -120,7 +120,7 @@ def _verdict(report: Precheck) -> "tuple[str, str]":
     return "UNDECIDED", "operators, inputs or weights are unknown, and nothing else differs"
 
 
-def _row(row: Checked) -> Row:
+def _row(row: Told) -> Row:
     return {**row._asdict(), "status": row.status.value, "count": row.places}
 
 
@@ -153,7 +153,7 @@ def _detail(report: Precheck) -> Detail:
     )
 
 
-def _facts(report: Precheck, differing: "Sequence[Checked]") -> Row:
+def _facts(report: Precheck, differing: "Sequence[Told]") -> Row:
     """What summary.json holds of a precheck."""
     return {
         "target": of_runs(report.paths[0], report.targets, "format", "detail", "step", "rank"),

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
+from itertools import islice
 from typing import Optional, Sequence
 
+from npucmp.check.own import load_settings
+from npucmp.check.rules import RULES
+from npucmp.check.settings import Settings
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
-from npucmp.model.prechecked import Precheck
-from npucmp.precheck.both import Both, Given
-from npucmp.precheck.order import ROWS
+from npucmp.model.prechecked import CurvePair, Precheck, Told
+from npucmp.precheck.both import Both, Curves, Given
+from npucmp.precheck.order import NAMES, ROWS
 from npucmp.precheck.row import Row
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_names
 from npucmp.workflows.runs import Choice, StrPath, keys, odd_pairs, pair_runs
 
+DRAWN = 500  # points of a curve
 NO_DUMP = "-"  # stands for a dump where files alone are compared
 
 
@@ -26,15 +33,23 @@ NO_DUMP = "-"  # stands for a dump where files alone are compared
 class PrecheckOptions(Choice):
     """What a precheck can be told; the command line offers the same under the same names.
 
-    env, config  files beside the dumps, target's and golden's: zips of msprobe's config_check, or text
-    mixed        a run in mixed precision against one in full precision is meant
-    only, skip   globs over the names of rows
-    strict       what wants an explanation makes the runs not comparable too
+    env, config   files beside the dumps, target's and golden's: zips of msprobe's config_check, or text
+    curve         logs of both trainings; repeat_curve that of a second golden run, column the name of the figure
+    repeat        a dump of the target run again: does it give the same bits?
+    mixed         a run in mixed precision against one in full precision is meant
+    rules         a TOML file of settings
+    only, skip    globs over the names of rows
+    strict        what wants an explanation makes the runs not comparable too
     """
 
     env: "Optional[tuple[str, str]]" = None
     config: "Optional[tuple[str, str]]" = None
+    curve: "Optional[tuple[str, str]]" = None
+    repeat_curve: Optional[str] = None
+    column: str = ""
+    repeat: Optional[StrPath] = None
     mixed: bool = False
+    rules: Optional[StrPath] = None
     only: Sequence[str] = ()
     skip: Sequence[str] = ()
     strict: bool = False
@@ -48,18 +63,35 @@ def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions
     """
     options = replace(options or PrecheckOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
-    rows = chosen(options.only, options.skip)
-    given = Given(mixed=options.mixed, env=options.env, config=options.config)
+    settings = Settings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
+    rows = chosen(options.only, options.skip, settings)
+    given = Given(
+        mixed=options.mixed,
+        env=options.env,
+        config=options.config,
+        curve=options.curve,
+        repeat_curve=options.repeat_curve,
+        column=options.column,
+        repeated=None if options.repeat is None else partial(_repeated, target, options.repeat, options),
+        settings=settings,
+    )
     broken: "tuple[tuple[str, Run], ...]" = ()
     remarks: "tuple[str, ...]" = ()
     without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
     if any(without):
-        if not all(without) or not (options.env or options.config):
+        if not all(without) or not (options.env or options.config or options.curve):
             raise UsageError('"-" stands for both dumps, and needs --env, --config or --curve')
         both = Both((), (), given=given)
+        rows = [row for row in rows if not row.of_dumps]
     else:
         both, broken, remarks = _opened(target, golden, options, given)
-    found = [row.held(both) for row in rows]
+    found: "list[Told]" = []
+    interrupted = False
+    try:
+        for row in rows:
+            found.append(row.held(both))
+    except KeyboardInterrupt:
+        interrupted = True
     return Precheck(
         paths=(str(target), str(golden)),
         broken=broken,
@@ -70,24 +102,50 @@ def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions
         inputs=tuple(both.inputs),
         targets=tuple(both.targets),
         goldens=tuple(both.goldens),
+        curves=tuple(map(_shown, both.curves)),
+        partial=interrupted,
         strict=options.strict,
     )
 
 
-def chosen(only: Sequence[str], skip: Sequence[str]) -> "list[Row]":
-    """The rows that are meant. Raises UsageError for a glob that fits none."""
-    import difflib
-
-    names = [row.name for row in ROWS]
+def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> "list[Row]":
+    """The rows that are meant; a file leaves out others too, and may name rules of check besides. Raises UsageError
+    for a glob that fits none."""
     for glob in (*only, *skip):
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(f"no row {glob!r}", difflib.get_close_matches(glob, names) or names)
+        if not any(fnmatchcase(name, glob) for name in NAMES):
+            raise UsageError(f"no row {glob!r}", get_close_matches(glob, NAMES) or NAMES)
+    of_rows = [glob for glob in settings.only if any(fnmatchcase(name, glob) for name in NAMES)]
+    wanted, unwanted = (*only,) or (*of_rows,), (*skip, *settings.skip)
     return [
         row
         for row in ROWS
-        if (not only or any(fnmatchcase(row.name, glob) for glob in only))
-        and not any(fnmatchcase(row.name, glob) for glob in skip)
+        if (not wanted or any(fnmatchcase(row.name, glob) for glob in wanted))
+        and not any(fnmatchcase(row.name, glob) for glob in unwanted)
     ]
+
+
+def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> "tuple[bool, str]":
+    """Whether two dumps of the target have the same bits."""
+    from npucmp.workflows.rerun_diff import rerun_diff
+
+    chosen = {name: getattr(options, name) for name in ("format", "step", "rank", "limits", "jobs")}
+    found = rerun_diff([target, repeat], **chosen)
+    if not found.differs:
+        return found.is_decided, "the repeat has the same bits" if found.is_decided else "the repeat cannot be compared"
+    first = found.reruns[0].pair.operator.name if found.reruns else ""
+    return False, f"a repeat of the target has other bits (first: {first}): npucmp rerun-diff"
+
+
+def _shown(one: Curves) -> CurvePair:
+    """As many points of both curves as a drawing shows, and all windows."""
+    points = [
+        tuple((int(step), float(value)) for step, value in islice(zip(curve.steps, curve.values), 0, None, every))
+        for curve in (one.target, one.golden)
+        for every in [max(1, len(curve.steps) // DRAWN)]
+    ]
+    return CurvePair(
+        one.name, one.found.because, points[0], points[1], tuple((*window,) for window in one.found.windows)
+    )
 
 
 def _opened(
