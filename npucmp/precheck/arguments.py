@@ -16,7 +16,7 @@ from npucmp.model.arguments import named_arguments
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, differs, same, unknown
+from npucmp.precheck.row import Row, differs, many, same, unknown
 
 FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # change all numbers
 REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
@@ -85,11 +85,11 @@ def arguments(both: Both) -> Told:
     odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
     first = odd[0]
     names = Counter(one.name for one in odd)
-    told = ", ".join(f"{name} in {many:,}" for name, many in names.most_common(4))
+    told = ", ".join(f"{name} in {many(count, 'operator')}" for name, count in names.most_common(4))
     words = f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}"
     severity = "error" if _is_fatal(first) else "warning"
     return differs(
-        f"{words}; {told} operator{'s' if len(odd) > 1 else ''}",
+        f"{words}; {told}" if len(odd) > 1 else words,
         severity,
         places=len(odd),
         first=first.match.target.name,
@@ -98,10 +98,22 @@ def arguments(both: Both) -> Told:
     )
 
 
+def of_a_kind(both: Both) -> bool:
+    """Whether an argument that changes all numbers differs in most operators of its kind, two at least: that of one is
+    a matter of this operator."""
+    total, odd = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for one in compared(both):
+        key = op_type_of(one.match.target).name or one.match.target.op_type, one.name
+        total[key] += 1
+        odd[key] += not alike(one.target, one.golden) and _is_fatal(one)
+    return any(count > 1 and 2 * count > total[key] for key, count in odd.items())
+
+
 def _is_fatal(one: Argument) -> bool:
     """Whether it changes all numbers: by its name, or as a small number that is added, which an epsilon is."""
-    small = all(isinstance(x, float) and 0 < x < TINY for x in (one.target, one.golden))
-    return one.name in FATAL or (small and op_type_of(one.match.target).has("sums"))
+    kind, values = op_type_of(one.match.target), (one.target, one.golden)
+    small = [isinstance(x, float) and 0 < x < TINY for x in values]
+    return one.name in FATAL or (all(small) and kind.has("sums")) or (any(small) and kind.has("normalises"))
 
 
 def reduction(both: Both) -> Told:

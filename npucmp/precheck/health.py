@@ -12,7 +12,7 @@ from npucmp.model.optypes import is_gradient
 from npucmp.model.prechecked import Told
 from npucmp.model.symptom import Symptom
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row, differs, many, not_applicable, same, unknown
 
 OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that say what the row says
 
@@ -74,8 +74,8 @@ def accumulation(both: Both) -> Told:
     words = {True: "accumulated or not cleared", False: "those of each step"}
     odd = [] if found[0] != found[1] else _beside(both)
     if odd:
-        return differs(f"from the second step on {len(odd)} gradients are others than in golden, though weights and what "
-                       f"operators hand back are the same (first: {odd[0]})", places=len(odd), first=odd[0])  # fmt: skip
+        told = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
+        return differs(f"{told}, though weights and what operators hand back agree", places=len(odd), first=odd[0])
     if found[0] == found[1]:
         return same(words[found[0]])
     return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")

@@ -12,7 +12,7 @@ from npucmp.model import Statistics
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
-from npucmp.precheck.relation import HARMLESS, SAME_BITS, Array, by_statistics, relation, same_values
+from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
 from npucmp.precheck.values import known_values
 
@@ -158,48 +158,7 @@ def labels(both: Both) -> Told:
 
 def tokens(both: Both) -> Told:
     """Token ids: where they part, and how each side pads."""
-    found = _of(both, TOKENS)
-    if found.status is not Status.DIFFERS:
-        return found
-    for one in pairings(both):
-        if one.role != TOKENS:
-            continue
-        x, y = known_values(one.target, both.context), known_values(one.golden, both.context)
-        if x is not None and y is not None and not same_values(x, y):
-            return found._replace(because=f"{one.target.operator.name}: {parted(x, y)}", severity="")
-    return found
-
-
-def parted(x: Array, y: Array) -> str:
-    """Where two arrays of token ids (samples, positions) part."""
-    if x.ndim != y.ndim or x.ndim < 2 or len(x) != len(y):
-        return f"shape {list(x.shape)} against {list(y.shape)}"
-    a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
-    if len(a) > 1 and a.shape == b.shape and sorted(map(bytes, a)) == sorted(map(bytes, b)):
-        return "the same samples in another order"
-    width = min(a.shape[1], b.shape[1])
-    unequal = a[:, :width] != b[:, :width]
-    rows = np.flatnonzero(unequal.any(axis=1))
-    if not len(rows):
-        return f"equal up to position {width}, then one side ends: truncation or padding"
-    first = int(unequal.any(axis=0).argmax())
-    row = int(rows[0])
-    words = f"{len(rows)} of {len(a)} samples differ"
-    pads = _padding(a[row]), _padding(b[row])
-    if pads[0] != pads[1]:
-        return f"{words}: target pads {pads[0]}, golden {pads[1]}"
-    if first:
-        return f"{words}, equal up to position {first}: truncation, special tokens or padding"
-    return f"{words}, from the first position on: other samples or another tokenizer"
-
-
-def _padding(row: Array) -> str:
-    """Which side a sample is padded on: a run of one id, three long at least."""
-    for name, some in (("right", row[::-1]), ("left", row)):
-        run = int((some != some[0]).argmax()) if (some != some[0]).any() else len(some)
-        if 3 <= run < len(some):
-            return f"on the {name} with {int(some[0])}"
-    return "nothing"
+    return _of(both, TOKENS)
 
 
 ROWS = (

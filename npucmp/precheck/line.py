@@ -15,6 +15,7 @@ from npucmp.check.roles import inputs_of, weights_of
 from npucmp.dump.context import ReadContext
 from npucmp.localise.case import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
+from npucmp.model.prechecked import Status
 from npucmp.precheck import arguments, network
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.inputs import related
@@ -23,7 +24,7 @@ from npucmp.precheck.weights import NEARLY_ALL
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
-ASKED = (network.ROWS, arguments.ROWS)  # cheap: names, shapes and arguments alone
+ASKED = {"operators": network.operators, "shapes": network.shapes, "losses": arguments.reduction}  # by names alone
 
 
 def unlike(comparisons: "Sequence[Comparison]", context: ReadContext) -> str:
@@ -42,10 +43,12 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
         yield from _weights(first, odd)
     both = Both((first.target,), (first.golden,), context=context)
     both.__dict__["together"] = [_together(first)]
-    for row in (row for rows in ASKED for row in rows):
-        found = row.held(both)
-        if found.forbids:
-            yield f"{row.asks} differ: {found.because}"
+    for what, hold in ASKED.items():
+        found = hold(both)
+        if found.status is Status.DIFFERS and found.severity != "warning":
+            yield f"{what} differ: {found.because}"
+    if arguments.of_a_kind(both):
+        yield f"arguments differ: {arguments.arguments(both).because}"
 
 
 def _together(one: Comparison) -> Together:

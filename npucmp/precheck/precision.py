@@ -12,7 +12,7 @@ from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.network import is_output
-from npucmp.precheck.row import Row, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row, differs, many, not_applicable, same, unknown
 
 
 def _floats(pairs: "Iterable[Pair]") -> "Iterator[Pair]":
@@ -42,7 +42,7 @@ def types(both: Both) -> Told:
     operators = {(id(pair.target_op), pair.order): pair.operator for pair in odd}
     kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
-    words = f"{len(operators):,} operators in {here} against {there} ({most}){_mixed(both)}"
+    words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_mixed(both)}"
     severity = "note" if both.given.mixed else "warning"
     return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
 
@@ -84,7 +84,7 @@ def islands(both: Both) -> Told:
     kinds = Counter(op_type(pair.operator.op_type).name or pair.operator.op_type for pair in odd)
     most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
     severity = "note" if both.given.mixed else "warning"
-    words = f"{len(odd):,} outputs in {here} against {there} ({most})"
+    words = f"{many(odd, 'output')} in {here} against {there} ({most})"
     return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
 
 

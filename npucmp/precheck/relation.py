@@ -60,6 +60,9 @@ def relation(target: Array, golden: Array) -> Relation:
         if found is not None and found.kind != "rounded":
             more = f"; and {found.words}" if found.kind == "normalised" else ""
             return found._replace(kind=seen.kind, words=seen.words + more)
+    are_ids = target.dtype.kind in "iu" and golden.dtype.kind in "iu" and target.ndim == golden.ndim > 1
+    if are_ids and target.shape[:-1] == golden.shape[:-1]:
+        return Relation("differs", _parted(target, golden))
     if target.shape != golden.shape:
         return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
     return Relation("differs", _how_far(target, golden), residual=_rel_l2(target, golden))
@@ -262,5 +265,35 @@ def _how_far(x: Array, y: Array) -> str:
     if x.dtype.kind in "OSU":
         return "it differs"
     differing = int(x.size - np.count_nonzero((x == y) | ((x != x) & (y != y))))
+    if x.dtype.kind in "iu" and y.dtype.kind in "iu":
+        return f"{differing:,} of {x.size:,} numbers differ"
     error = _rel_l2(x, y)
     return f"{differing:,} of {x.size:,} elements differ (rel_l2 {error:.2g}), and no relation explains it"
+
+
+def _parted(x: Array, y: Array) -> str:
+    """Where two arrays of token ids (samples, positions) part."""
+    a, b = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])
+    width = min(a.shape[1], b.shape[1])
+    unequal = a[:, :width] != b[:, :width]
+    rows = np.flatnonzero(unequal.any(axis=1))
+    if not len(rows):
+        return f"equal up to position {width}, then one side ends: truncation or padding"
+    first = int(unequal.any(axis=0).argmax())
+    row = int(rows[0])
+    words = f"{len(rows)} of {len(a)} samples differ"
+    pads = _padding(a[row]), _padding(b[row])
+    if pads[0] != pads[1]:
+        return f"{words}: target pads {pads[0]}, golden {pads[1]}"
+    if first:
+        return f"{words}, equal up to position {first}: truncation, special tokens or padding"
+    return f"{words}, from the first position on: other samples or another tokenizer"
+
+
+def _padding(row: Array) -> str:
+    """Which side a sample is padded on: a run of one id, three long at least."""
+    for name, some in (("right", row[::-1]), ("left", row)):
+        run = int((some != some[0]).argmax()) if (some != some[0]).any() else len(some)
+        if 3 <= run < len(some):
+            return f"on the {name} with {int(some[0])}"
+    return "nothing"

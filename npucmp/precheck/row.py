@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Sized
 
 from npucmp.errors import NpucmpError
 from npucmp.model.prechecked import Status, Told
@@ -40,6 +40,12 @@ class Row(NamedTuple):
         remedy = found.remedy or (self.remedy if found.status is Status.DIFFERS else "")
         both.found[self.name] = found._replace(row=self.name, severity=found.severity or self.severity, remedy=remedy)
         return both.found[self.name]
+
+
+def many(some: "Sized | int", word: str) -> str:
+    """ "1 operator", "1,200 operators"."""
+    count = some if isinstance(some, int) else len(some)
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def same(because: str = "", **more: Any) -> Told:

@@ -24,6 +24,9 @@ def parameters(both: Both) -> Told:
     twins = both.weights
     if not twins:
         return unknown("no parameter is known in either dump")
+    for side in ("target", "golden"):
+        if all(getattr(one, side) is None for one in twins):
+            return unknown(f"{side} tells no parameters")
     alone = {side: [one for one in twins if getattr(one, other) is None]
              for side, other in (("target", "golden"), ("golden", "target"))}  # fmt: skip
     odd = [one for one in twins if one.target and one.golden and one.target.shape != one.golden.shape]

@@ -80,20 +80,37 @@ def _runs(runs: "Sequence[Run]") -> str:
 
 
 def _lines(report: Precheck, differing: "Sequence[Told]") -> "Iterator[Line]":
+    """What differs with its remedy; then, a line for each family, what is the same; then what nobody knows."""
     for row in differing:
-        yield _line(row, row.because, TONES[row.severity])
+        yield _line(row.status, row.row, row.because, TONES[row.severity])
         if row.remedy:
-            yield Line("", "title", f"{' ' * (WIDE + 12)}{row.remedy}")
-    for row in report.rows:
-        if row.status in (Status.SAME, Status.CLOSE):
-            yield _line(row, row.because, "good")
+            yield Line("", "title", f"{' ' * (WIDE + 14)}{row.remedy}")
+    for row in _of(report, Status.CLOSE):
+        yield _line(row.status, row.row, row.because, "good")
+    for family, some in _families(_of(report, Status.SAME)):
+        yield _line(Status.SAME, family, ", ".join(dict.fromkeys(row.because for row in some)), "good")
     for status in (Status.NOT_APPLICABLE, Status.UNKNOWN):
-        for row in _of(report, status):
-            yield _line(row, row.because, "title")
+        for because, rows in _by_reason(_of(report, status)).items():
+            yield _line(status, ", ".join(row.row for row in rows), because, "title")
 
 
-def _line(row: Told, words: str, tone: str) -> Line:
-    return Line(f"  {row.status.value:<8}", tone, f"  {row.row:<{WIDE}}  {words}")
+def _families(rows: "list[Told]") -> "list[tuple[str, list[Told]]]":
+    """Rows by the first part of their names."""
+    found: dict[str, list[Told]] = {}
+    for row in rows:
+        found.setdefault(row.row.partition(".")[0], []).append(row)
+    return [(some[0].row if len(some) == 1 else family, some) for family, some in found.items()]
+
+
+def _by_reason(rows: "list[Told]") -> "dict[str, list[Told]]":
+    found: dict[str, list[Told]] = {}
+    for row in rows:
+        found.setdefault(row.because, []).append(row)
+    return found
+
+
+def _line(status: Status, name: str, words: str, tone: str) -> Line:
+    return Line(f"  {status.value:<8}", tone, f"  {name:<{WIDE}}  {words}")
 
 
 def _of(report: Precheck, status: Status) -> "list[Told]":
