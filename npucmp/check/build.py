@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.check.facts import Health, Op, Parameter, Step, Tensor
+from npucmp.check.kernels import Group, groups_of, named, parameters_of
 from npucmp.check.probes import PROBES, Moved
 from npucmp.check.roles import Held, Weight, forward_of, inputs_of, weights_of
 from npucmp.dump.context import ANYWHERE, ReadContext
@@ -29,14 +30,16 @@ class _Plan:
     figures: "dict[object, tuple[Figures, Mapping[str, Any]]]" = field(default_factory=dict)
     together: "dict[tuple[object, ...], Mapping[str, Any]]" = field(default_factory=dict)
 
-    def side_by_side(self, tensors: "Sequence[TensorRef]", *probes: str) -> "tuple[object, ...]":
-        """Reads tensors together, and tells by what their findings are known; those that are read already, apart."""
-        key = tuple(map(_key, tensors))
-        if key not in self.together and not any(one in self.claimed for one in key if one is not None):
-            self.works.append(Work(tuple(tensors), {name: PROBES[name] for name in probes}))
+    def side_by_side(self, work: Work) -> None:
+        """Reads tensors together, but for those that others are read with already."""
+        key = tuple(map(_key, work.tensors))
+        if not any(one in self.claimed for one in key if one is not None):
+            self.works.append(work)
             self.claimed |= {one for one in key if one is not None}
-            self.together[key] = {}
-        return key
+
+    def found(self, tensors: "Sequence[TensorRef]") -> "Mapping[str, Any]":
+        """What was found of tensors that were read together."""
+        return self.together.get(tuple(map(_key, tensors)), NONE)
 
     def alone(self, tensor: TensorRef, probes: "Sequence[str]") -> None:
         if _key(tensor) not in self.claimed:
@@ -69,6 +72,7 @@ class _Read:
     weights: "Mapping[str, Weight]"
     forward: "tuple[Operator, ...]"
     inputs: "tuple[Held, ...]"
+    groups: "tuple[Group, ...]"
 
 
 def build(
@@ -97,21 +101,24 @@ def build(
 
 def _looked_at(run: Run, wants: "Callable[[Operator], bool]") -> _Read:
     run = replace(run, operators=tuple(filter(wants, run.operators)))
-    weights = weights_of(run)
-    return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)))
+    groups = tuple(groups_of(run))
+    weights = weights_of(run) if not groups else {}
+    return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)), groups)
 
 
 def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
+    for group in (group for step in steps for group in step.groups):
+        plan.side_by_side(group.work(NOTHING))
     for name in _names(steps):
         for at in range(0, len(steps), SIDE_BY_SIDE):
             some = steps[at : at + SIDE_BY_SIDE]
             if len(some) > 1:
-                plan.side_by_side(_through_steps(name, some), "moves")
+                plan.side_by_side(Work(tuple(_through_steps(name, some)), {"moves": PROBES["moves"]}))
     for step in steps:
         for one in step.forward:
             pair = _dropped(one)
             if pair:
-                plan.side_by_side(pair, "dropped")
+                plan.side_by_side(Work(pair, {"dropped": PROBES["dropped"]}))
         wanted = _probes(step)
         for operator in step.operators:
             for tensor in operator.tensors:
@@ -169,6 +176,7 @@ def _health(
 ) -> Health:
     made = tuple(_step(index, step, plan) for index, step in enumerate(steps))
     parameters = tuple(_parameter(name, one, steps, plan) for name, one in _names(steps).items())
+    parameters = parameters or tuple(_of_kernels(steps, plan))
     training = any(is_gradient(one) for step in steps for one in step.operators)
     return Health(path, made, parameters, rank, training, _starts(parameters), expect=expect)
 
@@ -181,9 +189,9 @@ def _step(index: int, step: _Read, plan: _Plan) -> Step:
 
 
 def _op(step: int, operator: Operator, plan: _Plan) -> Op:
-    pair = tuple(map(_key, _dropped(operator)))
     tensors = tuple(plan.tensor((operator, tensor)) for tensor in operator.tensors)
-    return Op(operator, step, tensors, plan.together.get(pair, {}) if pair else {})
+    pair = _dropped(operator)
+    return Op(operator, step, tensors, plan.found(pair) if pair else NONE)
 
 
 def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) -> Parameter:
@@ -204,10 +212,33 @@ def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) ->
 def _moves(name: str, steps: "Sequence[_Read]", plan: _Plan) -> "Iterator[tuple[int, int, Moved]]":
     for at in range(0, len(steps), SIDE_BY_SIDE):
         some = steps[at : at + SIDE_BY_SIDE]
-        found = plan.together.get(tuple(map(_key, _through_steps(name, some))), {}).get("moves") or ()
+        found = plan.found(_through_steps(name, some)).get("moves") or ()
         for number, move in enumerate(found, at):
             if move is not None:
                 yield number, number + 1, move
+
+
+def _of_kernels(steps: "Sequence[_Read]", plan: _Plan) -> "list[Parameter]":
+    """Parameters by what optimizers did to them, those of one name in several steps as one."""
+    found: dict[str, list[Optional[Parameter]]] = {}
+    for index, step in enumerate(steps):
+        names = named(step.run, plan.tensor) if step.groups else {}
+        for group in step.groups:
+            told = plan.found(group.tensors(NOTHING)).get("steps") or ()
+            for one in parameters_of(index, group, told, plan.tensor, names):
+                found.setdefault(one.name, [None] * len(steps))[index] = one
+    return sorted((_joined(some) for some in found.values()), key=lambda one: one.order)
+
+
+def _joined(steps: "Sequence[Optional[Parameter]]") -> Parameter:
+    known = [one for one in steps if one is not None]
+    return replace(
+        known[0],
+        weights=tuple(one.weights[0] if one else None for one in steps),
+        gradients=tuple(one.gradients[0] if one else None for one in steps),
+        moves=tuple(move for one in known for move in one.moves),
+        updates=tuple(update for one in known for update in one.updates),
+    )
 
 
 def _starts(parameters: "Sequence[Parameter]") -> str:

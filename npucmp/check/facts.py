@@ -153,6 +153,16 @@ class Step:
         return tuple(one for one in found if one is not None)
 
 
+class Updated(NamedTuple):
+    """What an optimizer that was dumped did to a parameter in a step: its learning rate, and how far what it made is
+    from w - rate · moment, relative to w; None where it computes something else, or not enough is known."""
+
+    step: int
+    operator: Operator
+    rate: Optional[float]
+    residual: Optional[float]
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter by its name, through all steps; what a step does not hold is None.
@@ -163,6 +173,7 @@ class Parameter:
                operator's backward, which may lie transposed
     moves      (from, to) indices of steps and how it moved; of kernels within a step: (n, n)
     named      False where its name is made of that of the operator that reads it (level L1)
+    updates    of kernels: what the optimizer did in each step
     """
 
     name: str
@@ -173,6 +184,7 @@ class Parameter:
     gradients: "tuple[Optional[Tensor], ...]"
     moves: "tuple[tuple[int, int, Moved], ...]" = ()
     named: bool = True
+    updates: "tuple[Updated, ...]" = ()
 
     @cached_property
     def first(self) -> Tensor:
@@ -190,6 +202,11 @@ class Parameter:
     @property
     def operator(self) -> Operator:
         return self.first.operator
+
+    @property
+    def varies(self) -> bool:
+        """Whether its elements are known not to be all the same at first."""
+        return self.first.figures.minimum is not None and self.first.figures.constant is None
 
     @property
     def is_matrix(self) -> bool:
@@ -217,7 +234,7 @@ class Parameter:
 
     def same_bits(self) -> Optional[bool]:
         """Whether it has the same bits in all steps; None where that is not known of any two, or there is one step."""
-        if self.moves and all(a != b for a, b, _ in self.moves):
+        if self.moves:
             return all(move.same_bits for _, _, move in self.moves)
         known = [one.figures.bits for one in self.weights if one is not None and one.figures.bits]
         return len(set(known)) == 1 if len(known) > 1 else None
@@ -293,11 +310,12 @@ class Health:
 
     @cached_property
     def groups(self) -> "tuple[tuple[Parameter, ...], ...]":
-        """Parameters that have the same bits in every step, in groups of two and more; constants are in none."""
+        """Parameters that have the same bits in every step, in groups of two and more. Constants are in none, nor what
+        may be one: checksums alone do not tell, and that of many constants is the same."""
         found: dict[object, list[Parameter]] = {}
         for one in self.parameters:
             bits = tuple(weight.figures.bits if weight is not None else "" for weight in one.weights)
-            if all(bits) and one.first.figures.constant is None:
+            if all(bits) and one.varies:
                 found.setdefault((one.dtype, one.shape, bits), []).append(one)
         return tuple(tuple(some) for some in found.values() if len(some) > 1)
 

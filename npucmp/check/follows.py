@@ -12,7 +12,8 @@ from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.model.symptom import SEVERITIES, Symptom
 
-NONFINITE = ("input.nonfinite", "weight.nonfinite", "grad.nonfinite", "divide.zero", "overflow.summary")
+CAME_IN = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
+NONFINITE = (*CAME_IN, "grad.nonfinite")
 DATA = ("input.constant", "input.same_samples", "input.raw_pixels", "input.scale", "input.feature_scales", "label.*",
         "embedding.index_range", "input.mask_empty")  # fmt: skip
 START = ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small", "weight.unlike_peers")
@@ -23,9 +24,9 @@ CRASH = (*NONFINITE, *STEP)
 
 FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the first cause first
     "weight.nonfinite": ("grad.nonfinite",),
-    "loss.nonfinite": (*NONFINITE, "label.none", "loss.not_log_probabilities"),
+    "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
     "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
-    "grad.nonfinite": ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary", "loss.nonfinite"),
+    "grad.nonfinite": (*CAME_IN, "loss.nonfinite"),
     "relu.dead": (*NONFINITE, *DATA, *START, *STEP),
     "relu.dead_channels": (*NONFINITE, *DATA, *START, "relu.dead", *STEP),
     "activation.saturated": (*DATA, *START, *STEP),
@@ -45,8 +46,8 @@ FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the fir
     "grad.exploding": (*NONFINITE, *DATA, *START, "activation.growth", "loss.sum", *STEP),
     "grad.norm_jump": (*CRASH,),
     "grad.underflow16": ("lossscale.missing", "grad.vanishing"),
-    "weight.change_large": ("weights.change_large", "optimizer.uphill"),
-    "weights.change_large": ("optimizer.uphill",),
+    "weight.change_large": ("weights.change_large", "optimizer.uphill", *START),
+    "weights.change_large": ("optimizer.uphill", *START),
     "weight.below_resolution": ("weights.change_small",),
     "weight.not_changed": ("grad.missing", "grad.zero", *DEAD, *LOST),
     "weights.none_change": ("grad.zero", *LOST, "loss.zero"),
@@ -74,14 +75,20 @@ def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
 
 
 def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
-    """Which of them explains it: the first in the order of its rule's row, of the same rank."""
+    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, of
+    something graver."""
     for glob in FOLLOWS.get(one.rule, ()):
         for at, other in enumerate(symptoms):
             if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
                 continue
             if (other.severity != "hint" or one.severity == "hint") and _was_there(other, one):
                 return at
-    return None
+    return next((at for at, other in enumerate(symptoms) if _is_graver(other, one)), None)
+
+
+def _is_graver(other: Symptom, one: Symptom) -> bool:
+    """Whether it is the same rule's, of places where it is sure."""
+    return other.rule == one.rule and other.rank == one.rank and _gravity(other) > _gravity(one)
 
 
 def _was_there(cause: Symptom, one: Symptom) -> bool:

@@ -52,9 +52,9 @@ class Moves:
         self.same = [self.types[k] == self.types[k + 1] for k in range(self.steps - 1)]
 
     def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
-        wide = [None if block is None else _wide(block) for block in blocks]
+        some = [None if block is None else wide(block) for block in blocks]
         for k in range(self.steps - 1):
-            before, after, gradient = wide[k], wide[k + 1], wide[self.steps + k]
+            before, after, gradient = some[k], some[k + 1], some[self.steps + k]
             if before is None or after is None:
                 continue
             self.same[k] = self.same[k] and _bits(blocks[k]) == _bits(blocks[k + 1])
@@ -158,7 +158,7 @@ class Beyond:
     def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
         if blocks[0] is not None:
             with np.errstate(all="ignore"):
-                size = np.abs(_wide(blocks[0]))
+                size = np.abs(wide(blocks[0]))
             self.elements += len(size)
             self.counts = [count + int(np.count_nonzero(size > one)) for count, one in zip(self.counts, self.SIZES)]
 
@@ -196,10 +196,11 @@ PROBES: "dict[str, type[Probe]]" = {
 }
 
 
-def _wide(block: "Array") -> "Array":
+def wide(block: "Array") -> "Array":
+    """Values in float64, magnitudes of complex ones."""
     with np.errstate(all="ignore"):
-        wide = widen(block)
-    return np.abs(wide) if wide.dtype.kind == "c" else wide
+        found = widen(block)
+    return np.abs(found) if found.dtype.kind == "c" else found
 
 
 def _bits(block: "Optional[Array]") -> bytes:

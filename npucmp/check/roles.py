@@ -10,6 +10,7 @@ import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model import Operator, Run, TensorRef
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
 GIVEN = re.compile(r"inputs\d+|_arg_.*")  # as MindSpore and TensorFlow call what a network is given
@@ -27,9 +28,16 @@ class Weight(NamedTuple):
     named: bool = True
 
 
+def kind_of(dtype: str) -> str:
+    """ "f" of floats, "i" and "u" of integers, "b", "c"; "" of a type that is not known."""
+    row = lookup(dtype)
+    return row.kind if row is not None else ""
+
+
 def forward_of(run: Run) -> "list[Operator]":
     """Calls of the forward pass: those of operators, or where none were dumped the innermost modules."""
     found = [one for one in run.operators if not is_gradient(one) and any(t.is_output for t in one.tensors)]
+    found = [one for one in found if not op_type_of(one).has("updates")]
     calls = [one for one in found if not one.path]
     if calls:
         return calls

@@ -54,11 +54,17 @@ def _operators(*traits: str) -> "Callable[[Health], int]":
     return lambda health: sum(1 for _ in health.operators(*traits))
 
 
+def _pairs(health: Health) -> int:
+    """Two steps, or one with the optimizer in it."""
+    return max(len(health.steps) - 1, sum(any(one.updates) for one in health.parameters))
+
+
 NEEDS: "Mapping[str, Need]" = {
     "figures": Need(lambda health: int(health.has_figures), "the dump holds no statistics and no values"),
     "values": Need(lambda health: int(health.has_values), "needs values: the dump holds statistics only"),
     "bits": Need(lambda health: int(health.has_bits), "needs values or checksums"),
-    "steps": Need(lambda health: len(health.steps) - 1, "needs two dumped steps"),
+    "steps": Need(_pairs, "needs two dumped steps"),
+    "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
     "ranks": Need(lambda health: len(health.ranks) - 1, "needs two ranks"),
     "backward": Need(lambda health: int(health.training), "needs a backward pass"),
     "evaluation": Need(lambda health: int(not health.training), "the run has a backward pass"),

@@ -38,7 +38,7 @@ def _row(health: Health, one: Parameter, step: int, move: "Moved | None", same: 
         x.zeros,
         g,
         g / x.rms if g is not None and x.rms else None,
-        move.ratio if move is not None else None,
+        move.ratio if move is not None and not one.first.figures.is_zero else None,
         move.along if move is not None else None,
         same,
         health.number(step),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
@@ -104,11 +104,14 @@ class Probe(Protocol):
     def found(self) -> Any: ...
 
 
+MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # what a worker can be sent: a class, a partial of one
+
+
 class Work(NamedTuple):
     """Tensors to be walked side by side, and what else is to be found of them, by name."""
 
     tensors: "tuple[TensorRef, ...]"
-    probes: Mapping[str, "type[Probe]"] = {}
+    probes: Mapping[str, "MakeProbe"] = {}
 
     @property
     def bytes(self) -> int:

@@ -25,6 +25,7 @@ RULES: "tuple[Rule, ...]" = (
     updates.all_change_large,
     updates.all_change_small,
     updates.uphill,
+    updates.arithmetic,
     gradients.missing,
     gradients.zero,
     gradients.vanishing,

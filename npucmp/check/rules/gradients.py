@@ -9,7 +9,7 @@ from typing import Iterator, Optional
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.weights import step_words
+from npucmp.check.rules.weights import first_ill, step_words
 
 Finds = Iterator[Found]
 
@@ -119,16 +119,12 @@ def exploding(health: Health, limit: Optional[float]) -> Finds:
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     """In any step. Where the loss scale falls in the step after, the scaler skipped the step by design: a hint."""
-    for one in reversed(health.parameters):  # the backward pass comes to the last first
-        for step, gradient in enumerate(one.gradients):
-            x = gradient.figures.extremes if gradient is not None else None
-            if x is not None and (x.nan or x.inf):
-                what = "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
-                skipped = _scale_falls(health, step)
-                words = f"its gradient holds {what} in {step_words(health, step)}"
-                words += "; the loss scale falls after it: a skipped step" if skipped else ""
-                yield Found(one, words, severity="hint" if skipped else "", step=step)
-                break
+    ill = ((one, first_ill(one.gradients)) for one in reversed(health.parameters))  # as the backward pass meets them
+    for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
+        skipped = _scale_falls(health, step)
+        words = f"its gradient holds {what} in {step_words(health, step)}"
+        words += "; the loss scale falls after it: a skipped step" if skipped else ""
+        yield Found(one, words, severity="hint" if skipped else "", step=step)
 
 
 def _scale_falls(health: Health, step: int) -> bool:

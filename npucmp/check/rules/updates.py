@@ -242,3 +242,26 @@ def uphill(health: Health, limit: Optional[float]) -> Finds:
         words = f"moves along its gradient (cosine {cosine:.2f}) after {step_words(health, first)}"
         words += f", as do {len(wrong)} of {len(along)} matrices"
         yield Found(one, words, cosine, step=first, places=len(wrong), also=tuple(w.name for w, _ in wrong[1:]))
+
+
+@rule(
+    "optimizer.arithmetic",
+    "warning",
+    "values, updates",
+    limit=8.0,
+    says="what an optimizer made is not w - rate · moment",
+    remedy="hold its operator against a reference: the moment, the gradient, or the type that it computes in",
+    source="measured: 0.0 in sound dumps of MindSpore",
+)
+def arithmetic(health: Health, limit: Optional[float]) -> Finds:
+    """Of momentum and plain descent, whose formula the dump's own tensors give: the distance of what was dumped from
+    w - rate · moment, relative to w, in round-offs of its type. Optimizers with another formula are not judged."""
+    for one in health.parameters:
+        row = lookup(one.dtype)
+        for update in one.updates:
+            if limit is None or update.residual is None or row is None or not row.round_off:
+                continue
+            units = update.residual / row.round_off
+            if units > limit:
+                words = f"its step is off by {units:.3g} round-offs of {one.dtype} (learning rate {update.rate:.4g})"
+                yield Found(one, words, units, step=update.step, unit="round-offs")

@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.check.facts import Health, Parameter
+from npucmp.check.facts import Health, Parameter, Tensor
+from npucmp.check.roles import kind_of
 from npucmp.check.rule import Found, rule
-from npucmp.model.dtypes import lookup
 
 Finds = Iterator[Found]
 
@@ -27,14 +27,19 @@ Finds = Iterator[Found]
     source="MindInsight weight_overflow, AUTOTRAINER",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
-    """In any step; the first step that has it is told."""
-    for one in health.parameters:
-        for step, weight in enumerate(one.weights):
-            x = weight.figures.extremes if weight is not None else None
-            if x is not None and (x.nan or x.inf):
-                what = "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
-                yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
-                break
+    """In any step; the first step and parameter that have it are told."""
+    ill = ((one, first_ill(one.weights)) for one in health.parameters)
+    for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
+        yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
+
+
+def first_ill(tensors: "Sequence[Optional[Tensor]]") -> "Optional[tuple[int, str]]":
+    """The first step in which a tensor holds NaN or Inf, and which; None if none does."""
+    for step, one in enumerate(tensors):
+        x = one.figures.extremes if one is not None else None
+        if x is not None and (x.nan or x.inf):
+            return step, "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
+    return None
 
 
 @rule(
@@ -231,7 +236,7 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
     first: dict[object, Parameter] = {}
     for one in health.matrices:
         bits = bits_of(one)
-        if len(bits) < 2 or not bits[0] or one.first.figures.constant is not None:
+        if len(bits) < 2 or not one.varies:
             continue
         other = first.setdefault((one.dtype, one.shape, bits[0]), one)
         if other is not one and bits_of(other) != bits:
@@ -249,8 +254,8 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
 def index_range(health: Health, limit: Optional[float]) -> Finds:
     """Largest index not below the rows of the table, or smallest below 0, but for the padding index."""
     for op in health.operators("looks up"):
-        table = next((one for one in op.inputs if len(one.shape) == 2 and _kind(one.dtype) == "f"), None)
-        index = next((one for one in op.inputs if _kind(one.dtype) in ("i", "u")), None)
+        table = next((one for one in op.inputs if len(one.shape) == 2 and kind_of(one.dtype) == "f"), None)
+        index = next((one for one in op.inputs if kind_of(one.dtype) in ("i", "u")), None)
         if table is None or index is None or index.figures.maximum is None or index.figures.minimum is None:
             continue
         rows, low, high = table.shape[0], index.figures.minimum, index.figures.maximum
@@ -259,11 +264,6 @@ def index_range(health: Health, limit: Optional[float]) -> Finds:
             yield Found(op, f"index {high:.0f} in a table of {rows:,} rows", high, limit=float(rows))
         elif low < 0 and low != padding:
             yield Found(op, f"index {low:.0f} in a table of {rows:,} rows", low, limit=0.0)
-
-
-def _kind(dtype: str) -> str:
-    row = lookup(dtype)
-    return row.kind if row is not None else ""
 
 
 def bits_of(one: Parameter) -> "tuple[str, ...]":
