@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.check.curves.curve import Log
 from npucmp.check.probes import Moved
 from npucmp.localise.overflow import events_of
 from npucmp.measure.figures import Figures
@@ -245,6 +246,7 @@ class Health:
     """One rank of a run; `ranks` are all of them, this one among them, in order.
 
     starts  "fresh" (all weights of norms are constant), "trained", or "unknown"
+    log     the curves that the user gave, of the first rank alone
     """
 
     path: str
@@ -255,6 +257,7 @@ class Health:
     starts: str = "unknown"
     ranks: "tuple[Health, ...]" = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
+    log: Optional[Log] = None
 
     @property
     def runs(self) -> "tuple[Run, ...]":

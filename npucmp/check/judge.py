@@ -39,7 +39,7 @@ def _asked(rule: Rule, healths: "Sequence[Health]", settings: Settings) -> "tupl
     left_out = settings.wants(rule)
     if left_out:
         return [], start._replace(why_not=left_out)
-    about = healths[:1] if "ranks" in rule.needs else healths
+    about = healths[:1] if {"ranks", "curve"} & {*rule.needs} else healths  # which have what others belong to
     reasons = {one.rank: why for one in about if (why := rule.why_not(one))}
     symptoms: list[Symptom] = []
     looked_at = 0

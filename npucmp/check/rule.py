@@ -84,6 +84,13 @@ NEEDS: "Mapping[str, Need]" = {
     "relus": Need(_operators("rectifies"), "no ReLU is in the dump"),
     "dropouts": Need(_operators("drops"), "no dropout is in the dump"),
     "batch norms": Need(_operators("averages"), "no BatchNorm is in the dump"),
+    "curve": Need(lambda health: int(health.log is not None), "needs a log of the training: --loss FILE"),
+    "validation": Need(
+        lambda health: int(health.log is not None and health.log.validation is not None), "no validation loss is logged"
+    ),
+    "loss scale": Need(
+        lambda health: int(health.log is not None and health.log.scale is not None), "no loss scale is logged"
+    ),
     "saturating": Need(_operators("saturates"), "no sigmoid or tanh is in the dump"),
 }
 

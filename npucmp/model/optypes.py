@@ -46,6 +46,9 @@ TRAITS = {
     "saturates": "flat far from zero, so that no gradient passes",
     "loss": "holds what a network puts out against what it should",
     "classes": "a loss of logits of several classes against the class of each sample",
+    "reads logarithms": "a loss that wants logarithms of probabilities",
+    "squashes": "a loss that makes probabilities of what it reads by itself, a sigmoid of each element",
+    "pairs": "a loss of each element against its own target",
     "copies": "hands on the values that it reads as they are",
     "hands on": "hands on the values that it reads, in another type or layout at most",
     "views": "another look at the same memory",
@@ -180,8 +183,10 @@ TABLE = (
     Row("std", "norm", "ReduceStd std_mean"),
     Row("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
-    Row("cross_entropy", "loss, classes", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits nll_loss"),
-    Row("mse_loss", "loss"),
+    Row("cross_entropy", "loss, classes", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
+    Row("nll_loss", "loss, classes, reads logarithms"),
+    Row("binary_cross_entropy_with_logits", "loss, pairs, squashes", "BCEWithLogitsLoss SigmoidCrossEntropyWithLogits"),
+    Row("mse_loss", "loss, pairs", "l1_loss smooth_l1_loss huber_loss binary_cross_entropy BCELoss"),
     # choices
     Row("relu", "non-smooth, rectifies", "relu6"),
     Row("leaky_relu", "non-smooth", "prelu_kernel elu celu selu rrelu hardtanh hardswish hardsigmoid hswish hsigmoid "

@@ -16,6 +16,7 @@ from npucmp.check.curves.windows import APART, ERRORS, FEWEST, SPIKE, mean_error
 FLAT_SLOPE, FLAT_SCATTER = 0.01, 1e-6  # of the value: what it moves over the whole curve, and about a straight line
 HIGH, TIMES = 2 * SPIKE, 1.5  # what is called a spike where no other run is there to tell
 FIFTH = 5
+AMPLITUDE = 0.05
 OVERFIT, EVALUATIONS = 0.1, 3
 SEARCH = 0.1  # of a curve, in which a loss scale may still fall to where it belongs
 FALLS = 2  # of a loss scale, without a rise between
@@ -77,6 +78,19 @@ def rising(curve: Curve) -> Optional[Seen]:
         return None
     words = f"{curve.name} rises from {first.mean():.4g} in the first fifth to {last.mean():.4g} in the last"
     return Seen(int(steps[-fifth]), rise, fifth, words)
+
+
+def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
+    """Turns up or down by more than 5 % of the value at more than this share of the steps."""
+    steps, x = _finite(curve)
+    moves = np.diff(x)
+    large = np.abs(moves) > AMPLITUDE * np.abs(x[:-1])
+    turns = large[1:] & large[:-1] & (np.sign(moves[1:]) != np.sign(moves[:-1]))
+    share = float(turns.mean()) if len(turns) >= FEWEST else 0.0
+    if share <= limit:
+        return None
+    words = f"{curve.name} turns by more than {AMPLITUDE:.0%} at {share:.0%} of the steps"
+    return Seen(int(steps[1:-1][turns][0]), share, int(turns.sum()), words)
 
 
 def apart(training: Curve, validation: Curve) -> Optional[Seen]:
