@@ -111,8 +111,8 @@ def _of(both: Both, role: str) -> Told:
         return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
     known = [row for row in rows if row.relation.kind != "unknown"]
     odd = [row for row in known if row.relation.kind not in HARMLESS]
-    if not known:
-        return unknown(rows[0].relation.words)
+    if len(known) < len(rows) and not odd:
+        return unknown(next(row.relation.words for row in rows if row.relation.kind == "unknown"))
     if not odd:
         kinds = {row.relation.kind for row in known}
         words = ", ".join(f"{sum(row.relation.kind == kind for row in known)} of the {kind}" for kind in HARMLESS

@@ -16,6 +16,7 @@ from npucmp.precheck.row import Row, close, differs, not_applicable, same, unkno
 from npucmp.precheck.values import is_short, known_values
 
 NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
+NOTHING = "the dumps hold nothing of it"
 LOOKED_AT = 200  # parameters that differ whose values are read again, to say how
 
 
@@ -71,8 +72,9 @@ def weights(both: Both) -> Told:
     known = [one for one in found if one.kind != "unknown"]
     if not found:
         return unknown("no parameter is known in both dumps")
-    if not known:
-        return unknown(found[0].words)
+    lost = [one for one in found if one.kind == "unknown" and one.words != NOTHING]
+    if not known or (lost and all(one.kind in HARMLESS for one in known)):
+        return unknown(f"{(lost or found)[0].name}: {(lost or found)[0].words}")
     random = [one for one in known if not one.is_constant]
     odd = [one for one in known if one.kind not in HARMLESS]
     rounded = [one for one in odd if one.kind == "rounded"]
@@ -135,7 +137,7 @@ def _told(target: Tensor, golden: Tensor) -> "tuple[str, str]":
         return (SAME_BITS, "") if x.bits == y.bits else ("differs", "their bits differ")
     known = [(a, b) for a, b in zip(_figures(target), _figures(golden)) if a is not None and b is not None]
     if not known:
-        return "unknown", "the dumps hold nothing of it"
+        return "unknown", NOTHING
     if all(a == b for a, b in known):
         return SAME_STATISTICS, ""
     if target.ref.file and golden.ref.file and target.dtype != golden.dtype:
