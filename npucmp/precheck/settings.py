@@ -201,7 +201,7 @@ def equal(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(equal, a, b))
     x, y = _figure(a), _figure(b)
     if x is not None and y is not None:
-        return x == y or math.isclose(x, y, rel_tol=ROUNDED)
+        return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
     return str(a).strip().lower() == str(b).strip().lower()
 
 

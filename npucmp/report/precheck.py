@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Iterator, Sequence
 
 from npucmp.model import Run
-from npucmp.model.prechecked import SEVERITIES, InputRow, Precheck, Status, Told
+from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspects
 from npucmp.report.words import count_of, describe, of_runs
@@ -17,6 +17,7 @@ from npucmp.report.words import count_of, describe, of_runs
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
 INPUTS = tuple("step rank op slot role target_shape golden_shape target_dtype golden_dtype relation a b residual "
                "because".split(" "))  # fmt: skip
+CURVES = tuple("step_from step_to target golden relative error parts curve".split(" "))
 TONES = {"error": "bad", "warning": "open", "note": "title"}
 MEANING = {
     "same": "what was asked is the same in both runs",
@@ -55,6 +56,11 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
         tables=[
             tables.table("precheck.csv", COLUMNS, lambda: map(_row, report.rows)),
             tables.table("inputs.csv", INPUTS, lambda: map(_input_row, report.inputs)),
+            tables.table(
+                "curves.csv",
+                CURVES,
+                lambda: (_window(one, at) for one in report.curves for at in range(len(one.windows))),
+            ),
         ],
         detail=lambda: _detail(report),
         facts=lambda: _facts(report, differing),
@@ -150,6 +156,10 @@ def _input_row(row: InputRow) -> Row:
         "a": " ".join(map(repr, found.a)), "b": " ".join(map(repr, found.b)), "residual": found.residual,
         "because": found.words,
     }  # fmt: skip
+
+
+def _window(one: CurvePair, at: int) -> Row:
+    return dict(zip(CURVES, (*one.windows[at], one.name)))
 
 
 def _detail(report: Precheck) -> Detail:
