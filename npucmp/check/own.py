@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from os import PathLike
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Sequence
 
@@ -29,7 +30,9 @@ from npucmp.errors import UsageError
 LARGEST = 1 << 20  # bytes of a file
 
 
-def load_settings(path: "str | Path", rules: "Sequence[Rule]", rows: "Optional[Sequence[str]]" = None) -> Settings:
+def load_settings(
+    path: "str | PathLike[str]", rules: "Sequence[Rule]", rows: "Optional[Sequence[str]]" = None
+) -> Settings:
     """The settings of a file. DumpError if it cannot be read, UsageError for a word or a value that is none.
 
     Where the names of rows are not given, any will do: check reads the same file as precheck.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import sys
+from os import PathLike
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -18,7 +19,7 @@ GROUP = "npucmp.rules"
 
 
 def own_rules(
-    files: "Sequence[str | Path]", installed: bool = True, known: "Sequence[Rule]" = ()
+    files: "Sequence[str | PathLike[str]]", installed: bool = True, known: "Sequence[Rule]" = ()
 ) -> "tuple[Rule, ...]":
     """The rules of files, in the order of their text, and of packages. UsageError for what holds none or cannot be
     run, and for a name that there is already."""
@@ -33,7 +34,7 @@ def own_rules(
     return tuple(found)
 
 
-def _of_files(files: "Sequence[str | Path]") -> "Iterator[tuple[str, list[Rule]]]":
+def _of_files(files: "Sequence[str | PathLike[str]]") -> "Iterator[tuple[str, list[Rule]]]":
     for number, file in enumerate(files):
         path, name = Path(file), f"npucmp_plugin_{number}"
         if not path.is_file():

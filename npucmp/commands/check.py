@@ -21,6 +21,8 @@ them it can decide. docs/health.md explains them.
   npucmp check npu_dump -o report
   npucmp check --list npu_dump                     which rules can this dump decide?
   npucmp check npu_dump --skip 'input.repeated' --fail-on error
+  npucmp check npu_dump --loss train.log           and what its loss curve tells
+  npucmp check npu_dump --rules own.toml --plugin own_rules.py
 
 \b
 Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
@@ -34,24 +36,29 @@ Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decid
 @click.option(
     "--phase",
     type=click.Choice(["auto", "train", "eval"]),
-    default="auto",
-    show_default=True,
-    help="What the run is; auto: training if it has a backward pass.",
+    help="What the run is; auto (default): training if it has a backward pass.",
 )
 @click.option(
     "--start",
     type=click.Choice(["auto", "fresh", "trained"]),
-    default="auto",
-    show_default=True,
-    help="How its weights started; auto: fresh if those of all norms are constant.",
+    help="How its weights started; auto (default): fresh if those of all norms are constant.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(["error", "warning", "hint"]),
-    default="warning",
-    show_default=True,
-    help="The least severity that makes the exit status 1.",
+    help="The least severity that makes the exit status 1 (default: warning).",
 )
+@click.option(
+    "--loss",
+    metavar="FILE",
+    help="What the training logged: CSV, JSON lines, trainer_state.json, a text log, event files.",
+)
+@click.option("--column", metavar="NAME", default="", help="Which column of --loss the loss is.")
+@click.option("--rules", metavar="FILE", help="Settings: limits, severities, what is expected; TOML.")
+@click.option(
+    "--plugin", metavar="FILE", multiple=True, help="A Python file with rules of your own, which is run; repeatable."
+)
+@click.option("--plugins/--no-plugins", default=True, help="Ask the rules of installed packages too (default: yes).")
 @click.option("--list", "listed", is_flag=True, help="Print every rule, and which of them DUMP can decide.")
 @some(
     "output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
@@ -59,8 +66,8 @@ Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decid
 )  # fmt: skip
 @click.pass_context
 def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **given: Any) -> None:
+    from npucmp.workflows.check import CheckOptions, rules_of
     from npucmp.workflows.check import check as run
-    from npucmp.workflows.check import rules_of
 
     if not listed:
         if dump is None:
@@ -71,4 +78,4 @@ def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **give
     given["format"] = given.pop("format_")
     shown = ("output", "quiet", "top", "verbose", "progress")
     options = {name: value for name, value in given.items() if name not in shown}
-    tell(rules(rules_of(), run(dump, **options).decisions if dump is not None else ()))
+    tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -114,6 +114,14 @@ class Spread(NamedTuple):
     rms: Optional[float]
 
 
+class Logged(NamedTuple):
+    """A curve that a training logged, thinned so that every peak of it is there; values may be NaN or infinite."""
+
+    name: str
+    steps: "tuple[int, ...]"
+    values: "tuple[float, ...]"
+
+
 @dataclass(frozen=True)
 class Checked(Result):
     """What `npucmp check` found; paths are the dump.
@@ -134,6 +142,7 @@ class Checked(Result):
     training: bool = False
     starts: str = "unknown"
     fail_on: str = "warning"
+    curves: "tuple[Logged, ...]" = ()
 
     @property
     def path(self) -> str:

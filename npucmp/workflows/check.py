@@ -7,8 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Optional, Sequence
 
 from npucmp.check.build import build
+from npucmp.check.curves.curve import Log
+from npucmp.check.curves.reading import read_log
 from npucmp.check.facts import Health
 from npucmp.check.judge import Examined, examine
+from npucmp.check.own import load_settings
+from npucmp.check.plugins import own_rules
+from npucmp.check.rule import Rule
 from npucmp.check.rules import RULES
 from npucmp.check.settings import Settings
 from npucmp.check.table import parameter_rows, spreads
@@ -25,18 +30,42 @@ from npucmp.workflows.runs import Choice, Meter, StrPath
 
 @dataclass(frozen=True)
 class CheckOptions(Choice):
-    """What a check can be told; the command line offers the same under the same names. Globs are over rules."""
+    """What a check can be told; the command line offers the same under the same names. Globs are over rules.
+
+    rules       a file of settings; what is told here is stronger, None leaves it to the file
+    plugin      files with rules of the user's own; `plugins` says whether those of installed packages are asked too
+    loss        what the training logged; `column` names its loss
+    """
 
     only: Sequence[str] = ()
     skip: Sequence[str] = ()
-    phase: str = "auto"
-    start: str = "auto"
-    fail_on: str = "warning"
+    phase: Optional[str] = None
+    start: Optional[str] = None
+    fail_on: Optional[str] = None
+    rules: Optional[StrPath] = None
+    plugin: Sequence[StrPath] = ()
+    plugins: bool = True
+    loss: Optional[StrPath] = None
+    column: str = ""
 
-    def settings(self) -> Settings:
-        return Settings(
-            only=tuple(self.only), skip=tuple(self.skip), phase=self.phase, start=self.start, fail_on=self.fail_on
-        )
+    def all_rules(self) -> "tuple[Rule, ...]":
+        """npucmp's rules, and then the user's own."""
+        return (*RULES, *own_rules(self.plugin, self.plugins, RULES))
+
+    def settings(self, rules: "Sequence[Rule]") -> Settings:
+        found = Settings() if self.rules is None else load_settings(self.rules, rules)
+        told = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
+        told = {name: value for name, value in told.items() if value is not None}
+        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **told)
+        found.require_known(rules)
+        return found
+
+    def log(self) -> Optional[Log]:
+        """The curves of `loss`, in which the training loss is known."""
+        if self.loss is None:
+            return None
+        found = read_log(self.loss, ReadContext(self.limits))
+        return found.with_loss(self.column)
 
 
 def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object) -> Checked:
@@ -45,8 +74,8 @@ def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object)
     Raises NpucmpError when there is nothing to look at. Trouble with single tensors and rules is in the result.
     """
     options = replace(options or CheckOptions(), **more)  # type: ignore[arg-type]
-    settings = options.settings()
-    settings.require_known(RULES)
+    rules = options.all_rules()
+    settings, log = options.settings(rules), options.log()
     started = time.monotonic()
     context = options.context(dump)
     opened = options.runs(dump, context)
@@ -63,11 +92,12 @@ def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object)
         raise UsageError(f"nothing to check: {options.nothing()}")
     tensors = [tensor for one in healths for tensor in one.tensors()]
     lost = [one for one in tensors if one.figures.problem]
-    found = examine(healths, RULES, settings) if not partial else Examined((), ())
+    healths = (*(replace(one, log=log) for one in healths[:1]), *healths[1:])
+    found = examine(healths, rules, settings) if not partial else Examined((), ())
     return Checked(
         paths=(str(dump),),
         broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=(*notes, *dict.fromkeys(note for run in runs for note in run.notes)),
+        notes=(*notes, *dict.fromkeys(note for run in runs for note in run.notes), *(log.notes if log else ())),
         seconds=time.monotonic() - started,
         bytes_read=sum(size_of(one.dtype, one.shape) for one in tensors if one.figures.counted),
         partial=partial,
@@ -81,6 +111,7 @@ def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object)
         training=any(one.training for one in healths),
         starts=healths[0].starts if healths else "unknown",
         fail_on=settings.fail_on,
+        curves=tuple(one.logged() for one in (log.loss, log.validation) if one is not None) if log else (),
     )
 
 
@@ -102,6 +133,7 @@ def healths_of(
     return tuple(replace(one, ranks=made) for one in made)
 
 
-def rules_of() -> "list[RuleWords]":
+def rules_of(options: CheckOptions = CheckOptions()) -> "list[RuleWords]":
     """All rules, as a list shows them."""
-    return [RuleWords(one.name, one.severity, one.limit, ", ".join(one.needs), one.says, one.off) for one in RULES]
+    every = options.all_rules()
+    return [RuleWords(one.name, one.severity, one.limit, ", ".join(one.needs), one.says, one.off) for one in every]

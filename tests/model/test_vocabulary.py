@@ -20,6 +20,12 @@ REVIEWED = {  # (module, word): why it may stand there
     ("commands/compare.py", "layer_norm"): "an example in a help text",
     ("commands/show.py", "layer_norm"): "an example in a help text",
     ("workflows/fusion_diff.py", "TransData"): "an example in a note for the user",
+    ("check/rule.py", "BatchNorm"): "a word of a sentence for the user",
+    ("check/rule.py", "ReLU"): "a word of a sentence for the user",
+    ("check/rules/activations.py", "DivNoNan"): "a remedy",
+    ("check/rules/activations.py", "ReLU"): "a word of a sentence for the user",
+    ("check/rules/losses.py", "log_softmax"): "a remedy",
+    ("check/rules/modes.py", "BatchNorm"): "a word of a sentence for the user",
 }
 
 

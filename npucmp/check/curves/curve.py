@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 
 from npucmp.errors import UsageError
 from npucmp.model import first_of
+from npucmp.model.symptom import Logged
 
 Steps = NDArray[np.int64]
 Values = NDArray[np.float64]
 
+DRAWN = 600  # stretches of a curve that are drawn
 LOSSES = ("loss", "train_loss", "training_loss", "lm_loss", "train/loss", "loss/train")  # the likeliest first
 _LOSS = re.compile("(?:^|[^a-z])loss(?:_value|_mean|_avg)?$")
 _VALIDATION = re.compile("(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)")
@@ -36,16 +38,35 @@ class Curve(NamedTuple):
         found = np.array(ordered, np.int64), np.array([last[step] for step in ordered], np.float64)
         return cls(name, *found), len(steps) - len(ordered)
 
+    def logged(self) -> Logged:
+        """What a page draws: all of it, or of each stretch of steps the first, the extremes and what is not finite."""
+        values, each = self.values, -(-len(self.values) // DRAWN)
+        kept = {*range(0, len(values), max(1, each)), len(values) - 1}
+        for begin in range(0, len(values), each) if each > 1 else ():
+            some = values[begin : begin + each]
+            known = np.flatnonzero(np.isfinite(some))
+            odd = np.flatnonzero(~np.isfinite(some))[:1]
+            extremes = [known[some[known].argmin()], known[some[known].argmax()]] if len(known) else []
+            kept |= {begin + int(at) for at in (*extremes, *odd)}
+        order = sorted(kept) if len(values) else []
+        return Logged(self.name, tuple(self.steps[order].tolist()), tuple(values[order].tolist()))
+
 
 class Log(NamedTuple):
-    """What a file tells of a training run: its curves by name, in the order in which they came up."""
+    """What a file tells of a training run: its curves by name, in the order in which they came up; `chosen` is the loss
+    that somebody named."""
 
     path: str
     curves: "Mapping[str, Curve]"
     notes: "tuple[str, ...]" = ()
+    chosen: str = ""
+
+    def with_loss(self, name: str = "") -> Log:
+        """The same, of which the loss is known: the column of this name, or what is likely to be it."""
+        return self._replace(chosen=self.column(name).name)
 
     def column(self, name: str = "") -> Curve:
-        """The curve of this name, else the training loss, else the only one. UsageError where there is none such."""
+        """The curve of this name, else the training loss. UsageError where there is none such."""
         if name:
             if name not in self.curves:
                 near = get_close_matches(name, self.curves) or [*self.curves][:8]
@@ -59,7 +80,9 @@ class Log(NamedTuple):
 
     @property
     def loss(self) -> Optional[Curve]:
-        """The training loss; what is the only curve is taken for it."""
+        """The training loss: what was chosen, or is called so; what is the only curve is taken for it."""
+        if self.chosen:
+            return self.curves[self.chosen]
         known = {_plain(name): one for name, one in reversed([*self.curves.items()])}
         certain = [known[name] for name in LOSSES if name in known]
         likely = [one for name, one in self.curves.items() if _is(name, _LOSS) and not _is(name, _VALIDATION)]

@@ -14,6 +14,7 @@ import csv
 import json
 import math
 from collections import defaultdict
+from os import PathLike
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
@@ -28,7 +29,7 @@ DELIMITERS = ",\t;|"
 LONGEST = 40  # characters of a number
 
 
-def read_log(path: "str | Path", context: ReadContext = ANYWHERE) -> Log:
+def read_log(path: "str | PathLike[str]", context: ReadContext = ANYWHERE) -> Log:
     """The curves that a file or a folder holds. DumpError if it cannot be read or has none."""
     where = Path(path)
     if is_events(where):

@@ -45,7 +45,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="SageMaker LossNotDecreasing; guides of MindSpore",
 )
 def flat(health: Health, limit: Optional[float]) -> Finds:
-    chance = tuple({math.log(one.classes) for one in losses_in(health, "classes") if one.classes > 1})
+    chance = tuple({math.log(one.classes) for one in losses_in(health) if one.classes > 1})
     yield from _found(alone.flat(_log(health).column(), chance))
 
 

@@ -19,7 +19,7 @@ MANY, OF_EACH = 500, 20  # labels in all and of each class, of which sizes are h
 def _of_each(health: Health) -> "Iterator[list[tuple[Loss, Tensor]]]":
     """Losses with labels that are numbers of classes, all steps of a loss together."""
     found: "dict[str, list[tuple[Loss, Tensor]]]" = {}
-    for one in losses_in(health, "classes"):
+    for one in losses_in(health):
         if one.labels is not None and is_whole(one.labels) and one.classes > 1:
             found.setdefault(one.name, []).append((one, one.labels))
     yield from found.values()

@@ -15,10 +15,10 @@ ABOVE, TIMES = 1.0, 1.5  # above ln C, and times it: clean 0.95 to 1.23 ln C
 ONE = 1e-3  # by which probabilities may miss 1 in sum
 
 
-def _each(health: Health, *traits: str) -> "Iterator[Loss]":
+def _each(health: Health) -> "Iterator[Loss]":
     """Every loss once, in the first step that has it."""
     seen = set()
-    for one in losses_in(health, *traits):
+    for one in losses_in(health):
         if one.name not in seen:
             seen.add(one.name)
             yield one
@@ -82,8 +82,8 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def negative(health: Health, limit: Optional[float]) -> Finds:
-    for one in losses_in(health, "classes"):
-        if one.value is not None and one.value < -1e-6:
+    for one in losses_in(health):
+        if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
             yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
             return
 
@@ -98,7 +98,7 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
 )
 def above_chance(health: Health, limit: Optional[float]) -> Finds:
     """Of the first dumped step and of means: above ln C + 1 and 1.5 ln C, C classes. Less is no finding (trained)."""
-    for one in losses_in(health, "classes"):
+    for one in losses_in(health):
         if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum":
             continue
         chance = math.log(one.classes)
@@ -117,7 +117,7 @@ def above_chance(health: Health, limit: Optional[float]) -> Finds:
 )
 def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
     """Rows that are not negative and sum to 1; of statistics: a mean of 1/C, and none below 0 or above 1."""
-    for one in _each(health, "classes"):
+    for one in _each(health):
         if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
             yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
 
@@ -148,8 +148,8 @@ def _most_off(sums: Any) -> float:
     source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
 )
 def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
-    for one in _each(health, "squashes"):
-        if one.logits is None or not _within(one.logits.figures):
+    for one in _each(health):
+        if not one.op.type.has("squashes") or one.logits is None or not _within(one.logits.figures):
             continue
         sigmoids = (op for op in one.step.forward if op.type.has("saturates") and op.type.has("exponential"))
         writer = next((op for op in sigmoids if op.outputs and _alike(op.outputs[0].figures, one.logits.figures)), None)
@@ -180,8 +180,8 @@ def _within(figures: Figures) -> bool:
 def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     import numpy as np
 
-    for one in _each(health, "reads logarithms"):
-        x = one.logits.figures if one.logits is not None else None
+    for one in _each(health):
+        x = one.logits.figures if one.logits is not None and one.op.type.has("reads logarithms") else None
         if x is None or x.maximum is None:
             continue
         values = whole(one.logits)
@@ -203,7 +203,7 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis; guides of MindSpore",
 )
 def one_class(health: Health, limit: Optional[float]) -> Finds:
-    for one in _each(health, "classes"):
+    for one in _each(health):
         if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
             yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
 
@@ -231,8 +231,8 @@ def summed(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; 37 reasons #25",
 )
 def broadcast(health: Health, limit: Optional[float]) -> Finds:
-    for one in _each(health, "pairs"):
-        if one.logits is None or one.labels is None:
+    for one in _each(health):
+        if not one.op.type.has("pairs") or one.logits is None or one.labels is None:
             continue
         a, b = one.logits.shape, one.labels.shape
         if a != b and a and b and math.prod(_broadcast(a, b)) > max(math.prod(a), math.prod(b)):

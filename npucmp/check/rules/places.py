@@ -115,14 +115,13 @@ class Loss(NamedTuple):
         return tuple(tensor for one in backward for tensor in one.inputs[:1])
 
 
-def losses_in(health: Health, *traits: str) -> "list[Loss]":
-    """The losses of all steps that have any of these traits."""
+def losses_in(health: Health) -> "list[Loss]":
+    """The losses of all steps."""
     found = []
     for step in health.steps:
         for op in step.losses:
-            if not traits or op.type.has(*traits):
-                logits, labels = op.tensor(0, "input", "logits"), op.tensor(1, "target", "labels")
-                found.append(Loss(op, step, logits, labels))
+            logits, labels = op.tensor(0, "input", "logits"), op.tensor(1, "target", "labels")
+            found.append(Loss(op, step, logits, labels))
     return found
 
 
