@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 from npucmp.model.cause import Root
 from npucmp.model.dump import Run
 from npucmp.model.result import Result
+from npucmp.model.symptom import Logged
 
 
 class Status(str, Enum):
@@ -86,13 +87,13 @@ class InputRow(NamedTuple):
 
 
 class CurvePair(NamedTuple):
-    """A figure that both runs logged: points of both, as many as a drawing shows; all windows, those of curves.csv:
-    (first step, last step, mean of target, mean of golden, relative difference, its error, whether they part)."""
+    """A figure that both runs logged, as far as a drawing shows it; all windows, those of curves.csv: (first step, last
+    step, mean of target, mean of golden, relative difference, its error, whether they part)."""
 
     name: str
     words: str
-    target: "tuple[tuple[int, float], ...]"
-    golden: "tuple[tuple[int, float], ...]"
+    target: Logged
+    golden: Logged
     windows: "tuple[tuple[int, int, float, float, float, float, bool], ...]"
 
 

@@ -11,7 +11,7 @@ from typing import Iterator, Sequence
 from npucmp.model import Run
 from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspects
+from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspects
 from npucmp.report.words import count_of, describe, of_runs
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
@@ -62,6 +62,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
                 lambda: (_window(one, at) for one in report.curves for at in range(len(one.windows))),
             ),
         ],
+        plots=[*map(_plot, report.curves)],
         detail=lambda: _detail(report),
         facts=lambda: _facts(report, differing),
         meaning=MEANING,
@@ -158,6 +159,12 @@ def _input_row(row: InputRow) -> Row:
     }  # fmt: skip
 
 
+def _plot(one: CurvePair) -> Plot:
+    curves = [(side, some.steps, some.values) for side, some in (("target", one.target), ("golden", one.golden))]
+    parting = [window[:2] for window in one.windows if window[-1]]
+    return Plot(f"Curves of {one.name}", "windows in which they part" if parting else one.words, curves, parting)
+
+
 def _window(one: CurvePair, at: int) -> Row:
     return dict(zip(CURVES, (*one.windows[at], one.name)))
 
@@ -165,7 +172,7 @@ def _window(one: CurvePair, at: int) -> Row:
 def _detail(report: Precheck) -> Detail:
     """A row per row; `op` is its name, which the page filters by."""
     rows = [{**_row(row), "verdict": row.status.value} for row in report.rows]
-    operators = [{"run": 0, "order": at, "op": row.row, "rows": 1} for at, row in enumerate(report.rows)]
+    operators = [{"run": 0, "op": row.row, "rows": 1} for row in report.rows]  # of no order: no drawing along it
     columns = ["op", "verdict", *COLUMNS[2:]]
     return Detail(
         kind="pairs",

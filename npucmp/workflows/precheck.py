@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import islice
 from typing import Optional, Sequence
 
 from npucmp.check.own import load_settings
@@ -25,7 +24,6 @@ from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_names
 from npucmp.workflows.runs import Choice, StrPath, keys, odd_pairs, pair_runs
 
-DRAWN = 500  # points of a curve
 NO_DUMP = "-"  # stands for a dump where files alone are compared
 
 
@@ -137,15 +135,9 @@ def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> "tu
 
 
 def _shown(one: Curves) -> CurvePair:
-    """As many points of both curves as a drawing shows, and all windows."""
-    points = [
-        tuple((int(step), float(value)) for step, value in islice(zip(curve.steps, curve.values), 0, None, every))
-        for curve in (one.target, one.golden)
-        for every in [max(1, len(curve.steps) // DRAWN)]
-    ]
-    return CurvePair(
-        one.name, one.found.because, points[0], points[1], tuple((*window,) for window in one.found.windows)
-    )
+    """What a report tells of two curves."""
+    windows = tuple((*window,) for window in one.found.windows)
+    return CurvePair(one.name, one.found.because, one.target.logged(), one.golden.logged(), windows)
 
 
 def _opened(

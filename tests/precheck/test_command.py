@@ -84,7 +84,11 @@ def test_help_has_an_example():
 
 
 SAID = {  # name: (target, golden, words)
-    "inputs": (Net(images=[one[:, ::-1].copy() for one in images()]), BASE, "inputs differ: Functional.conv2d.0.forward"),
+    "inputs": (
+        Net(images=[one[:, ::-1].copy() for one in images()]),
+        BASE,
+        "inputs differ: Functional.conv2d.0.forward",
+    ),
     "weights": (Net(weights=start(5)), BASE, "4 of 6 weights differ: another seed or checkpoint"),
     "one weight": (
         Net(weights={**start(), "fc.weight": start(5)["fc.weight"]}),
@@ -170,7 +174,9 @@ def test_repeats(tmp_path):
     sides = written(tmp_path, BASE)
     again = Net(spoil=0.5).write(tmp_path / "again")
     for repeat, status in ((sides[1], "same"), (again, "DIFFERS")):
-        got = called("precheck", *sides, "--only", "repeatable", "--repeat", repeat, "-o", tmp_path / "out", "--jobs", 1)
+        got = called(
+            "precheck", *sides, "--only", "repeatable", "--repeat", repeat, "-o", tmp_path / "out", "--jobs", 1
+        )
         assert got.exit_code == 0, got.output
         (row,) = rows(tmp_path / "out" / "precheck.csv")
         assert (row["row"], row["status"]) == ("repeatable", status)

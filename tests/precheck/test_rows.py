@@ -28,7 +28,12 @@ def tied():
 BASE = Net()
 CASES = {  # name: (target, golden, what differs, words of the first of these)
     "operators": (Net(more=3), BASE, {"network.operators": "error"}, "3 of 18 operators only in target (3 mul"),
-    "eps": (Net(eps=1e-3), BASE, {"network.arguments": "error"}, "eps is 0.001 against 1e-05 in Functional.batch_norm.0"),
+    "eps": (
+        Net(eps=1e-3),
+        BASE,
+        {"network.arguments": "error"},
+        "eps is 0.001 against 1e-05 in Functional.batch_norm.0",
+    ),
     "mode": (
         Net(training=False),
         BASE,
@@ -41,7 +46,12 @@ CASES = {  # name: (target, golden, what differs, words of the first of these)
         {"network.arguments": "error", "dropout": "error"},
         "p is 0.5 against 0.0 in Functional.dropout.0.forward",
     ),
-    "dropout on both": (Net(p=0.5, seed=1), Net(p=0.5), {"dropout": "warning", "random": "error"}, "on in both (p 0.5)"),
+    "dropout on both": (
+        Net(p=0.5, seed=1),
+        Net(p=0.5),
+        {"dropout": "warning", "random": "error"},
+        "on in both (p 0.5)",
+    ),
     "reduction": (
         Net(reduction="sum"),
         BASE,
@@ -140,9 +150,14 @@ def test_one_difference_is_named(tmp_path, name):
     result = held(tmp_path, target, golden)
     found = differing(result)
     assert {row: found.get(row) for row in rows} == rows
-    consequences = {"loss.value": "note", "network.operators": "warning", "target.health": "error", "network.shapes": ""}
+    consequences = {
+        "loss.value": "note",
+        "network.operators": "warning",
+        "target.health": "error",
+        "network.shapes": "",
+    }
     assert {row for row in found if row not in rows and row not in consequences} == set()
-    assert not rows or told in words(result, [*rows][0])
+    assert not rows or told in words(result, next(iter(rows)))
     assert result.exit_status == (1 if "error" in found.values() else 0)
 
 
