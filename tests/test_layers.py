@@ -15,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
-ROOMS = "errors model dump align measure judge localise replay check workflows report commands cli __main__".split(" ")
+ROOMS = (
+    "errors model dump align measure judge localise replay check precheck workflows report commands cli __main__"
+).split(" ")
 LAZY = {
     (
         "npucmp.model.result",

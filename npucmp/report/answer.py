@@ -163,6 +163,16 @@ class Chain(NamedTuple):
     error: str
 
 
+class Plot(NamedTuple):
+    """Curves over steps: (name, steps, values) of each; values may be NaN or infinite. `bands` are stretches of steps
+    that are set off, `words` say why."""
+
+    title: str
+    words: str
+    curves: "Sequence[tuple[str, Sequence[int], Sequence[float]]]"
+    bands: "Sequence[tuple[int, int]]" = ()
+
+
 class Section(NamedTuple):
     """One step and rank, and what came of it.
 
@@ -200,6 +210,7 @@ class Answer:
     left_out        runs that were not looked at; `undecided` says what else was not, and why
     remarks         what to do next, given the folder in which the files are, "" if there are none
     marked          the dumps that the marks of suspects stand for
+    plots           curves that a page draws
     rest            the title under which a page lists the suspects that come later too
     facts           what summary.json says besides, by key
     """
@@ -228,6 +239,7 @@ class Answer:
     marked: Sequence[str] = ()
     rest: str = ""
     chains: Sequence[Chain] = ()
+    plots: Sequence[Plot] = ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)

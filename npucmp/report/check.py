@@ -12,7 +12,7 @@ from npucmp.model import Evidence, Fact
 from npucmp.model.stack import source_line
 from npucmp.model.symptom import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
 from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs
 
 HEALTH = tuple(
@@ -75,6 +75,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
             tables.table("checks.csv", CHECKS, lambda: map(_check, report.decisions)),
             tables.table("parameters.csv", PARAMETERS, lambda: map(_parameter, report.parameters)),
         ],
+        plots=[Plot(f"Curve of {one.name}", "", [(one.name, one.steps, one.values)]) for one in report.curves],
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
         meaning=MEANING,
