@@ -82,3 +82,12 @@ def test_a_long_curve_is_drawn_with_its_peaks(tmp_path):
     found = check(write(tmp_path / "dump", [CALLS]), jobs=1, loss=tmp_path / "log").curves[0]
     assert len(found.steps) < 3000 and max(v for v in found.values if v == v) == 99
     assert found.values[found.steps.index(777)] == 99 and math.isnan(found.values[found.steps.index(10_001)])
+
+
+def test_the_page_draws_the_curve(tmp_path):
+    from npucmp.report import answer_of, html
+
+    (tmp_path / "log.csv").write_text(text(put(200, math.nan)))
+    found = check(write(tmp_path / "dump", [CALLS]), jobs=1, loss=tmp_path / "log.csv")
+    page = html.render(answer_of(found))["report.html"].decode()
+    assert "<polyline" in page and "eval_loss" in page and "✗ not finite" in page
