@@ -138,18 +138,16 @@ def _lost(work: Work, because: str) -> Worked:
 def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
     """One Work; never raises for what a dump holds. Tensors that do not go side by side are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
-    payloads = [one if isinstance(one, Payload) else None for one in opened]
-    shapes = {one.shape for one in payloads if one is not None}
-    if len(payloads) > 1 and len(shapes) == 1:
-        try:
-            return _walked(work, opened, context)
-        except NpucmpError:
-            pass  # one of them ends too early: each by itself, so that the others are not lost
-    if len(payloads) == 1:
+    told = tuple(one for one in opened if isinstance(one, Figures))
+    if len(told) == len(opened):
+        return Worked(told)
+    if len({one.shape for one in opened if isinstance(one, Payload)}) == 1:
         try:
             return _walked(work, opened, context)
         except NpucmpError as error:
-            return Worked((Figures(problem=_because(error)),))
+            if len(opened) == 1:
+                return Worked((Figures(problem=_because(error)),))
+    # they do not go together, or one ends too early: each by itself, so that the others are not lost
     alone = [figures_of(Work((tensor,)), context) for tensor in work.tensors]
     return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
