@@ -32,7 +32,8 @@ class Figures(NamedTuple):
     extremes   None where nothing is known, be it that `problem` says why it could not be read
     mean, rms  of the finite elements; of complex numbers the magnitudes count. None where unknown
     mean_abs   of the finite elements; None of statistics
-    subnormal  elements below the smallest normal number of the type that are not 0; None of statistics
+    subnormal  elements below the smallest normal number of the type that are not 0; None of statistics, and of wider
+               types than 16 bits
     bits       what tells its bits from others of the same type and shape: a digest of the values, or the checksum that
                the dump recorded; "" where there is neither
     """
@@ -212,6 +213,7 @@ class _Sums:
         self._extremes: Optional[Extremes] = None
         self._total = self._squares = self._absolute = 0.0
         self._subnormal = 0
+        self.is_narrow = row.kind == "f" and row.itemsize <= 2
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add(self, block: "Array", start: int) -> None:
@@ -232,20 +234,20 @@ class _Sums:
             self._total += float(wide.sum())
             self._absolute += float(size.sum())
             self._squares += float(np.dot(wide, wide))
-            if self.row.kind == "f":
+            if self.is_narrow:
                 self._subnormal += int(np.count_nonzero((size < self.row.tiny) & (size > 0)))
 
     def figures(self) -> Figures:
         found = self._extremes or Extremes()
         finite = found.elements - found.nan - found.inf
         if not finite:
-            return Figures(found, bits=self._digest.hexdigest(), subnormal=0, counted=True)
+            return Figures(found, bits=self._digest.hexdigest(), counted=True)
         return Figures(
             found,
             self._total / finite,
             math.sqrt(self._squares / finite) if math.isfinite(self._squares) else None,
             self._absolute / finite,
-            self._subnormal,
+            self._subnormal if self.is_narrow else None,
             self._digest.hexdigest(),
             counted=True,
         )
