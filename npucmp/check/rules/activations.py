@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.check.facts import Health, Op
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.places import Loss, is_float, losses_in, once, whole
+from npucmp.check.rules.places import WATCHED, Loss, beyond, is_float, losses_in, once, whole
 from npucmp.model import Event
 
 MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
@@ -141,9 +141,6 @@ def _layers(health: Health) -> "Iterator[Op]":
             yield op
 
 
-FIGURES = ("abs_mean", "max", "min", "mean")  # MindInsight's names; of max and min those of the values
-
-
 @rule(
     "tensor.range",
     "warning",
@@ -152,7 +149,7 @@ FIGURES = ("abs_mean", "max", "min", "mean")  # MindInsight's names; of max and 
     remedy="",
     source="MindInsight tensor_too_large, tensor_too_small, tensor_range, activation_range",
     off=True,
-    words=" ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt")),
+    words=WATCHED,
 )
 def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
     """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs."""
@@ -161,14 +158,10 @@ def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
 
 def _beyond(op: Op, limits: "Mapping[str, float]") -> Optional[Found]:
     for tensor in op.outputs:
-        x = tensor.figures
-        known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean}
-        for word, bound in limits.items():
-            name, _, side = word.rpartition("_")
-            value = known[name]
-            if value is not None and (value > bound if side == "gt" else value < bound):
-                sign = ">" if side == "gt" else "<"
-                return Found(op, f"{tensor.slot}: {name} is {value:.4g} {sign} {bound:g}", value, limit=bound)
+        found = beyond(tensor.figures, limits)
+        if found is not None:
+            words, value, bound = found
+            return Found(op, f"{tensor.slot}: {words}", value, limit=bound)
     return None
 
 
