@@ -109,11 +109,12 @@ def _looked_at(run: Run, wants: "Callable[[Operator], bool]") -> _Read:
 def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
     for group in (group for step in steps for group in step.groups):
         plan.side_by_side(group.work(NOTHING))
-    for name in _names(steps):
+    for name, weight in _names(steps).items():
         for at in range(0, len(steps), SIDE_BY_SIDE):
             some = steps[at : at + SIDE_BY_SIDE]
             if len(some) > 1:
-                plan.side_by_side(Work(tuple(_through_steps(name, some)), {"moves": PROBES["moves"]}))
+                probes = ("moves", "rows") if weight.type.has("looks up") else ("moves",)
+                plan.side_by_side(Work(tuple(_through_steps(name, some)), {probe: PROBES[probe] for probe in probes}))
     for step in steps:
         for one in step.forward:
             pair = _dropped(one)
@@ -157,6 +158,7 @@ def _dropped(operator: Operator) -> "tuple[TensorRef, ...]":
 def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
     """What is to be found of single tensors, by what they are."""
     found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
+    found.update((id(one.weight[1]), ("rows",)) for one in step.weights.values() if one.type.has("looks up"))
     for one in step.forward:
         kind = op_type_of(one)
         for tensor in one.tensors:
@@ -197,15 +199,17 @@ def _op(step: int, operator: Operator, plan: _Plan) -> Op:
 def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) -> Parameter:
     some = [step.weights.get(name) for step in steps]
     wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
+    weights = tuple(plan.tensor(held.weight) if held else None for held in some)
     return Parameter(
         name,
         one.type,
         one.order,
         any(wanted) if wanted else None,
-        tuple(plan.tensor(held.weight) if held else None for held in some),
+        weights,
         tuple(plan.tensor(held.gradient) if held and held.gradient else None for held in some),
         tuple(_moves(name, steps, plan)),
         one.named,
+        found=plan.found(_through_steps(name, steps[:SIDE_BY_SIDE])) or next(filter(None, weights)).found,
     )
 
 

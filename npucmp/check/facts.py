@@ -175,6 +175,7 @@ class Parameter:
     moves      (from, to) indices of steps and how it moved; of kernels within a step: (n, n)
     named      False where its name is made of that of the operator that reads it (level L1)
     updates    of kernels: what the optimizer did in each step
+    found      what probes found of it in the first steps: "rows" of tables
     """
 
     name: str
@@ -186,6 +187,7 @@ class Parameter:
     moves: "tuple[tuple[int, int, Moved], ...]" = ()
     named: bool = True
     updates: "tuple[Updated, ...]" = ()
+    found: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def first(self) -> Tensor:

@@ -106,6 +106,23 @@ class Channels:
         return int(np.count_nonzero(~self.alive)), self.channels, self.each
 
 
+class ZeroRows:
+    """Of a table, the first tensor: (rows of zeros, rows); None where there are too many."""
+
+    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+        shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
+        elements: int = math.prod(shape)
+        self.alive = np.zeros(shape[0] if elements and shape[0] <= KEPT else 0, bool)
+        self.each = elements // len(self.alive) if len(self.alive) else 0
+
+    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+        if blocks[0] is not None and self.each:
+            self.alive[(np.flatnonzero(blocks[0] != 0) + start) // self.each] = True
+
+    def found(self) -> "Optional[tuple[int, int]]":
+        return (int(np.count_nonzero(~self.alive)), len(self.alive)) if self.each else None
+
+
 class Samples:
     """Of a batch: a digest of each sample, that is of each row of the first axis; None where there are too many."""
 
@@ -189,6 +206,7 @@ class Dropped:
 PROBES: "dict[str, type[Probe]]" = {
     "moves": Moves,
     "channels": Channels,
+    "rows": ZeroRows,
     "samples": Samples,
     "whole": Whole,
     "beyond": Beyond,

@@ -216,7 +216,8 @@ def test_a_trained_net_is_not_judged_by_its_scales(tmp_path):
 
 def test_without_norms_a_scale_is_a_hint(tmp_path):
     training = Training(norm=False)
-    training.start(W, 30 * training.weights[W][0])
+    for name in training.layers:
+        training.start(f"{name}.weight", 30 * training.weights[f"{name}.weight"][0])
     assert found(checked(training, tmp_path))["weight.scale_large"].severity == "hint"
 
 
@@ -251,6 +252,19 @@ def test_an_index_beyond_its_table(tmp_path):
         training.embedding = np.array([0, 3, high, 5, 6, 7])
         result = checked(training, tmp_path / str(high), only=("embedding.*",))
         assert [one.rule for one in result.symptoms] == expected
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize(("dead", "expected"), [(5, ["embedding.dead_rows"]), (2, [])])
+def test_rows_of_a_table_that_are_zero(dead, expected, steps, tmp_path):
+    training = Training(steps)
+    table = training.random.normal(0, 1, (20, 8))
+    table[3 : 3 + dead] = 0
+    training.add("embed.weight", table)
+    training.embedding = np.array([0, 3, 4, 5, 6, 7])
+    result = checked(training, tmp_path, only=("embedding.*",))
+    assert [one.rule for one in result.symptoms] == expected
+    assert [one.value for one in result.symptoms] == [0.25] * len(expected)
 
 
 def test_what_is_frozen_can_be_expected(tmp_path):

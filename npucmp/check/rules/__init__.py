@@ -16,6 +16,7 @@ RULES: "tuple[Rule, ...]" = (
     weights.outlier,
     weights.shared,
     weights.equal_then_apart,
+    weights.dead_rows,
     weights.index_range,
     updates.not_changed,
     updates.none_change,

@@ -33,6 +33,7 @@ def _log(health: Health) -> Log:
     source="guides of MindSpore; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """At any logged step; the first is told."""
     yield from _found(alone.nonfinite(_log(health).column()))
 
 
@@ -45,6 +46,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="SageMaker LossNotDecreasing; guides of MindSpore",
 )
 def flat(health: Health, limit: Optional[float]) -> Finds:
+    """Neither a slope of 1 % over the whole curve nor any scatter about it; of ten steps and more."""
     chance = tuple({math.log(one.classes) for one in losses_in(health) if one.classes > 1})
     yield from _found(alone.flat(_log(health).column(), chance))
 
@@ -58,6 +60,7 @@ def flat(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe's training guide",
 )
 def spike(health: Health, limit: Optional[float]) -> Finds:
+    """Above the running median of 20 steps by 10 median deviations, and 1.5 times it."""
     yield from _found(alone.spiking(_log(health).column()))
 
 
@@ -70,6 +73,7 @@ def spike(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #36",
 )
 def rising(health: Health, limit: Optional[float]) -> Finds:
+    """The last fifth lies above the first by 1 % and by four errors of their means."""
     yield from _found(alone.rising(_log(health).column()))
 
 
@@ -84,6 +88,7 @@ def rising(health: Health, limit: Optional[float]) -> Finds:
     off=True,
 )
 def oscillating(health: Health, limit: float) -> Finds:
+    """Off: the noise of batches does that in healthy runs."""
     yield from _found(alone.oscillating(_log(health).column(), limit))
 
 
@@ -96,6 +101,7 @@ def oscillating(health: Health, limit: float) -> Finds:
     source="SageMaker Overfit (0.1); 37 reasons #24 #30",
 )
 def validation_apart(health: Health, limit: Optional[float]) -> Finds:
+    """In the last three evaluations 10 % above the training loss since the evaluation before."""
     validation = _log(health).validation
     if validation is not None:
         yield from _found(alone.apart(_log(health).column(), validation))
@@ -110,6 +116,7 @@ def validation_apart(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: loss scale falls many times or to 1",
 )
 def loss_scale(health: Health, limit: Optional[float]) -> Finds:
+    """A second fall without a rise between, after the first tenth of the curve; a fall to 1 is an error."""
     scale = _log(health).scale
     found = alone.falls(scale) if scale is not None else ()
     if found:

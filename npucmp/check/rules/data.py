@@ -42,6 +42,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #1",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
+    """Of the data, not of types of tokens and positions, which are constant by right. No clean run has it."""
     for some in data_in(health).values():
         for step, one in some:
             value = one.figures.constant
@@ -64,6 +65,7 @@ def _samples(one: Tensor) -> "tuple[bytes, ...]":
     source="37 reasons #1 #3",
 )
 def same_samples(health: Health, limit: Optional[float]) -> Finds:
+    """Samples have the same bits, and are not all one value. No clean run has it."""
     for some in data_in(health).values():
         for step, one in some:
             samples = _samples(one)
@@ -150,6 +152,8 @@ def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
     "guides of MindSpore; 37 reasons #12; DL4J",
 )
 def scale(health: Health, limit: float) -> Finds:
+    """Floats with a deviation above 10 or below 0.001, or a mean of 10 deviations; images in [0, 255] have a rule of
+    their own."""
     for some in data_in(health).values():
         step, one = some[0]
         x = one.figures
@@ -169,6 +173,7 @@ def scale(health: Health, limit: float) -> Finds:
     "guides of MindSpore: orders of magnitude between dimensions",
 )
 def feature_scales(health: Health, limit: float) -> Finds:
+    """Largest over median deviation of the columns of a table of four samples and more."""
     import numpy as np
 
     for some in data_in(health).values():
@@ -195,6 +200,7 @@ def feature_scales(health: Health, limit: float) -> Finds:
     "guides of MindSpore: dataset problem 3",
 )
 def outlier(health: Health, limit: float) -> Finds:
+    """Largest distance from the mean, in deviations of all values."""
     for some in data_in(health).values():
         for step, one in some:
             x = one.figures
@@ -238,6 +244,7 @@ def layout(health: Health, limit: Optional[float]) -> Finds:
     "SageMaker NLPSequenceRatio 50 %",
 )
 def padding(health: Health, limit: float) -> Finds:
+    """The share of the most frequent token."""
     import numpy as np
 
     for some in data_in(health).values():

@@ -109,6 +109,7 @@ def out_of_range(health: Health, limit: Optional[float]) -> Finds:
     source="brief of this tool",
 )
 def none(health: Health, limit: Optional[float]) -> Finds:
+    """All of them are `ignore_index`, -100 where a call does not tell another."""
     for some in _of_each(health):
         for loss, labels in some:
             if labels.figures.constant == loss.ignored:

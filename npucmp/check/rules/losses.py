@@ -33,6 +33,7 @@ def _each(health: Health) -> "Iterator[Loss]":
     source="AUTOTRAINER, UMLAUT; 37 reasons #37",
 )
 def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """In any step; the first that has it is told."""
     seen = set()
     for one in losses_in(health):
         x = one.op.outputs[0].figures.extremes if one.op.outputs else None
@@ -50,6 +51,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
+    """In any step of a run with a backward pass."""
     seen = set()
     for one in losses_in(health):
         if one.op.outputs and one.op.outputs[0].figures.is_zero and one.name not in seen:
@@ -82,6 +84,7 @@ def negated(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def negative(health: Health, limit: Optional[float]) -> Finds:
+    """Of losses of classes: no probability is above 1, so that no logarithm of one is above 0."""
     for one in losses_in(health):
         if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
             yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
@@ -148,6 +151,7 @@ def _most_off(sums: Any) -> float:
     source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
 )
 def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
+    """All values in [0, 1], and the same figures or bits as what a sigmoid wrote: targets may lie there by right."""
     for one in _each(health):
         if not one.op.type.has("squashes") or one.logits is None or not _within(one.logits.figures):
             continue
@@ -178,6 +182,7 @@ def _within(figures: Figures) -> bool:
     source="37 reasons #19",
 )
 def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
+    """Values above 0, or rows whose exponentials do not sum to 1."""
     import numpy as np
 
     for one in _each(health):
@@ -203,6 +208,7 @@ def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis; guides of MindSpore",
 )
 def one_class(health: Health, limit: Optional[float]) -> Finds:
+    """Logits of two axes and more, of which the second has one place."""
     for one in _each(health):
         if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
             yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
@@ -217,6 +223,7 @@ def one_class(health: Health, limit: Optional[float]) -> Finds:
     source="AUTOTRAINER",
 )
 def summed(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `reduction`."""
     for one in _each(health):
         if one.reduction == "sum":
             yield Found(one.op, "reduction = 'sum'")
@@ -231,6 +238,7 @@ def summed(health: Health, limit: Optional[float]) -> Finds:
     source="TheDeepChecker; 37 reasons #25",
 )
 def broadcast(health: Health, limit: Optional[float]) -> Finds:
+    """Of losses of single elements: shapes that are made larger than both, as (B,) and (B, 1) are."""
     for one in _each(health):
         if not one.op.type.has("pairs") or one.logits is None or one.labels is None:
             continue
@@ -297,6 +305,7 @@ def falls(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check; guides of MindSpore",
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
+    """What flows into the loss from behind is 1 or less, and backwards wrote float16. Clean float16 runs have 65536."""
     for step in health.steps:
         scale = step.loss_scale
         half = [op for op in step.operators if op.is_gradient and _half(op)]

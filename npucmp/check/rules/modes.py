@@ -74,6 +74,8 @@ def in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe's training guide",
 )
 def off_in_training(health: Health, limit: Optional[float]) -> Finds:
+    """p above 0 and `training` False beside a backward pass. Both clean and faulty runs turn it off on purpose."""
+
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
         return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
@@ -115,6 +117,8 @@ def share(health: Health, limit: Optional[float]) -> Finds:
     "UMLAUT",
 )
 def high(health: Health, limit: float) -> Finds:
+    """Of an active dropout."""
+
     def speaks(op: Op) -> Optional[Found]:
         one = _Dropout(health, op)
         return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
@@ -147,6 +151,8 @@ def _statistics(op: Op) -> "tuple[Tensor, ...]":
     source="guides of MindSpore: node mode; 37 reasons #32",
 )
 def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `training`, of those that have running statistics: others always normalise by the batch."""
+
     def speaks(op: Op) -> Optional[Found]:
         return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
 
@@ -162,6 +168,8 @@ def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
     source="guides of MindSpore: node mode",
 )
 def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `training`, beside a backward pass. No clean training has it."""
+
     def speaks(op: Op) -> Optional[Found]:
         told = _trains(health, op)
         return Found(op, "training = False in a run with a backward pass") if told is False else None
@@ -178,6 +186,8 @@ def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
     source="msprobe config_check",
 )
 def never_updated(health: Health, limit: Optional[float]) -> Finds:
+    """All running means 0 and all variances 1, as they are made. True in the one clean run that shows it: untrained."""
+
     def speaks(op: Op) -> Optional[Found]:
         both = _statistics(op)
         if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
@@ -219,6 +229,8 @@ def _mark(tensor: Tensor) -> object:
     source="TheDeepChecker",
 )
 def one_value(health: Health, limit: Optional[float]) -> Finds:
+    """batch × height × width is 1: the deviation is 0 for every channel."""
+
     def speaks(op: Op) -> Optional[Found]:
         read = op.tensor(0, "input")
         shape = read.shape if read is not None else ()

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.check.facts import Health, Op, Step, Tensor
 from npucmp.check.rule import Found
+from npucmp.measure.figures import Figures
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
+
+FIGURES = ("abs_mean", "max", "min", "mean")
+WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt"))  # as MindInsight's watchpoints
+
+
+def beyond(x: Figures, limits: "Mapping[str, float]") -> "Optional[tuple[str, float, float]]":
+    """The first of the limits that a tensor is beyond, in words, with the figure and the limit."""
+    known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean}
+    for word, bound in limits.items():
+        name, _, side = word.rpartition("_")
+        value = known[name]
+        if value is not None and (value > bound if side == "gt" else value < bound):
+            return f"{name} is {value:.4g} {'>' if side == 'gt' else '<'} {bound:g}", value, bound
+    return None
 
 
 def by_name(some: "Iterable[Op]") -> "dict[str, list[Op]]":

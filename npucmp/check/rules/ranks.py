@@ -87,7 +87,8 @@ def norms_differ(health: Health, limit: Optional[float]) -> Finds:
     source="TrainCheck",
 )
 def same_batch(health: Health, limit: Optional[float]) -> Finds:
-    """Where their weights are the same: ranks of tensor parallelism read one batch by right."""
+    """The first of the data, in all steps, where weights are the same: ranks of tensor parallelism read one batch by
+    right."""
     mine = _bits(health)
     same = []
     for other in _others(health):
@@ -95,13 +96,13 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
         if mine and known and not _is_split(apart, known) and mine == _bits(other):
             same.append(str(other.rank))
     if same:
-        one = next(iter(data_in(health).values()))[0][1]
-        yield Found(one, f"rank {', '.join(same[:8])} has the same bits as rank {health.rank}", step=0)
+        words = f"rank {', '.join(same[:8])} reads the same bits as rank {health.rank}"
+        yield Found(next(iter(data_in(health).values()))[0][1], words, step=0)
 
 
 def _bits(health: Health) -> "tuple[str, ...]":
-    """The bits of all data in order, () where some is not known."""
-    found = tuple(one.figures.bits for some in data_in(health).values() for _, one in some)
+    """The bits of the data in each step, () where some are not known."""
+    found = tuple(one.figures.bits for _, one in next(iter(data_in(health).values()), ()))
     return found if all(found) else ()
 
 
@@ -114,6 +115,7 @@ def _bits(health: Health) -> "tuple[str, ...]":
     source="msprobe's training guide",
 )
 def operators(health: Health, limit: Optional[float]) -> Finds:
+    """Names of records of the first step that one rank has and another lacks."""
     mine = Counter(one.name for one in health.steps[0].operators)
     for other in _others(health):
         lacking = mine - Counter(one.name for one in other.steps[0].operators)

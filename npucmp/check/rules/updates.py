@@ -74,7 +74,7 @@ def _gradient(one: Parameter, step: int) -> Optional[float]:
 @rule(
     "weight.not_changed",
     "error",
-    "figures, steps, backward, parameters",
+    "figures, changes, backward, parameters",
     says="a parameter has a gradient and does not move, while others do",
     remedy="it was not handed to the optimizer: check the parameter groups",
     source="MindInsight weight_not_changed, SageMaker UnchangedTensor, TrainCheck",
@@ -97,7 +97,7 @@ def not_changed(health: Health, limit: Optional[float]) -> Finds:
 @rule(
     "weights.none_change",
     "warning",
-    "figures, steps, backward, parameters",
+    "figures, changes, backward, parameters",
     says="no parameter moves",
     remedy="learning rate 0, optimizer not called, all steps skipped by the loss scaler, or gradients accumulated",
     source="TrainCheck; guides of MindSpore",
@@ -114,7 +114,7 @@ def none_change(health: Health, limit: Optional[float]) -> Finds:
 @rule(
     "weight.below_resolution",
     "hint",
-    "figures, steps, backward, parameters",
+    "figures, changes, backward, parameters",
     says="the updates of a parameter are rounded away",
     remedy="keep master weights in float32",
     source="measured: 6 of 6 sound runs of pure bfloat16",
@@ -224,7 +224,7 @@ def all_change_small(health: Health, limit: Optional[float]) -> Finds:
 @rule(
     "optimizer.uphill",
     "error",
-    "values, steps, backward, names, moves",
+    "values, changes, backward, names, moves",
     limit=0.0,
     says="parameters move along their gradients, not against them",
     remedy="the sign of the update or of the learning rate is wrong",

@@ -6,14 +6,14 @@ faults in 53 training scripts. Published limits are not taken over: most of them
 
 from __future__ import annotations
 
-import math
 from fnmatch import fnmatchcase
 from statistics import median
-from typing import Any, Iterator, Optional, Sequence
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.check.roles import kind_of
 from npucmp.check.rule import Found, rule
+from npucmp.check.rules.places import WATCHED, beyond
 
 Finds = Iterator[Found]
 
@@ -168,16 +168,17 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     "figures, parameters",
     says="a parameter leaves the range that you set",
     source="MindInsight weight_too_large, weight_too_small; AUTOTRAINER (5)",
-    limit=math.inf,
     off=True,
+    words=WATCHED,
 )
-def range_(health: Health, limit: Optional[float]) -> Finds:
-    """Largest magnitude above the limit that the user gives; there is none by default."""
+def range_(health: Health, limit: "Mapping[str, float]") -> Finds:
+    """Only with figures of the user's, by the names of MindInsight's watchpoints; the first step is told."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
-            largest = weight.figures.largest if weight is not None else None
-            if limit is not None and largest is not None and largest > limit:
-                yield Found(one, f"reaches {largest:.4g} in {step_words(health, step)}", largest, step=step)
+            found = beyond(weight.figures, limit) if weight is not None else None
+            if found is not None:
+                words, value, bound = found
+                yield Found(one, f"{words} in {step_words(health, step)}", value, step=step, limit=bound)
                 break
 
 
@@ -241,6 +242,24 @@ def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
         other = first.setdefault((one.dtype, one.shape, bits[0]), one)
         if other is not one and bits_of(other) != bits:
             yield Found(one, f"starts with the same bits as {other.name}, and parts from it later")
+
+
+@rule(
+    "embedding.dead_rows",
+    "hint",
+    "values, parameters",
+    limit=0.1,
+    says="rows of a table are zero",
+    remedy="a vocabulary larger than what was loaded or trained; look at those rows of the checkpoint",
+    source="measured on no fault",
+)
+def dead_rows(health: Health, limit: Optional[float]) -> Finds:
+    """More than a tenth of the rows, one for padding not counted; a table of zeros is weight.zero's."""
+    for one in health.parameters:
+        zeros, rows = one.found.get("rows") or (0, 0)
+        if limit is not None and rows > zeros > 1 + limit * rows:
+            words = f"{zeros:,} of {rows:,} rows are zero in {step_words(health, first_step(one))}"
+            yield Found(one, words, zeros / rows)
 
 
 @rule(
