@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from npucmp.precheck import arguments, curves, heads, health, inputs, network, precision, settings, training, weights
+from npucmp.precheck import (
+    arguments,
+    code,
+    curves,
+    heads,
+    health,
+    inputs,
+    network,
+    precision,
+    settings,
+    training,
+    weights,
+)
 from npucmp.precheck.row import Row
 
 ROWS: "tuple[Row, ...]" = (
@@ -13,6 +25,7 @@ ROWS: "tuple[Row, ...]" = (
     *weights.ROWS,
     *precision.ROWS,
     *training.ROWS,
+    *code.ROWS,
     *health.ROWS,
     *settings.ROWS,
     *curves.ROWS,

@@ -55,6 +55,15 @@ SAME_WORDS = (  # names of one hyper-parameter: msprobe's table, and what Megatr
     "min_lr lr_min",
 )
 SYNONYMS = {word: words.split()[0] for words in SAME_WORDS for word in words.split()}
+OPTIMIZER = {  # last parts of names → what the optimizer calls it
+    **dict.fromkeys(SAME_WORDS[0].split(), "lr"),
+    **dict.fromkeys(SAME_WORDS[3].split(), "weight_decay"),
+    **{word: word for word in ("betas", "momentum", "optimizer", "optim")},
+    **{f"adam_{word}": word for word in ("beta1", "beta2", "eps")},
+    "adam_epsilon": "eps",
+    "beta1": "beta1",
+    "beta2": "beta2",
+}
 NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token")
 SIMILAR = 0.8  # of two names: proposed, never taken for granted
 ROUNDED = 1e-9
@@ -129,7 +138,7 @@ def _variable(one: Variable, given: "Mapping[str, str]") -> Optional[str]:
 
 def hyperparameters(both: Both) -> Told:
     """By name, then by synonym; similar names are proposed, and never held against each other silently."""
-    here, there = _parameters(both, 0), _parameters(both, 1)
+    here, there = parameters_of(both, 0), parameters_of(both, 1)
     if here is None or there is None:
         return unknown("give --config with the configuration of both, or --env with zips that hold it")
     twins = _twins(here, there)
@@ -149,7 +158,8 @@ def hyperparameters(both: Both) -> Told:
     return same(f"{len(twins)} hyper-parameters", places=len(twins))
 
 
-def _parameters(both: Both, side: int) -> "Optional[dict[str, Any]]":
+def parameters_of(both: Both, side: int) -> "Optional[dict[str, Any]]":
+    """Hyper-parameters of a side, without those that decide no number."""
     found: "Optional[Mapping[str, Any]]" = None
     if both.given.config is not None:
         found = read_config(both.given.config[side])
@@ -159,10 +169,10 @@ def _parameters(both: Both, side: int) -> "Optional[dict[str, Any]]":
         return None
     ignored = (*NO_PARAMETER, *both.given.ignored("hyperparameters"))
     return {name: value for name, value in found.items()
-            if not any(fnmatchcase(_word(name), glob) or fnmatchcase(name, glob) for glob in ignored)}  # fmt: skip
+            if not any(fnmatchcase(word_of(name), glob) or fnmatchcase(name, glob) for glob in ignored)}  # fmt: skip
 
 
-def _word(name: str) -> str:
+def word_of(name: str) -> str:
     """The last part of a dotted name, as all spell it."""
     return name.rpartition(".")[2].lower().replace("-", "_")
 
@@ -170,7 +180,7 @@ def _word(name: str) -> str:
 def _twins(here: "Mapping[str, Any]", there: "Mapping[str, Any]") -> "list[tuple[str, str]]":
     """Names that mean the same: equal, equal in their last part, or synonyms; each but once."""
     found, left = [(name, name) for name in here if name in there], {name: None for name in there if name not in here}
-    for key in (_word, lambda name: SYNONYMS.get(_word(name), _word(name))):
+    for key in (word_of, lambda name: SYNONYMS.get(word_of(name), word_of(name))):
         by_word: dict[str, list[str]] = {}
         for name in left:
             by_word.setdefault(key(name), []).append(name)
@@ -190,7 +200,7 @@ def _similar(here: "set[str]", there: "set[str]") -> "list[str]":
     found = []
     for name in sorted(here):
         for other in sorted(there):
-            if SequenceMatcher(None, _word(name)[:80], _word(other)[:80]).ratio() > SIMILAR:
+            if SequenceMatcher(None, word_of(name)[:80], word_of(other)[:80]).ratio() > SIMILAR:
                 found.append(f"{name} and {other}")
     return found
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterator, Sequence
 
-from npucmp.model import Run
+from npucmp.model import Evidence, Fact, Run
 from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspects
+from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_runs
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
@@ -35,24 +35,21 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
     differing = sorted((row for row in report.rows if row.status is Status.DIFFERS),
                        key=lambda row: SEVERITIES.index(row.severity))  # fmt: skip
     unreadable = [f"{side}: {run.path}: {run.problem}" for side, run in report.broken]
-    remedies = [f"{row.row}: {row.remedy}" for row in differing if row.remedy]
     return Answer(
         result=report,
         word=word,
         sentence=sentence,
         sections=[_section(report, differing)],
-        suspects=Suspects(()),
+        suspects=Suspects.of([_suspect(place, row) for place, row in enumerate(differing, 1)]),
         places="precheck.csv",
-        title="",
+        title="What differs" if differing else "",
         compared="What was compared",
         aligned=", ".join(f"{count} {status.value}" for status, count in report.statuses.items()),
-        nothing=[f"{row.row}: {row.because}" for row in differing] or ["Nothing that was asked differs."],
+        nothing=[] if differing else ["Nothing that was asked differs."],
         counts={status.value: count for status, count in report.statuses.items()},
         notes=[Listing("note", report.notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[*unreadable, *(f"{row.row}: {row.because}" for row in _of(report, Status.UNKNOWN))],
-        remarks=lambda folder: [] if not folder or folder != "." else remedies,
-        remarks_title="What to do",
         tables=[
             tables.table("precheck.csv", COLUMNS, lambda: map(_row, report.rows)),
             tables.table("inputs.csv", INPUTS, lambda: map(_input_row, report.inputs)),
@@ -67,6 +64,14 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
         facts=lambda: _facts(report, differing),
         meaning=MEANING,
     )
+
+
+def _suspect(place: int, row: Told) -> Suspect:
+    """A row that differs, as a page shows it."""
+    words = {"because": row.because, "remedy": row.remedy}
+    evidence = tuple(Evidence(kind, "{words}", {"words": Fact(text)}) for kind, text in words.items() if text)
+    tone = "hint" if row.severity == "note" else row.severity
+    return Suspect(place, tone, row.row, "", "", evidence, row.severity)
 
 
 def _section(report: Precheck, differing: "Sequence[Told]") -> Section:
@@ -171,7 +176,7 @@ def _window(one: CurvePair, at: int) -> Row:
 
 def _detail(report: Precheck) -> Detail:
     """A row per row; `op` is its name, which the page filters by."""
-    rows = [{**_row(row), "verdict": row.status.value} for row in report.rows]
+    rows = [{**_row(row), "verdict": row.status.value, "slot": "row"} for row in report.rows]
     operators = [{"run": 0, "op": row.row, "rows": 1} for row in report.rows]  # of no order: no drawing along it
     columns = ["op", "verdict", *COLUMNS[2:]]
     return Detail(

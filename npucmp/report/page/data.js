@@ -15,6 +15,7 @@ const TONES = {
   born: "bad", propagated: "passed", killed: "good",
   error: "bad", warning: "warn", hint: "open",
   CLEAN: "good", GUILTY: "bad", AMPLIFIER: "open",
+  same: "good", close: "good", DIFFERS: "bad",
 };
 const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN", "GUILTY", "error", "warning"]);
 
