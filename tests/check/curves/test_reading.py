@@ -219,7 +219,7 @@ def test_damaged_logs_are_read_or_refused(tmp_path):
     """Whatever is put into a log: curves that can be judged, or an error that names the file."""
     drawn = np.random.default_rng(0)
     texts = [text_of(kind).encode() for kind in TEXTS] + [text.encode() for text, _ in TABLES.values()]
-    for number in range(300):
+    for number in range(150):
         data = bytearray(texts[number % len(texts)])
         for at in sorted(drawn.integers(0, len(data), 4), reverse=True):
             data[at : at + drawn.integers(0, 6)] = PIECES[drawn.integers(len(PIECES))]
