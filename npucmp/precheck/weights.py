@@ -8,7 +8,7 @@ import numpy as np
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.model import first_of
-from npucmp.model.prechecked import Status, Told
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.inputs import related
 from npucmp.precheck.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
@@ -266,9 +266,7 @@ def _bits(one: Parameter, steps: "list[int]") -> "tuple[str, ...]":
 
 def same_start(both: Both) -> bool:
     """Whether weights, inputs and all that a step is made of are the same, as far as rows tell."""
-    known = both.found.get("input"), both.found.get("tokens")
-    read = any(one is not None and one.status in (Status.SAME, Status.CLOSE) for one in known)
-    return read and both.is_same("weights")
+    return (both.is_same("input") or both.is_same("tokens")) and both.is_same("weights")
 
 
 ROWS = (

@@ -199,6 +199,11 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch):
     assert status(result, "network.shapes") == "unknown" and result.exit_status == 0
 
 
+def test_a_row_asks_for_those_that_it_needs(tmp_path):
+    result = held(tmp_path, *CASES["learning rate"][:2], only="optimizer.step")
+    assert [row.row for row in result.rows] == ["optimizer.step"] and result.exit_status == 1
+
+
 def test_names_of_rows_are_told_once():
     names = [row.name for row in ROWS]
     assert len(names) == len({*names}) and all(row.severity in ("error", "warning", "note") for row in ROWS)
