@@ -32,7 +32,8 @@ class Figures(NamedTuple):
     extremes   None where nothing is known, be it that `problem` says why it could not be read
     mean, rms  of the finite elements; of complex numbers the magnitudes count. None where unknown
     mean_abs   of the finite elements; None of statistics
-    subnormal  elements below the smallest normal number of the type that are not 0; None of statistics
+    subnormal  elements below the smallest normal number of the type that are not 0; None of statistics, and of wider
+               types than 16 bits
     bits       what tells its bits from others of the same type and shape: a digest of the values, or the checksum that
                the dump recorded; "" where there is neither
     """
@@ -138,18 +139,16 @@ def _lost(work: Work, because: str) -> Worked:
 def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
     """One Work; never raises for what a dump holds. Tensors that do not go side by side are read one by one."""
     opened = [_opened(tensor, context) for tensor in work.tensors]
-    payloads = [one if isinstance(one, Payload) else None for one in opened]
-    shapes = {one.shape for one in payloads if one is not None}
-    if len(payloads) > 1 and len(shapes) == 1:
-        try:
-            return _walked(work, opened, context)
-        except NpucmpError:
-            pass  # one of them ends too early: each by itself, so that the others are not lost
-    if len(payloads) == 1:
+    told = tuple(one for one in opened if isinstance(one, Figures))
+    if len(told) == len(opened):
+        return Worked(told)
+    if len({one.shape for one in opened if isinstance(one, Payload)}) == 1:
         try:
             return _walked(work, opened, context)
         except NpucmpError as error:
-            return Worked((Figures(problem=_because(error)),))
+            if len(opened) == 1:
+                return Worked((Figures(problem=_because(error)),))
+    # they do not go together, or one ends too early: each by itself, so that the others are not lost
     alone = [figures_of(Work((tensor,)), context) for tensor in work.tensors]
     return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
@@ -214,6 +213,7 @@ class _Sums:
         self._extremes: Optional[Extremes] = None
         self._total = self._squares = self._absolute = 0.0
         self._subnormal = 0
+        self.is_narrow = row.kind == "f" and row.itemsize <= 2
         self._digest = hashlib.blake2b(digest_size=16)
 
     def add(self, block: "Array", start: int) -> None:
@@ -234,20 +234,20 @@ class _Sums:
             self._total += float(wide.sum())
             self._absolute += float(size.sum())
             self._squares += float(np.dot(wide, wide))
-            if self.row.kind == "f":
+            if self.is_narrow:
                 self._subnormal += int(np.count_nonzero((size < self.row.tiny) & (size > 0)))
 
     def figures(self) -> Figures:
         found = self._extremes or Extremes()
         finite = found.elements - found.nan - found.inf
         if not finite:
-            return Figures(found, bits=self._digest.hexdigest(), subnormal=0, counted=True)
+            return Figures(found, bits=self._digest.hexdigest(), counted=True)
         return Figures(
             found,
             self._total / finite,
             math.sqrt(self._squares / finite) if math.isfinite(self._squares) else None,
             self._absolute / finite,
-            self._subnormal,
+            self._subnormal if self.is_narrow else None,
             self._digest.hexdigest(),
             counted=True,
         )

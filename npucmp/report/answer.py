@@ -96,7 +96,7 @@ class Flow(NamedTuple):
 class Suspect(NamedTuple):
     """An operator to look at, and why.
 
-    word      of its cause, as a reader meets it; `aside` goes with the name
+    word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
     excused   nobody is to blame
@@ -119,6 +119,7 @@ class Suspect(NamedTuple):
     picture: Optional[DifferenceMap] = None
     pictured: int = 0
     excused: bool = False
+    rule: str = ""
     way: Callable[[], "Sequence[Step]"] = tuple
 
     @classmethod

@@ -115,19 +115,20 @@ def _suspect(one: Symptom, report: Checked) -> Suspect:
         ]
 
     where = " · ".join(f"{name} {at}" for name, at in (("step", one.step), ("rank", one.rank)) if at is not None)
-    facts = {"because": Fact(one.because), "more": Fact(_more(one))}
-    evidence = [Evidence("because", "{because}{more}", facts)]
+    evidence = [Evidence("because", "{because}", {"because": Fact(one.because)})]
     evidence += [Evidence("remedy", "{remedy}", {"remedy": Fact(one.remedy)})] if one.remedy else []
     return Suspect(
         one.place,
         one.severity,
-        f"{one.rule}  {one.where}".rstrip(),
+        one.where,
         one.operator.op_type if one.operator is not None else "",
         one.slot,
         tuple(evidence),
         one.severity.upper(),
         where=where,
         line=source_line(one.operator) if one.operator is not None else "",
+        aside=_more(one).strip(),
+        rule=one.rule,
         way=way,
     )
 
@@ -212,7 +213,7 @@ def _detail(report: Checked) -> Detail:
         operators.append({"run": runs[some.rank, some.step], "rows": 1, "order": some.operator.order})
         operators[-1].update(of_operator(some.operator), **_mark(found.get(some.operator.name)))
         rows.append({"output_rms": some.rms, "output": True, **_finding(found.get(some.operator.name))})
-    columns = ["run", "order", "op", "op_type", "finding", *PARAMETERS[1:-2], "output_rms"]
+    columns = ["run", "order", "op", "op_type", "finding", "severity", *PARAMETERS[1:-2], "output_rms"]
     return Detail(
         kind="health",
         title="Parameters and operators",
@@ -224,7 +225,7 @@ def _detail(report: Checked) -> Detail:
         columns=columns,
         shown=["order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
                "update_ratio", "update_cosine", "output_rms"],
-        facets=["run", "finding", "op_type", "dtype"],
+        facets=["run", "severity", "finding", "op_type", "dtype"],
         more={"panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS]},
     )  # fmt: skip
 
@@ -234,7 +235,7 @@ def _mark(one: "Symptom | None") -> Row:
 
 
 def _finding(one: "Symptom | None") -> Row:
-    return {} if one is None else {"finding": one.rule}
+    return {} if one is None else {"finding": one.rule, "severity": one.severity}
 
 
 def _facts(report: Checked) -> Row:

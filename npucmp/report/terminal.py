@@ -93,7 +93,7 @@ class _Screen:
 
     def suspect(self, one: Suspect) -> Iterator[str]:
         aside = f"   {one.aside}" if one.aside else ""
-        name = f"{visible(one.op)}  {visible(one.slot)}".rstrip()
+        name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
         yield f"{one.place:3}  {self.paint(f'{one.word:10}', one.cause)}  {name}{aside}"
         if one.golden:
             yield f"{INDENT}golden: {visible(one.golden)}"

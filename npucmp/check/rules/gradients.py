@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import Counter
 from statistics import median
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Sequence
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.check.rule import Found, rule
@@ -161,6 +162,7 @@ def _number(health: Health, step: int) -> "int | str":
 
 
 def _share_of_own(health: Health, step: int) -> Optional[float]:
+    """Share of the matrices whose gradient has the norm of what a backward of the step wrote; None without any."""
     written: dict[int, list[float]] = {}
     for some in health.steps[step].backward.values():
         for op in some:
@@ -172,8 +174,14 @@ def _share_of_own(health: Health, step: int) -> Optional[float]:
     norms = [(gradient.figures.elements, norm) for gradient in known if (norm := _norm(gradient))]
     if not norms:
         return None
-    own = sum(any(math.isclose(norm, other, rel_tol=1e-4) for other in written.get(n, ())) for n, norm in norms)
-    return own / len(norms)
+    ordered = {count: sorted(some) for count, some in written.items()}
+    return sum(_is_near(norm, ordered.get(count, ())) for count, norm in norms) / len(norms)
+
+
+def _is_near(norm: float, ordered: "Sequence[float]") -> bool:
+    """Whether one of them is the same to 1e-4."""
+    at = bisect(ordered, norm)
+    return any(math.isclose(norm, one, rel_tol=1e-4) for one in ordered[max(0, at - 1) : at + 1])
 
 
 def _norm(tensor: Tensor) -> Optional[float]:

@@ -151,12 +151,14 @@ def _scale_words(one: Parameter, gain: float) -> str:
 def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     """Deviation against the median of three peers or more, either way; clean 1.1 at most. Peers have the same shape
     and names that differ in numbers alone, so that names are needed."""
+    spreads: "dict[object, list[float]]" = {}
     for one in health.matrices:
-        others = [peer.first.figures.std for peer in health.peers(one)]
-        known = [std for std in others if std]
-        std = one.first.figures.std
-        if limit is None or not std or len(known) < 3:
+        spreads.setdefault((one.kind, one.shape), []).append(one.first.figures.std or 0.0)
+    for one in health.matrices:
+        std, known = one.first.figures.std, [*filter(None, spreads[one.kind, one.shape])]
+        if limit is None or not std or len(known) < 4:
             continue
+        known.remove(std)
         times = std / median(known)
         if times > limit or times < 1 / limit:
             yield Found(one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times")
