@@ -14,6 +14,7 @@ from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
 
 INPUT, LABELS, TOKENS = "input", "labels", "tokens"
@@ -136,6 +137,9 @@ def _of(both: Both, role: str) -> Told:
 
 
 def inputs(both: Both) -> Told:
+    """Network inputs; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "inputs")
     return _of(both, INPUT)
 
 
@@ -162,7 +166,7 @@ def tokens(both: Both) -> Told:
 
 
 ROWS = (
-    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs),
+    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
     Row("labels", "error", "labels of the loss", "give both the same labels", labels),
     Row("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
 )

@@ -13,6 +13,7 @@ from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.inputs import related
 from npucmp.precheck.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.settings import packed
 from npucmp.precheck.values import is_short, known_values
 
 NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
@@ -67,7 +68,9 @@ class Weight(NamedTuple):
 
 
 def weights(both: Both) -> Told:
-    """Parameters at the first step that both have."""
+    """Parameters at the first step that both have; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "weights")
     found = [*_weights(both)]
     known = [one for one in found if one.kind != "unknown"]
     if not found:
@@ -272,7 +275,7 @@ def same_start(both: Both) -> bool:
 ROWS = (
     Row("network.parameters", "error", "parameters by name and shape", "build both models from one configuration",
         parameters),
-    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights),
+    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
     Row("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
     Row("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
     Row("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),
