@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.check.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.check.kernels import Group, groups_of, named, parameters_of
-from npucmp.check.probes import PROBES, Moved
-from npucmp.check.roles import Held, Weight, forward_of, inputs_of, weights_of
+from npucmp.check.probes import KEPT, PROBES, Moved
+from npucmp.check.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.measure.figures import Figures, Work, Worked, work_through
 from npucmp.model import Operator, Run, TensorRef
@@ -159,17 +160,26 @@ def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
     """What is to be found of single tensors, by what they are."""
     found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
     found.update((id(one.weight[1]), ("rows",)) for one in step.weights.values() if one.type.has("looks up"))
+    first = next((one for one in step.forward if op_type_of(one).has("averages")), None)
+    evaluates = not any(map(is_gradient, step.operators))
     for one in step.forward:
         kind = op_type_of(one)
         for tensor in one.tensors:
+            more: "tuple[str, ...]" = ()
             if kind.has("rectifies") and tensor.is_output:
-                found[id(tensor)] = ("channels",)
+                more = ("channels",)
             elif kind.has("saturates") and tensor.slot == "input:0":
-                found[id(tensor)] = ("beyond",)
+                more = ("beyond",)
             elif kind.has("loss") and not tensor.is_output:
-                found[id(tensor)] = ("samples", "whole")
+                more = ("samples", "whole")
             elif kind.has("averages") and tensor.slot in {f"input:{place}" for place in kind.overwritten}:
-                found[id(tensor)] = ("whole",)
+                more = ("whole",)
+            elif one is first and tensor.slot == "input:0" and evaluates:
+                more = ("means",)
+            elif is_layer(kind) and tensor.slot == "output:0" and math.prod(tensor.shape) <= KEPT:
+                more = ("samples",)
+            if more:
+                found[id(tensor)] = tuple(dict.fromkeys((*found.get(id(tensor), ()), *more)))
     return found
 
 

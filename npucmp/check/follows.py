@@ -45,6 +45,7 @@ FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the fir
         "tensor.constant",
         *STEP,
     ),
+    "output.ignores_input": (*NONFINITE, *DATA, *START, *DEAD, "output.same_for_all"),
     "loss.zero": ("loss.one_class", "label.none", "label.single", *START),
     "loss.negative": ("loss.negated",),
     "loss.above_chance": (*NONFINITE, *DATA, *START, *DEAD, "loss.sum", *STEP),

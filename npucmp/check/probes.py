@@ -123,6 +123,25 @@ class ZeroRows:
         return (int(np.count_nonzero(~self.alive)), len(self.alive)) if self.each else None
 
 
+class Means:
+    """Of a tensor with channels in its second axis: the mean of each, None where there are none or too many."""
+
+    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+        shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
+        self.channels = shape[1] if len(shape) > 1 and shape[1] <= MANY else 0
+        self.below, self.each = math.prod(shape[2:]), math.prod(shape) // self.channels if self.channels else 0
+        self.sums = np.zeros(self.channels)
+
+    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+        if blocks[0] is not None and self.channels:
+            at = (start + np.arange(len(blocks[0]))) // self.below % self.channels
+            with np.errstate(all="ignore"):
+                self.sums += np.bincount(at, wide(blocks[0]), self.channels)
+
+    def found(self) -> "Optional[Array]":
+        return self.sums / self.each if self.each else None
+
+
 class Samples:
     """Of a batch: a digest of each sample, that is of each row of the first axis; None where there are too many."""
 
@@ -207,6 +226,7 @@ PROBES: "dict[str, type[Probe]]" = {
     "moves": Moves,
     "channels": Channels,
     "rows": ZeroRows,
+    "means": Means,
     "samples": Samples,
     "whole": Whole,
     "beyond": Beyond,

@@ -45,6 +45,11 @@ def forward_of(run: Run) -> "list[Operator]":
     return [one for one in found if one.name not in around and one.path not in around]
 
 
+def is_layer(kind: OpType) -> bool:
+    """Whether it multiplies by a weight of its own: linear layers and convolutions."""
+    return kind.has("contracts") and bool({0, 1} & {*kind.parameters})
+
+
 def weights_of(run: Run) -> "dict[str, Weight]":
     """The parameters of a step by name: those of modules, or where none were dumped what operators read as such."""
     found = _of_modules(run.operators)

@@ -11,6 +11,7 @@ from npucmp.check.curves.curve import Log
 from npucmp.check.curves.reading import read_log
 from npucmp.check.facts import Health
 from npucmp.check.judge import Examined, examine
+from npucmp.check.notes import notes_of
 from npucmp.check.own import load_settings
 from npucmp.check.plugins import own_rules
 from npucmp.check.rule import Rule
@@ -97,7 +98,12 @@ def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object)
     return Checked(
         paths=(str(dump),),
         broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=(*notes, *dict.fromkeys(note for run in runs for note in run.notes), *(log.notes if log else ())),
+        notes=(
+            *notes,
+            *dict.fromkeys(note for run in runs for note in run.notes),
+            *(log.notes if log else ()),
+            *notes_of(healths),
+        ),
         seconds=time.monotonic() - started,
         bytes_read=sum(size_of(one.dtype, one.shape) for one in tensors if one.figures.counted),
         partial=partial,

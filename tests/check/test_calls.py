@@ -35,6 +35,10 @@ def norm(mean, var, training=True, x=X):
     return call("batch_norm", [x, mean, var, weight(normal(16)), weight(normal(16)), training, 0.1, 1e-5], [x])
 
 
+def softmax(rows):
+    return call("softmax", [normal(2, *rows.shape)], [np.stack([rows, rows]).astype("float32")])
+
+
 def depth(*sizes):
     return [linear(X, normal(8, 16, size=size)) for size in sizes]
 
@@ -70,6 +74,9 @@ MUST = [  # rule, severity, calls
     ("output.same_for_all", "error", ([entropy(SAME, LABELS)], [entropy(SAME, LABELS)])),
     ("output.same_for_all", "error", [entropy(SAME, LABELS)]),
     ("output.same_for_all", "hint", [entropy(0 * SAME, LABELS)]),
+    ("output.ignores_input", "hint", [linear(X, X), linear(X, SAME), linear(SAME, SAME[:, ::-1])]),
+    ("attention.collapsed", "warning", [softmax(np.eye(8)[random.permutation(8)])]),
+    ("batchnorm.drift", "hint", [norm(*BUFFERS, training=False, x=X + 7)]),
     ("divide.zero", "error", [call("Torch.div", [X, np.where(np.arange(16) == 3, 0, abs(X))], [INF])]),
     ("overflow.summary", "error", [call("mul", [X, X], [INF]), call("mul", [INF, INF], [INF])]),
     ("dropout.in_eval", "warning", [dropout()]),
@@ -114,6 +121,10 @@ MUST_NOT = [
     ("activation.mean", [linear(X, normal(8, 16))]),
     ("output.same_for_all", ([entropy(0 * SAME, LABELS)], [entropy(LOGITS, LABELS)])),
     ("output.same_for_all", [entropy(normal(1, 10), LABELS[:1])]),
+    ("output.ignores_input", [linear(X, X), linear(X, SAME), linear(SAME, X)]),  # queries of a decoder
+    ("output.ignores_input", [linear(SAME, SAME), linear(SAME, SAME)]),  # so is the input
+    ("attention.collapsed", [softmax(np.full((8, 8), 1 / 8)), softmax(SOFT[:, :8] / SOFT[:, :8].sum(1)[:, None])]),
+    ("batchnorm.drift", [norm(*BUFFERS, training=False), norm(*BUFFERS, training=False, x=X + 7)]),  # the first tells
     ("divide.zero", [call("Torch.div", [X, abs(X) + 1], [X]), call("mul", [X, 0 * X], [INF])]),
     ("overflow.summary", [call("Torch.masked_fill", [X, X > 0, -math.inf], [np.where(X > 0, -np.inf, X)])]),
     ("dropout.in_eval", [dropout(FULL, training=False), dropout(FULL, p=0.0)]),

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from npucmp.check.rule import Rule
-from npucmp.check.rules import activations, curves, data, gradients, labels, losses, modes, ranks, updates, weights
+from npucmp.check.rules import (
+    activations,
+    curves,
+    data,
+    gradients,
+    labels,
+    losses,
+    modes,
+    outputs,
+    ranks,
+    updates,
+    weights,
+)
 
 RULES: "tuple[Rule, ...]" = (
     weights.nonfinite,
@@ -39,6 +51,7 @@ RULES: "tuple[Rule, ...]" = (
     activations.dead,
     activations.dead_channels,
     activations.saturated,
+    activations.collapsed,
     activations.zero,
     activations.constant,
     activations.range_,
@@ -46,9 +59,10 @@ RULES: "tuple[Rule, ...]" = (
     activations.growth,
     activations.scale,
     activations.mean,
-    activations.same_for_all,
-    activations.divide_zero,
-    activations.overflow,
+    outputs.same_for_all,
+    outputs.ignores_input,
+    outputs.divide_zero,
+    outputs.overflow,
     modes.in_eval,
     modes.off_in_training,
     modes.share,
@@ -58,6 +72,7 @@ RULES: "tuple[Rule, ...]" = (
     modes.never_updated,
     modes.statistics_stand,
     modes.one_value,
+    modes.drift,
     losses.nonfinite,
     losses.zero,
     losses.negated,

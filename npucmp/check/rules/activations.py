@@ -11,9 +11,9 @@ import math
 from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.check.facts import Health, Op
+from npucmp.check.roles import is_layer
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.places import WATCHED, Loss, beyond, is_float, losses_in, once, whole
-from npucmp.model import Event
+from npucmp.check.rules.places import WATCHED, beyond, is_float, once
 
 MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
 FEW_VALUES_LIMIT = 0.75
@@ -88,6 +88,36 @@ def saturated(health: Health, limit: float) -> "Iterator[Found]":
         return Found(op, f"{share:.0%} of what it reads is beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%")
 
     yield from once(health.operators("saturates"), speaks)
+
+
+@rule(
+    "attention.collapsed",
+    "warning",
+    "figures, calls, tensors",
+    0.99,
+    "attention looks at one place only, or at all alike",
+    "look at the scale of queries and keys, and at the learning rate",
+    "msprobe monitor: entropy, softmax_max",
+    off=True,
+)
+def collapsed(health: Health, limit: float) -> "Iterator[Found]":
+    """Rows that sum to 1 over the last axis: the mean of the sum of their squares is 1 where each has one place, and
+    1/n where all n places are alike. The latter only of trained networks, and without masked places."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        made = op.outputs[0] if op.outputs else None
+        x, keys = (made.figures, made.shape[-1]) if made is not None and len(made.shape) > 2 else (None, 0)
+        if x is None or keys < 4 or not x.mean or x.rms is None or abs(x.mean * keys - 1) > 1e-3:
+            return None
+        share = x.rms**2 * keys
+        if share > limit:
+            return Found(op, f"each row looks at one of {keys} places ({share:.3f} of 1)", share, limit=limit)
+        even = health.starts == "trained" and bool(x.minimum)
+        if even and share * keys < 2 - limit:
+            return Found(op, f"each row looks at all {keys} places alike", share * keys, limit=2 - limit)
+        return None
+
+    yield from once(health.operators("exponential"), speaks)
 
 
 @rule(
@@ -205,7 +235,7 @@ def _norm(figures: Any) -> Optional[float]:
 def growth(health: Health, limit: float) -> "Iterator[Found]":
     """Largest over smallest rms of the outputs of linear and convolution layers; clean 1 to 170."""
     for step in health.steps:
-        sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if _is_layer(op) and op.outputs]
+        sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if is_layer(op.type) and op.outputs]
         known = [(op, rms) for op, rms in sizes if rms]
         if len(known) < LAYERS:
             continue
@@ -214,11 +244,6 @@ def growth(health: Health, limit: float) -> "Iterator[Found]":
             words = f"rms {most:.3g}, {most / least:.2g} times that of {small.name} ({least:.3g})"
             yield Found(large, words, most / least, step=step.index, limit=limit, unit="times")
             return
-
-
-def _is_layer(op: Op) -> bool:
-    """Whether it multiplies by a weight of its own."""
-    return op.type.has("contracts") and bool({0, 1} & {*op.type.parameters})
 
 
 @rule(
@@ -263,91 +288,3 @@ def mean(health: Health, limit: float) -> "Iterator[Found]":
         return Found(op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times")
 
     yield from once(_layers(health), speaks)
-
-
-@rule(
-    "output.same_for_all",
-    "error",
-    "values, losses",
-    1e-6,
-    "the output is the same for every sample: the input does not reach it",
-    "look for a dead layer, a wrong axis or a constant input before it",
-    "37 reasons #4; TheDeepChecker",
-)
-def same_for_all(health: Health, limit: float) -> "Iterator[Found]":
-    """In all dumped steps: clean ≥ 2.4e-3, but for one fresh head of zeros in its first step."""
-    found: "dict[str, list[tuple[Loss, Optional[float]]]]" = {}
-    for loss in losses_in(health):
-        found.setdefault(loss.name, []).append((loss, _spread(loss)))
-    for some in found.values():
-        if any(spread is None or spread > limit for _, spread in some):
-            continue
-        loss, spread = some[0]
-        assert loss.logits is not None
-        zero = len(health.steps) == 1 and loss.logits.figures.is_zero
-        words = f"{loss.logits.shape[0]} samples, one output" + (f" in {len(some)} steps" if some[1:] else "")
-        yield Found(loss.op, words + (", 0: a head that starts at zero?" if zero else ""), spread,
-                    "hint" if zero else "", limit=limit)  # fmt: skip
-
-
-def _spread(loss: Loss) -> Optional[float]:
-    """The largest deviation over the samples, in units of the largest value; None where there is one sample."""
-    import numpy as np
-
-    values, digests = whole(loss.logits), loss.logits.found.get("samples") if loss.logits is not None else None
-    if values is not None and values.ndim > 1 and values.shape[0] > 1:
-        with np.errstate(all="ignore"):
-            spread, most = float(np.std(values, axis=0, dtype=np.float64).max()), float(np.abs(values).max())
-        return (spread / most if most else 0.0) if math.isfinite(spread) and math.isfinite(most) else None
-    if digests and len(digests) > 1:
-        return 0.0 if len({*digests}) == 1 else math.inf
-    return None
-
-
-@rule(
-    "divide.zero",
-    "error",
-    "figures, tensors",
-    says="an operator divides by zero",
-    remedy="add an epsilon to the divisor, or use DivNoNan in MindSpore",
-    source="tuning guides (API constraints); 37 reasons #37",
-)
-def divide_zero(health: Health, limit: None) -> "Iterator[Found]":
-    """Where NaN or Inf is born at a quotient whose divisor has 0 as its largest or smallest value."""
-    for step in health.steps:
-        ops = {one.operator.order: one for one in step.operators}
-        for event in step.events:
-            op = ops.get(event.order)
-            if event.origin != "born" or not event.alarm or op is None or not op.type.has("quotient", "reciprocal"):
-                continue
-            divisor = op.inputs[-1] if op.inputs else None
-            low, high = (divisor.figures.minimum, divisor.figures.maximum) if divisor is not None else (None, None)
-            if divisor is not None and low is not None and high is not None and 0 in (low, high):
-                yield Found(op, f"its divisor {divisor.slot} holds 0, {event.slot} {event.kind}", 0.0)
-                break
-
-
-@rule(
-    "overflow.summary",
-    "error",
-    "figures, tensors",
-    says="NaN, Inf or saturation is born or comes in",
-    remedy="npucmp overflow lists where, and how it spreads",
-    source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
-)
-def overflow(health: Health, limit: None) -> "Iterator[Found]":
-    """The scan of `npucmp overflow`, unchanged: masks and memory that nobody has written are no alarm."""
-    found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
-    if not found:
-        return
-    step, first = found[0]
-    names = [*dict.fromkeys(event.operator.name for _, event in found if event.operator is not None)]
-    op = next((one for one in step.operators if one.operator.order == first.order), None)
-    words = f"{first.slot}: {first.kind} is {first.origin or 'there'}" if not first.outside else (
-        f"{first.slot}: {first.kind} comes in")  # fmt: skip
-    more = f"; {len(names)} operators in all" if names[1:] else ""
-    yield Found(op, words + more, float(len(names)), step=step.index, places=len(names), also=tuple(names[1:]))
-
-
-def _is_root(event: Event) -> bool:
-    return event.alarm and event.operator is not None and (event.origin == "born" or event.outside)

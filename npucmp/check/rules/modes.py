@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 from npucmp.check.facts import Health, Op, Tensor
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.places import by_name, once
+from npucmp.check.rules.places import by_name, once, whole
 
 Finds = Iterator[Found]
 DEFAULT = 0.5  # share that a dropout drops, if it is not told
@@ -239,3 +239,28 @@ def one_value(health: Health, limit: Optional[float]) -> Finds:
         return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
 
     yield from once(health.operators("averages"), speaks)
+
+
+@rule(
+    "batchnorm.drift",
+    "hint",
+    "values, evaluation, calls, batch norms",
+    3.0,
+    "the batch lies far from the statistics that BatchNorm was trained with",
+    "look at the preprocessing: that of evaluation may be another",
+    "guides of MindSpore: processing differs from the training set; 37 reasons #14 #15",
+)
+def drift(health: Health, limit: float) -> Finds:
+    """Of the first BatchNorm of an evaluation: median over its channels of |mean of the batch - running mean|, in
+    running deviations."""
+    import numpy as np
+
+    for op in [*health.operators("averages")][:1]:
+        running, read = [whole(one) for one in _statistics(op)], op.tensor(0, "input")
+        means = read.found.get("means") if read is not None else None
+        if means is None or len(running) < 2 or any(one is None or one.shape != means.shape for one in running):
+            continue
+        with np.errstate(all="ignore"):
+            far = float(np.median(np.abs(means - running[0]) / np.sqrt(running[1])))
+        if math.isfinite(far) and far > limit:
+            yield Found(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)
