@@ -145,7 +145,10 @@ class Both:
             self.bytes_read += size
             self.done(size)
 
-        return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done) if runs else ()
+        if not runs:
+            return ()
+        expect = self.given.settings.expect
+        return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done, expect=expect)
 
     @cached_property
     def ranks(self) -> "list[tuple[Health, Health]]":

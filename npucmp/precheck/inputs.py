@@ -65,19 +65,30 @@ def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
     problem = target.figures.problem or golden.figures.problem
     if problem:
         return Relation("unknown", f"it cannot be read: {problem}")
+    equal = _same_bits(target, golden)
+    if equal:
+        return Relation(SAME_BITS, "the same values", residual=0.0)
     x, y = known_values(target, context), known_values(golden, context)
     if x is not None and y is not None:
-        return relation(x, y)
+        found = relation(x, y)
+        if found.kind == SAME_BITS and equal is False:  # as far as it was read
+            return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
+        return found
     if target.shape != golden.shape:
         return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
-    bits = target.figures.bits, golden.figures.bits
-    if all(bits) and len(bits[0]) == len(bits[1]) and target.figures.counted == golden.figures.counted:
-        if bits[0] == bits[1]:
-            return Relation(SAME_BITS, "the same checksum")
-        if target.ref.statistics is None:
-            return Relation("differs", "its checksums differ")
+    if equal is False and target.ref.statistics is None:
+        return Relation("differs", "its checksums differ")
     count = int(np.prod(target.shape, dtype=object))
     return by_statistics(_figures(target), _figures(golden), count)
+
+
+def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
+    """By what was read or recorded of both; None where that cannot tell."""
+    x, y = target.figures, golden.figures
+    comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
+    if not comparable or not x.bits or len(x.bits) != len(y.bits):
+        return None
+    return x.bits == y.bits
 
 
 def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":

@@ -42,7 +42,7 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
         yield from _inputs(first, odd, context)
         yield from _weights(first, odd)
     both = Both((first.target,), (first.golden,), context=context)
-    both.__dict__["together"] = [_together(first)]
+    both.together = [_together(first)]
     for what, hold in ASKED.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity != "warning":
