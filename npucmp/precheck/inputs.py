@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.check.facts import Step, Tensor
 from npucmp.dump.context import ReadContext
-from npucmp.model import Statistics
+from npucmp.model import Run, Statistics
+from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
@@ -17,6 +19,7 @@ from npucmp.precheck.row import Row, close, differs, not_applicable, same, unkno
 from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
 
+FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
 INPUT, LABELS, TOKENS = "input", "labels", "tokens"
 REMEDIES = {
     "normalised": "use the same mean and deviation on both sides",
@@ -38,18 +41,30 @@ class Pairing(NamedTuple):
     role: str
 
 
+def certain_until(run: Run) -> float:
+    """Up to which operator a float that nobody wrote is an input of the network for certain. Behind the first layer it
+    may come from code that was not dumped; where gradients are recorded, what was computed wants one."""
+    if any(tensor.trainable for operator in run.operators for tensor in operator.tensors):
+        return math.inf
+    layers = (one.order for one in run.operators if not one.path and op_type_of(one).has("contracts", "looks up"))
+    return next(layers, math.inf)
+
+
 def pairings(both: Both) -> "Iterator[Pairing]":
     """Network inputs that both sides read at the same place; labels and tokens are told apart."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
         theirs = {id(tensor.ref): tensor for tensor in (*there.inputs, *there.labels)}
         labels = {id(tensor.ref) for tensor in here.labels}
+        last = certain_until(here.run)
         seen = set()
         for tensor in (*here.inputs, *here.labels):
             golden = theirs.get(id(partner.get(id(tensor.ref))))
             if golden is None or id(tensor.ref) in seen:
                 continue
             seen.add(id(tensor.ref))
+            if tensor.operator.order > last and tensor.dtype in FLOATS and id(tensor.ref) not in labels:
+                continue
             yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here))
 
 
