@@ -112,7 +112,7 @@ class ZeroRows:
     def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
         shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
         elements: int = math.prod(shape)
-        self.alive = np.zeros(shape[0] if elements and shape[0] <= KEPT else 0, bool)
+        self.alive = np.zeros(shape[0] if shape and elements and shape[0] <= KEPT else 0, bool)
         self.each = elements // len(self.alive) if len(self.alive) else 0
 
     def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:

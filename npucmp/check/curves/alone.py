@@ -6,12 +6,13 @@ Overfit (0.1). The limits are research's, measured on two curves (windows.py), n
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.check.curves.curve import Curve, Steps, Values
-from npucmp.check.curves.windows import APART, ERRORS, FEWEST, SPIKE, mean_error, spikes
+from npucmp.check.curves.windows import APART, ERRORS, FEWEST, SPIKE, mean_error, slope, spikes
 
 FLAT_SLOPE, FLAT_SCATTER = 0.01, 1e-6  # of the value: what it moves over the whole curve, and about a straight line
 HIGH, TIMES = 2 * SPIKE, 1.5  # what is called a spike where no other run is there to tell
@@ -41,13 +42,14 @@ def nonfinite(curve: Curve) -> Optional[Seen]:
     return Seen(step, value, count, f"{curve.name} is {value:g} from step {step} on, {last}")
 
 
+@np.errstate(all="ignore")
 def flat(curve: Curve, chance: "tuple[float, ...]" = ()) -> Optional[Seen]:
     """A curve that neither moves nor scatters; `chance` are the losses of mere guessing."""
     steps, x = _finite(curve)
     if len(x) < FEWEST:
         return None
     mean = float(x.mean())
-    moved, size = abs(float(np.polyfit(np.arange(len(x)), x, 1)[0])) * len(x), abs(mean) or 1.0
+    moved, size = abs(slope(x)) * len(x), abs(mean) or 1.0
     if moved >= FLAT_SLOPE * size or mean_error(x) * len(x) ** 0.5 >= FLAT_SCATTER * size:
         return None
     guess = next((one for one in chance if abs(mean - one) < APART * one), None)
@@ -66,6 +68,7 @@ def spiking(curve: Curve) -> Optional[Seen]:
     return Seen(found[0], _at(curve, worst), len(found), words)
 
 
+@np.errstate(all="ignore")
 def rising(curve: Curve) -> Optional[Seen]:
     """A last fifth that is higher than the first, by more than its scatter explains."""
     steps, x = _finite(curve)
@@ -80,6 +83,7 @@ def rising(curve: Curve) -> Optional[Seen]:
     return Seen(int(steps[-fifth]), rise, fifth, words)
 
 
+@np.errstate(all="ignore")
 def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
     """Turns up or down by more than 5 % of the value at more than this share of the steps."""
     steps, x = _finite(curve)
@@ -93,6 +97,7 @@ def oscillating(curve: Curve, limit: float) -> Optional[Seen]:
     return Seen(int(steps[1:-1][turns][0]), share, int(turns.sum()), words)
 
 
+@np.errstate(all="ignore")
 def apart(training: Curve, validation: Curve) -> Optional[Seen]:
     """A validation loss that stays above the training loss, in the last three evaluations."""
     found = []
@@ -102,9 +107,10 @@ def apart(training: Curve, validation: Curve) -> Optional[Seen]:
     for begin, step, value in [*zip(begins, steps, values)][-EVALUATIONS:]:
         since = x[(own > begin) & (own <= step)]
         before = since if len(since) else x[own <= step][-1:]
-        if not len(before) or not value - before.mean() > OVERFIT * abs(float(before.mean())):
+        train = float(before.mean()) if len(before) else math.inf
+        if not value - train > OVERFIT * abs(train):
             return None
-        found.append((int(step), float(value / before.mean() - 1)))
+        found.append((int(step), float(value - train) / abs(train) if train else math.inf))
     if len(found) < EVALUATIONS:
         return None
     step, more = found[-1]
@@ -112,6 +118,7 @@ def apart(training: Curve, validation: Curve) -> Optional[Seen]:
     return Seen(found[0][0], more, EVALUATIONS, words)
 
 
+@np.errstate(all="ignore")
 def falls(scale: Curve) -> "tuple[Seen, ...]":
     """Where a loss scale falls again before it rose: it finds no place; and where it falls to 1.
 

@@ -13,18 +13,18 @@ A line is read up to some thousand characters, a name has at most three words: n
 from __future__ import annotations
 
 import re
-from typing import Iterable, Iterator, Optional
+from functools import lru_cache
+from typing import Iterable, Iterator
 
 from npucmp.check.curves.records import Record
 
 LONGEST = 8192  # characters of a line
 NUMBER = r"[-+]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|[-+]?(?:nan|inf(?:inity)?)"
-_WORD = "[A-Za-z_][A-Za-z0-9_/.-]{0,40}"
-_NAMED = re.compile(
-    rf"(?<![A-Za-z0-9_/.-])(?P<name>{_WORD}(?:[ ]{_WORD}){{0,2}}?)['\"]?(?:\s{{0,8}}[:=]\s{{0,16}}|\s+is\s+)"
-    rf"(?:tensor\()?\[?\s{{0,16}}(?P<number>{NUMBER})(?![A-Za-z0-9_])",
-    re.IGNORECASE,
+_VALUE = re.compile(
+    rf"(?:[:=]|(?<=\s)is(?=\s))\s{{0,16}}(?:tensor\()?\[?\s{{0,16}}(?P<number>{NUMBER})(?![A-Za-z0-9_])", re.IGNORECASE
 )
+_WORD = re.compile("[A-Za-z_][A-Za-z0-9_/.-]{0,40}")
+WORDS, ROOM = 3, 160  # words of a name, characters before a value in which it is looked for
 _BARE = re.compile(
     rf"(?<![A-Za-z0-9_/.-])(?P<name>loss|epoch|(?:global_)?step|iter(?:ation)?)\s{{1,16}}\[?\s{{0,8}}"
     rf"(?P<number>{NUMBER})(?![A-Za-z0-9_])",
@@ -49,22 +49,40 @@ def records_of_text(lines: "Iterable[str]") -> "Iterator[Record]":
 
 
 def _record(line: str) -> "dict[str, float]":
-    found: "dict[str, float]" = {}
-    for pattern in (_BARE, _NAMED):
-        for pair in pattern.finditer(line):
-            found[pair["name"]] = float(pair["number"])
+    found = {pair["name"]: float(pair["number"]) for pair in _BARE.finditer(line)}
+    end = 0
+    for pair in _VALUE.finditer(line):
+        name = _name(line[max(end, pair.start() - ROOM) : pair.start()])
+        end = pair.end()
+        if name:
+            found[name] = float(pair["number"])
     if not found:
         return found
-    words = {name.lower() for name in found}
-    nested, progress, beside = (one.search(line) for one in (_NESTED, _PROGRESS, _UNTRAINED))
+    nested, beside = _NESTED.search(line), _UNTRAINED.search(line)
     if nested:
         found.update(epoch=float(nested["epoch"]), step=float(nested["step"]))
-    elif progress and not words & {"step", "global_step", "iteration", "iter"}:
-        found["step"] = float(progress["step"])
-    return {_known(name, beside): value for name, value in found.items()}
+    elif not {name.lower() for name in found} & {"step", "global_step", "iteration", "iter"}:
+        progress = _PROGRESS.search(line)
+        found.update({"step": float(progress["step"])} if progress else {})
+    word = beside.group() if beside else ""
+    return {_known(name, word): value for name, value in found.items()}
 
 
-def _known(name: str, beside: "Optional[re.Match[str]]") -> str:
+@lru_cache(maxsize=4096)  # lines are alike
+def _name(before: str) -> str:
+    """The last words before a value, "" if something else stands there."""
+    words: "list[str]" = []
+    for word in reversed(before.split()[-WORDS:]):
+        plain = word.strip("'\"") if not words else word
+        if not _WORD.fullmatch(plain):
+            plain = plain.lstrip("'\"{[(<|,;")
+            return " ".join([plain, *words] if _WORD.fullmatch(plain) else words)
+        words.insert(0, plain)
+    return " ".join(words)
+
+
+@lru_cache(maxsize=4096)
+def _known(name: str, beside: str) -> str:
     """A name without the words of a sentence before "loss", and with the word that tells that it was not trained on."""
     words = name.split(" ")
     lower = [word.lower() for word in words]
@@ -72,4 +90,4 @@ def _known(name: str, beside: "Optional[re.Match[str]]") -> str:
         return name
     at = lower.index("loss")
     name = " ".join(words[at - (at > 0 and lower[at - 1] in _OF_LOSS) :])
-    return f"{beside.group().lower()} {name}" if beside else name
+    return f"{beside.lower()} {name}" if beside else name

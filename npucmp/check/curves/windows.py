@@ -72,6 +72,7 @@ class Parting(NamedTuple):
     nonfinite: "tuple[tuple[int, ...], tuple[int, ...]]" = ((), ())
 
 
+@np.errstate(all="ignore")  # what ran away
 def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Parting:
     """How a curve stands to the golden one; `repeat` is that of a second golden run, whose differences are noise."""
     steps, x, y = _common(target, golden)
@@ -125,6 +126,7 @@ def _steps(steps: Steps) -> "tuple[int, ...]":
     return tuple(map(int, steps))
 
 
+@np.errstate(all="ignore")
 def spikes(curve: Curve, deviations: float, times: float = 1.0) -> "tuple[int, ...]":
     """Steps whose value is so many median deviations above the median of the 20 before it, and so many times it."""
     found: "list[int]" = []
@@ -132,10 +134,9 @@ def spikes(curve: Curve, deviations: float, times: float = 1.0) -> "tuple[int, .
         values, steps = (some[begin : begin + BLOCK + BEFORE] for some in (curve.values, curve.steps))
         before = np.lib.stride_tricks.sliding_window_view(values, BEFORE)[:-1]
         now, known = values[BEFORE:], np.isfinite(before).all(axis=1)
-        with np.errstate(invalid="ignore", over="ignore"):
-            median = np.median(before, axis=1)
-            spread = np.median(np.abs(before - median[:, None]), axis=1)
-            high = np.isfinite(now) & (now > median + deviations * spread) & (now > times * median)
+        median = np.median(before, axis=1)
+        spread = np.median(np.abs(before - median[:, None]), axis=1)
+        high = np.isfinite(now) & (now > median + deviations * spread) & (now > times * median)
         found += _steps(steps[BEFORE:][known & high])
     return tuple(found)
 
@@ -145,10 +146,15 @@ def mean_error(x: Values) -> float:
     by more than chance. Infinite for fewer than three."""
     if len(x) < 3:
         return float("inf")
-    place = np.arange(len(x)) - (len(x) - 1) / 2
-    rest = x - x.mean() - place * ((place * x).sum() / (place * place).sum())
+    rest = x - x.mean() - slope(x) * (np.arange(len(x)) - (len(x) - 1) / 2)
     rho = lag(rest)
     return float(np.sqrt((rest * rest).sum() / (len(x) - 2) / len(x))) * _widened(rho if rho > 2 / len(x) ** 0.5 else 0)
+
+
+def slope(x: Values) -> float:
+    """Of the straight line through the values, per step."""
+    place = np.arange(len(x)) - (len(x) - 1) / 2
+    return float((place * x).sum() / (place * place).sum())
 
 
 def lag(x: Values) -> float:
@@ -217,9 +223,7 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
 
 def _relative(difference: "Values | float", golden: "Values | float") -> Values:
     """In units of the golden value; a difference to 0 is infinite, none is none."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.divide(difference, np.abs(golden))
-    return np.where(np.equal(difference, 0), 0.0, found)
+    return np.where(np.equal(difference, 0), 0.0, np.divide(difference, np.abs(golden)))
 
 
 def _why(paired: Optional[bool], parted: "list[Window]", windows: int, first: float) -> str:

@@ -42,7 +42,7 @@ def _spread(loss: Loss) -> Optional[float]:
     import numpy as np
 
     values, digests = whole(loss.logits), loss.logits.found.get("samples") if loss.logits is not None else None
-    if values is not None and values.ndim > 1 and values.shape[0] > 1:
+    if values is not None and values.dtype.kind != "c" and values.ndim > 1 and values.shape[0] > 1:
         with np.errstate(all="ignore"):
             spread, most = float(np.std(values, axis=0, dtype=np.float64).max()), float(np.abs(values).max())
         return (spread / most if most else 0.0) if math.isfinite(spread) and math.isfinite(most) else None

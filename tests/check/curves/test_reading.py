@@ -2,11 +2,13 @@
 
 import json
 import struct
+import time
 
 import numpy as np
 import pytest
 
 from npucmp.check.curves.reading import read_log
+from npucmp.check.curves.windows import parting
 from npucmp.errors import DumpError, UsageError
 
 VALUES = (2.31, 2.25, float("nan"))
@@ -193,3 +195,51 @@ def test_what_tensorboard_writes(tmp_path):
         )
     writer.close()
     expect(read_log(tmp_path).column())
+
+
+PIECES = [
+    b"nan",
+    b"-inf",
+    b"1e308",
+    b"9" * 400,
+    b"{",
+    b"[",
+    b",",
+    b"\n",
+    b":",
+    b"loss",
+    b"step",
+    b"\0",
+    b"\xff",
+    b"null",
+]
+
+
+def test_damaged_logs_are_read_or_refused(tmp_path):
+    """Whatever is put into a log: curves that can be judged, or an error that names the file."""
+    drawn = np.random.default_rng(0)
+    texts = [text_of(kind).encode() for kind in TEXTS] + [text.encode() for text, _ in TABLES.values()]
+    for number in range(150):
+        data = bytearray(texts[number % len(texts)])
+        for at in sorted(drawn.integers(0, len(data), 4), reverse=True):
+            data[at : at + drawn.integers(0, 6)] = PIECES[drawn.integers(len(PIECES))]
+        (tmp_path / "log").write_bytes(data)
+        try:
+            curves = [*read_log(tmp_path / "log").curves.values()]
+        except DumpError as error:
+            assert "log" in str(error)
+            continue
+        for one in curves:
+            assert (np.diff(one.steps) > 0).all() and len(one.steps) == len(one.values)
+            parting(one, curves[0], one)
+
+
+@pytest.mark.parametrize(
+    "text", ["a-" * 10**5, "loss: " + " " * 10**5, "1/1 " * 10**5, "[" * 10**5, "epoch [1][ " * 10**4]
+)
+def test_no_text_takes_long(tmp_path, text):
+    (tmp_path / "log").write_text(text)
+    before = time.process_time()
+    with pytest.raises(DumpError):
+        read_log(tmp_path / "log")
+    assert time.process_time() - before < 1
