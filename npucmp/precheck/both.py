@@ -85,7 +85,9 @@ class Both:
     jobs: int = 1
     given: Given = Given()
     bytes_read: int = 0
-    found: "dict[str, Told]" = field(default_factory=dict)  # rows that were held before
+    done: "Callable[[int], None]" = lambda size: None
+    rows: "Mapping[str, Callable[[Both], Told]]" = field(default_factory=dict)  # that rows may ask for
+    found: "dict[str, Told]" = field(default_factory=dict)  # what they said
     inputs: "list[InputRow]" = field(default_factory=list)
     curves: "list[Curves]" = field(default_factory=list)
     _measured: "dict[int, Measurement]" = field(default_factory=dict)
@@ -118,14 +120,20 @@ class Both:
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
 
+    def told(self, name: str) -> "Optional[Told]":
+        """What a row said, asking it if nobody did; None for one that nobody knows of."""
+        if name not in self.found and name in self.rows:
+            self.rows[name](self)
+        return self.found.get(name)
+
     def first_trouble(self, *names: str) -> str:
-        """The first of these rows that forbids a comparison, "" if none of those that were held does."""
-        return next((name for name in names if name in self.found and self.found[name].forbids), "")
+        """The first of these rows that forbids a comparison, "" if none does."""
+        return next((name for name in names if (told := self.told(name)) is not None and told.forbids), "")
 
     def is_same(self, *names: str) -> bool:
-        """Whether all of these rows were held and are the same or close."""
-        good = (Status.SAME, Status.CLOSE)
-        return all(name in self.found and self.found[name].status in good for name in names)
+        """Whether all of these rows are the same or close."""
+        some = map(self.told, names)
+        return all(told is not None and told.status in (Status.SAME, Status.CLOSE) for told in some)
 
     @cached_property
     def healths(self) -> "tuple[tuple[Health, ...], tuple[Health, ...]]":
@@ -135,8 +143,12 @@ class Both:
     def _built(self, runs: "Sequence[Run]") -> "tuple[Health, ...]":
         def done(size: int) -> None:
             self.bytes_read += size
+            self.done(size)
 
-        return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done) if runs else ()
+        if not runs:
+            return ()
+        expect = self.given.settings.expect
+        return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done, expect=expect)
 
     @cached_property
     def ranks(self) -> "list[tuple[Health, Health]]":

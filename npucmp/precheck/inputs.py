@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
 
 from npucmp.check.facts import Step, Tensor
 from npucmp.dump.context import ReadContext
-from npucmp.model import Statistics
+from npucmp.model import Run, Statistics
+from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
 
+FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
 INPUT, LABELS, TOKENS = "input", "labels", "tokens"
 REMEDIES = {
     "normalised": "use the same mean and deviation on both sides",
@@ -37,18 +41,30 @@ class Pairing(NamedTuple):
     role: str
 
 
+def certain_until(run: Run) -> float:
+    """Up to which operator a float that nobody wrote is an input of the network for certain. Behind the first layer it
+    may come from code that was not dumped; where gradients are recorded, what was computed wants one."""
+    if any(tensor.trainable for operator in run.operators for tensor in operator.tensors):
+        return math.inf
+    layers = (one.order for one in run.operators if not one.path and op_type_of(one).has("contracts", "looks up"))
+    return next(layers, math.inf)
+
+
 def pairings(both: Both) -> "Iterator[Pairing]":
     """Network inputs that both sides read at the same place; labels and tokens are told apart."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
         theirs = {id(tensor.ref): tensor for tensor in (*there.inputs, *there.labels)}
         labels = {id(tensor.ref) for tensor in here.labels}
+        last = certain_until(here.run)
         seen = set()
         for tensor in (*here.inputs, *here.labels):
             golden = theirs.get(id(partner.get(id(tensor.ref))))
             if golden is None or id(tensor.ref) in seen:
                 continue
             seen.add(id(tensor.ref))
+            if tensor.operator.order > last and tensor.dtype in FLOATS and id(tensor.ref) not in labels:
+                continue
             yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here))
 
 
@@ -64,19 +80,30 @@ def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
     problem = target.figures.problem or golden.figures.problem
     if problem:
         return Relation("unknown", f"it cannot be read: {problem}")
+    equal = _same_bits(target, golden)
+    if equal:
+        return Relation(SAME_BITS, "the same values", residual=0.0)
     x, y = known_values(target, context), known_values(golden, context)
     if x is not None and y is not None:
-        return relation(x, y)
+        found = relation(x, y)
+        if found.kind == SAME_BITS and equal is False:  # as far as it was read
+            return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
+        return found
     if target.shape != golden.shape:
         return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
-    bits = target.figures.bits, golden.figures.bits
-    if all(bits) and len(bits[0]) == len(bits[1]) and target.figures.counted == golden.figures.counted:
-        if bits[0] == bits[1]:
-            return Relation(SAME_BITS, "the same checksum")
-        if target.ref.statistics is None:
-            return Relation("differs", "its checksums differ")
+    if equal is False and target.ref.statistics is None:
+        return Relation("differs", "its checksums differ")
     count = int(np.prod(target.shape, dtype=object))
     return by_statistics(_figures(target), _figures(golden), count)
+
+
+def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
+    """By what was read or recorded of both; None where that cannot tell."""
+    x, y = target.figures, golden.figures
+    comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
+    if not comparable or not x.bits or len(x.bits) != len(y.bits):
+        return None
+    return x.bits == y.bits
 
 
 def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
@@ -136,6 +163,9 @@ def _of(both: Both, role: str) -> Told:
 
 
 def inputs(both: Both) -> Told:
+    """Network inputs; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "inputs")
     return _of(both, INPUT)
 
 
@@ -162,7 +192,7 @@ def tokens(both: Both) -> Told:
 
 
 ROWS = (
-    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs),
+    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
     Row("labels", "error", "labels of the loss", "give both the same labels", labels),
     Row("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
 )

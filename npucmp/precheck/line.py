@@ -18,7 +18,7 @@ from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
 from npucmp.model.prechecked import Status
 from npucmp.precheck import arguments, network
 from npucmp.precheck.both import Both, Together
-from npucmp.precheck.inputs import related
+from npucmp.precheck.inputs import FLOATS, certain_until, related
 from npucmp.precheck.relation import HARMLESS
 from npucmp.precheck.weights import NEARLY_ALL
 
@@ -42,7 +42,7 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
         yield from _inputs(first, odd, context)
         yield from _weights(first, odd)
     both = Both((first.target,), (first.golden,), context=context)
-    both.__dict__["together"] = [_together(first)]
+    both.together = [_together(first)]
     for what, hold in ASKED.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity != "warning":
@@ -74,6 +74,9 @@ def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) ->
     """How network inputs differ that both runs have as such."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
+    last = certain_until(one.target)
+    some = [finding for finding in some if finding.pair.target_op is not None and finding.pair.target is not None
+            and (finding.pair.target_op.order <= last or finding.pair.target.dtype not in FLOATS)]  # fmt: skip
     for finding in some[:INPUTS]:
         pair = finding.pair
         assert pair.target is not None and pair.golden is not None and pair.target_op is not None

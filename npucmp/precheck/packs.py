@@ -1,7 +1,8 @@
 """Files beside dumps: versions, environment and hyper-parameters of a run, from zips of msprobe's config_check or text.
 
     zip     env (JSON: name → value), pip (name=version per line), hyperparameters/*.json (name → value),
-            random/rank*.json (function → [{"count", "stack"}])
+            random/rank*.json (function → [{"count", "stack"}]), and of the first step and rank
+            weights/step*/rank*/weight.json (name → max, min, mean, norm) and dataset/step*/rank*/dataset.json
     text    name==version as `pip freeze` has it, NAME=value as `env` has it, JSON of names and values
     config  YAML, JSON, TOML, or a script with --name value, whose $VARIABLES are put in
 
@@ -29,6 +30,7 @@ LARGEST = 64 << 20  # bytes of a file
 MEMBER = 16 << 20  # bytes of a member, unpacked; all of them together have four times as many
 DIRECTORY = 1 << 20  # bytes of the list of members
 LEAVES, DEEP, WIDE = 20_000, 32, 1000  # of a configuration; WIDE of one list or table in it
+FOLDERS = ("hyperparameters/", "random/", "weights/", "dataset/")
 ZIP = b"PK\x03\x04"
 _END = re.compile(rb"PK\x05\x06", re.DOTALL)
 _VERSION = re.compile(r"([A-Za-z0-9][\w.\-]*)\s*={1,2}\s*([0-9][^\s;#]*)")
@@ -36,6 +38,10 @@ _VARIABLE = re.compile(r"(?:export\s+|declare -x\s+)?([A-Z_][A-Z0-9_]*)=(.*)")
 _OPTION = re.compile(r"""--([A-Za-z][\w\-.]*)(?:(?:\s*=\s*|\s+)("[^"]*"|'[^']*'|(?!--)[^\s\\'"]+))?""")
 _ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s#;]*)", re.MULTILINE)
 _USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+FIGURES = ("max", "min", "mean", "norm")
+Figures = tuple[float, ...]  # in this order
 
 
 class Pack(NamedTuple):
@@ -46,6 +52,8 @@ class Pack(NamedTuple):
     environment: "Optional[Mapping[str, str]]" = None
     parameters: "Optional[Mapping[str, Any]]" = None
     random: "Optional[Mapping[str, int]]" = None
+    weights: "Optional[Mapping[str, Figures]]" = None
+    inputs: "Optional[Mapping[str, Figures]]" = None
 
 
 def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
@@ -91,11 +99,25 @@ def _of_zip(path: str, data: bytes) -> Pack:
         _texts(environment) if isinstance(environment, dict) else None,
         parameters or None,
         _drawn(_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
+        _of_tensors(texts, "weights/"),
+        _of_tensors(texts, "dataset/"),
     )
 
 
+def _of_tensors(texts: "Mapping[str, str]", folder: str) -> "Optional[dict[str, Figures]]":
+    """The figures of tensors by dotted name, of the first step and rank."""
+    names = sorted((name for name in texts if name.startswith(folder)), key=lambda name: (len(name), name))
+    by_tensor: dict[str, dict[str, float]] = {}
+    for name, value in (flat(_json(texts[names[0]])) if names else {}).items():
+        tensor, _, figure = name.rpartition(".")
+        if figure in FIGURES and isinstance(value, (int, float)):
+            by_tensor.setdefault(tensor, {})[figure] = float(value)
+    found = {name: tuple(one[figure] for figure in FIGURES) for name, one in by_tensor.items() if len(one) == 4}
+    return found or None
+
+
 def _is_wanted(name: str) -> bool:
-    return name in ("env", "pip") or (name.startswith(("hyperparameters/", "random/")) and name.endswith(".json"))
+    return name in ("env", "pip") or (name.startswith(FOLDERS) and name.endswith(".json"))
 
 
 def _require_small_directory(path: str, data: bytes) -> None:

@@ -51,6 +51,11 @@ class Seen(NamedTuple):
 
 def relation(target: Array, golden: Array) -> Relation:
     """What `target` is of `golden`. NaN stands for NaN; empty arrays are the same if their shapes are."""
+    with np.errstate(all="ignore"):  # dumps hold what they hold: NaN that signals, numbers whose squares are infinite
+        return _relation(target, golden)
+
+
+def _relation(target: Array, golden: Array) -> Relation:
     if target.shape == golden.shape:
         found = _of_values(target, golden) or _shuffled(target, golden)
         if found is not None:
@@ -165,11 +170,8 @@ def _is_stored(x: Array, y: Array, name: str) -> bool:
     if x.dtype.kind != "f" and x.dtype.kind != "V" and y.dtype.kind != "f" and y.dtype.kind != "V":
         return False
     coarse = np.dtype(getattr(ml_dtypes, name)) if name != "float16" else np.dtype(np.float16)
-    with np.errstate(all="ignore"):
-        a, b = _wide(x), _wide(y)
-        return same_values(b.astype(coarse).astype(np.float64), a) or same_values(
-            a.astype(coarse).astype(np.float64), b
-        )
+    a, b = _wide(x), _wide(y)
+    return same_values(b.astype(coarse).astype(np.float64), a) or same_values(a.astype(coarse).astype(np.float64), b)
 
 
 def _line(x: Array, y: Array) -> Optional[Line]:

@@ -67,6 +67,7 @@ OPTIMIZER = {  # last parts of names → what the optimizer calls it
 NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token")
 SIMILAR = 0.8  # of two names: proposed, never taken for granted
 ROUNDED = 1e-9
+EQUAL = 1e-5  # of figures that two devices summed
 
 
 WITHOUT = "give --env with two zips of msprobe's config_check, or text of `pip freeze` and `env`"
@@ -222,6 +223,26 @@ def _figure(value: Any) -> Optional[float]:
         return float(value) if isinstance(value, (int, float, str)) else None
     except (ValueError, OverflowError):
         return None
+
+
+def packed(both: Both, what: str) -> Told:
+    """Tensors of the files by their figures, where there is no dump: "weights" or "inputs"."""
+    if both.packs is None:
+        return unknown("needs dumps of both, or --env with two zips of msprobe's config_check")
+    here, there = (getattr(pack, what) for pack in both.packs)
+    if here is None or there is None:
+        return unknown(f"the files hold no {what}")
+    odd = [name for name in here if name in there and not all(map(_alike, here[name], there[name]))]
+    alone = sorted({*here} ^ {*there})
+    if odd or alone:
+        words = [f"the figures of {len(odd)} of {len(here)} differ ({first_of(odd, 2)})"] if odd else []
+        words += [f"{len(alone)} on one side only ({first_of(alone, 2)})"] if alone else []
+        return differs("; ".join(words), places=len(odd) + len(alone), first=(odd or alone)[0])
+    return same(f"{len(here)} {what} by their figures", places=len(here))
+
+
+def _alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=EQUAL, abs_tol=1e-12) or (a != a and b != b)
 
 
 def random_calls(both: Both) -> Told:

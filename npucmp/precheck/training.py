@@ -194,7 +194,7 @@ def optimizer(both: Both) -> Told:
     if cosine > ALONG and high - low <= SPREAD * ratio:
         words = f"target moves {ratio:.3g} times as far, in the same direction (cosine {cosine:.4f}): learning rates"
         return differs(f"{words} differ by {ratio:.3g}", remedy="give both one learning rate and schedule", **told)
-    if both.found.get("precision.types") is not None and not both.is_same("precision.types") and cosine > 0:
+    if not both.is_same("precision.types") and cosine > 0:
         return not_applicable("the runs work in different precisions, which move weights differently", **told)
     words = f"target moves {ratio:.3g} times as far ({low:.3g} to {high:.3g}), cosine {cosine:.2f}"
     return differs(f"{words}: another optimizer, weight decay or learning rate per group", **told)
@@ -221,7 +221,7 @@ def _one_step(both: Both, twins: Twins, target: Parameter, golden: Parameter) ->
     if any(one is None for one in some):
         return None
     x0, y0, x1, y1 = (known_values(one, both.context) for one in some if one is not None)
-    if x0 is None or y0 is None or x1 is None or y1 is None or x0.shape != y0.shape:
+    if x0 is None or y0 is None or x1 is None or y1 is None or len({x0.shape, y0.shape, x1.shape, y1.shape}) > 1:
         return None
     dx, dy = (np.asarray(after - before, np.float64).ravel() for before, after in ((x0, x1), (y0, y1)))
     size = float(np.abs(dy).mean()), float(np.abs(dx).mean())

@@ -38,7 +38,8 @@ def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> "Opt
         if sum(map(len, found)) >= wanted:
             break
     flat = np.concatenate(found) if found else np.empty(0, np.float32)
-    flat = flat if flat.dtype.kind in "biuc" else widen(flat)
+    with np.errstate(all="ignore"):  # a NaN that signals
+        flat = flat if flat.dtype.kind in "biuc" else widen(flat)
     if not payload.shape or wanted == count:
         return flat.reshape(payload.shape)
     return flat.reshape(wanted // row, *payload.shape[1:]) if wanted % row == 0 else flat

@@ -8,11 +8,12 @@ import numpy as np
 
 from npucmp.check.facts import Health, Parameter, Tensor
 from npucmp.model import first_of
-from npucmp.model.prechecked import Status, Told
+from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.inputs import related
 from npucmp.precheck.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.settings import packed
 from npucmp.precheck.values import is_short, known_values
 
 NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
@@ -67,7 +68,9 @@ class Weight(NamedTuple):
 
 
 def weights(both: Both) -> Told:
-    """Parameters at the first step that both have."""
+    """Parameters at the first step that both have; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "weights")
     found = [*_weights(both)]
     known = [one for one in found if one.kind != "unknown"]
     if not found:
@@ -266,15 +269,13 @@ def _bits(one: Parameter, steps: "list[int]") -> "tuple[str, ...]":
 
 def same_start(both: Both) -> bool:
     """Whether weights, inputs and all that a step is made of are the same, as far as rows tell."""
-    known = both.found.get("input"), both.found.get("tokens")
-    read = any(one is not None and one.status in (Status.SAME, Status.CLOSE) for one in known)
-    return read and both.is_same("weights")
+    return (both.is_same("input") or both.is_same("tokens")) and both.is_same("weights")
 
 
 ROWS = (
     Row("network.parameters", "error", "parameters by name and shape", "build both models from one configuration",
         parameters),
-    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights),
+    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
     Row("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
     Row("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
     Row("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),

@@ -16,13 +16,14 @@ from npucmp.check.settings import Settings
 from npucmp.errors import UsageError
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
+from npucmp.model.dtypes import size_of
 from npucmp.model.prechecked import CurvePair, Precheck, Told
 from npucmp.precheck.both import Both, Curves, Given
 from npucmp.precheck.order import NAMES, ROWS
 from npucmp.precheck.row import Row
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_names
-from npucmp.workflows.runs import Choice, StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
 NO_DUMP = "-"  # stands for a dump where files alone are compared
 
@@ -83,11 +84,12 @@ def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions
         rows = [row for row in rows if not row.of_dumps]
     else:
         both, broken, remarks = _opened(target, golden, options, given)
+    both.rows = {row.name: row.held for row in ROWS if both.targets or not row.of_dumps}
     found: "list[Told]" = []
     interrupted = False
     try:
         for row in rows:
-            found.append(row.held(both))
+            found.append(both.found.get(row.name) or row.held(both))
     except KeyboardInterrupt:
         interrupted = True
     return Precheck(
@@ -159,4 +161,11 @@ def _opened(
         remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}")
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
-    return Both(lefts, rights, together, names, context, jobs, given), broken, tuple(remarks)
+    meter = Meter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
+    both = Both(lefts, rights, together, names, context, jobs, given, done=meter.add)
+    return both, broken, tuple(remarks)
+
+
+def _bytes(run: Run) -> int:
+    """Bytes of values that the facts of a run are made of."""
+    return sum(size_of(one.dtype, one.shape) for operator in run.operators for one in operator.tensors if one.file)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.report.precheck import COLUMNS, CURVES, INPUTS
+from tests.check.craft import Writer
 from tests.precheck.craft import Net, classes, images, start
 
 BASE = Net()
@@ -129,6 +130,27 @@ def test_compare_says_nothing_of_comparable_runs(tmp_path, name):
     got = called("compare", *sides, "--jobs", 1, "-o", tmp_path / "out")
     assert "ot comparable:" not in got.output
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["unlike"] == ""
+
+
+def inference(folder, error):
+    """Two layers, and between them code that was not dumped: what the second reads nobody wrote. No gradients."""
+    dump = Writer(folder / "step0" / "rank0", True)
+    random = np.random.default_rng(4)
+    x, weight, other = (random.normal(0, 1, (8, 8)).astype("f4") for _ in range(3))
+    y = (x @ weight.T * (1 + error * random.normal(0, 1, (8, 8)))).astype("f4")
+    dump.record("Functional.linear.0.forward", [x, weight, None], [y])
+    hidden = np.sin(y)
+    dump.record("Functional.linear.1.forward", [hidden, other, None], [hidden @ other.T])
+    dump.write("L1")
+    return folder
+
+
+def test_what_code_that_was_not_dumped_made_is_no_input(tmp_path):
+    sides = inference(tmp_path / "t", 0.3), inference(tmp_path / "g", 0)
+    assert "ot comparable:" not in called("compare", *sides, "--jobs", 1).output
+    called("precheck", *sides, "-o", tmp_path / "out", "--jobs", 1)
+    assert [row["op"] for row in rows(tmp_path / "out" / "inputs.csv")] == ["Functional.linear.0.forward"]
+    assert {row["row"]: row["status"] for row in rows(tmp_path / "out" / "precheck.csv")}["input"] == "same"
 
 
 def test_the_line_reads_little(tmp_path, monkeypatch):

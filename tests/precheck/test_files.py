@@ -19,11 +19,15 @@ ENV = {"HCCL_DETERMINISTIC": "true", "ASCEND_HOME": "/opt", "PYTHONHASHSEED": "1
 HYPER = {"lr": 1e-4, "batch_size": 8, "output_dir": "/a"}
 
 
-def pack(path, pip=PIP, env=ENV, hyper=HYPER, calls=None):
+def pack(path, pip=PIP, env=ENV, hyper=HYPER, calls=None, weight=None):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("pip", pip)
         archive.writestr("env", json.dumps(env))
         archive.writestr("hyperparameters/hyperparameters_static.json", json.dumps(hyper))
+        if weight is not None:
+            figures = {"max": weight, "min": -1.0, "mean": 0.0, "norm": 3.0}
+            archive.writestr("weights/step0/rank0/weight.json", json.dumps({"fc.weight": figures, "fc.bias": figures}))
+            archive.writestr("dataset/step0/rank0/dataset.json", json.dumps({"args": {"0": figures}, "kwargs": {}}))
         if calls is not None:
             stack = ["File /x/train.py, line 3, in main, main()", "File /x/data.py, line 9, in draw, torch.rand(3)"]
             archive.writestr("random/rank0.json", json.dumps({"torch.rand": [{"count": calls, "stack": stack}]}))
@@ -84,6 +88,13 @@ def test_two_zips(tmp_path, name):
     assert found.get(row, status(result, row)) == outcome and told in words(result, row)
     assert {*found} <= {row}
     assert result.exit_status == (1 if outcome == "error" else 0)
+
+
+@pytest.mark.parametrize(("weight", "status_of"), [(1.0, "same"), (1.0 + 1e-7, "same"), (1.5, "DIFFERS")])
+def test_weights_and_inputs_of_zips_without_dumps(tmp_path, weight, status_of):
+    result = checked(pack(tmp_path / "t.zip", weight=weight), pack(tmp_path / "g.zip", weight=1.0))
+    assert (status(result, "weights"), status(result, "input")) == (status_of, status_of)
+    assert result.exit_status == (1 if status_of == "DIFFERS" else 0)
 
 
 def test_texts(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from npucmp.precheck.order import ROWS
 from tests.precheck.craft import Net, classes, differing, held, images, start, status, words
 
+RANDOM = np.random.default_rng(5).normal(0, 1, (3, 4, 4)).astype("f4")
 ORDER = [3, 0, 1, 2, 5, 4]
 CHANNELS = np.array([0.229, 0.224, 0.225], "f4")[:, None, None]
 
@@ -197,6 +198,26 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch):
     result = held(tmp_path, BASE, BASE)
     assert words(result, "network.shapes") == "row failed: ZeroDivisionError: by design"
     assert status(result, "network.shapes") == "unknown" and result.exit_status == 0
+
+
+def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeypatch):
+    from npucmp.check import probes
+    from npucmp.precheck import values
+
+    monkeypatch.setattr(probes, "KEPT", 0)
+    monkeypatch.setattr(values, "MOST", 2 * 48)
+    monkeypatch.setattr(values.values_of, "__defaults__", (2 * 48,))
+    odd = [one.copy() for one in images()]
+    odd[0][5] += RANDOM
+    result = held(tmp_path, Net(images=odd), BASE)
+    assert words(result, "input") == (
+        "Functional.conv2d.0.forward input:0: the first 96 elements are the same, others differ"
+    )
+
+
+def test_a_row_asks_for_those_that_it_needs(tmp_path):
+    result = held(tmp_path, *CASES["learning rate"][:2], only="optimizer.step")
+    assert [row.row for row in result.rows] == ["optimizer.step"] and result.exit_status == 1
 
 
 def test_names_of_rows_are_told_once():
