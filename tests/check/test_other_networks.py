@@ -23,8 +23,8 @@ def test_a_norm_that_starts_at_zero(weight, bias, expected, tmp_path):
     gamma, beta = (np.full(8, value, "float32") for value in (weight, bias))
     written = np.zeros((6, 8), "float32") + beta
     writer.record("Functional.linear.0.forward", [x, writer.wanted(normal(8, 8))], [normal(6, 8)])
-    writer.record("Functional.layer_norm.0.forward",
-                  [writer.wanted(normal(6, 8)), [8], writer.wanted(gamma), writer.wanted(beta), 1e-5], [written])  # fmt: skip
+    read = [writer.wanted(one) for one in (normal(6, 8), gamma, beta)]
+    writer.record("Functional.layer_norm.0.forward", [read[0], [8], *read[1:], 1e-5], [written])
     writer.write("L1")
     result = check(tmp_path, jobs=1, only=("tensor.zero",))
     assert [one.severity for one in result.symptoms] == ([expected] if expected else [])
