@@ -14,6 +14,7 @@ import pytest
 from npucmp.check.rules import RULES
 from npucmp.report import answer_of, write_reports
 from npucmp.report.check import CHECKS, HEALTH, PARAMETERS
+from npucmp.workflows.check import check
 from tests.check.craft import Training, checked
 from tests.reports import screen, table
 
@@ -123,3 +124,20 @@ def test_the_command(tmp_path):
     assert run().returncode == 2 and "Missing argument 'DUMP'" in run().stderr
     wrong = run(dump, "--skip", "weight.zeroo")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "weight.zero" in wrong.stderr
+
+
+def test_an_interrupted_check_says_nothing_of_health(tmp_path, monkeypatch):
+    dump = Training(steps=1).write(tmp_path)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npucmp.workflows.check.build", interrupted)
+    result = check(dump, jobs=1)
+    assert result.exit_status == 130 and not result.symptoms
+    assert screen(result).splitlines()[-1].startswith("PARTIAL: interrupted before any rule was asked")
+
+
+def test_nothing_that_could_be_decided_is_no_health(tmp_path):
+    result = checked(Training(steps=1), tmp_path, only=("weights.none_change",))
+    assert result.exit_status == 2 and screen(result).splitlines()[-1].startswith("UNDECIDED: no rule could be decided")
