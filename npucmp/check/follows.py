@@ -61,7 +61,6 @@ FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the fir
     "weight.change_large": ("weights.change_large", "optimizer.uphill", *SCALES, *START),
     "weights.change_large": ("optimizer.uphill", *SCALES, *START),
     "weight.below_resolution": ("weights.change_small",),
-    "weight.not_changed": ("grad.missing", "grad.zero", *DEAD, *LOST),
     "weights.none_change": ("grad.zero", *LOST, "loss.zero"),
     "weights.change_small": ("grad.vanishing", "grad.zero", *DEAD, *LOST),
     "weight.equal_then_apart": ("weight.constant",),

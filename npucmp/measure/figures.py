@@ -91,7 +91,8 @@ class Figures(NamedTuple):
         """Deviation of the finite elements about their mean."""
         if self.mean is None or self.rms is None:
             return None
-        return math.sqrt(max(self.rms**2 - self.mean**2, 0.0))
+        share = self.mean / self.rms if self.rms else 0.0  # no square of a large number
+        return self.rms * math.sqrt(max(1.0 - share * share, 0.0)) if abs(share) < 1 else 0.0
 
 
 class Probe(Protocol):

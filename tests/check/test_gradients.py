@@ -90,3 +90,13 @@ def test_vanishing_does_not_depend_on_the_scale_of_the_loss(factor, expected, tm
             training.gradients[f"{name}.weight"] = [one * factor**depth * scale for one in some]
         result = checked(training, tmp_path / str(scale), only=("grad.vanishing",))
         assert bool(result.symptoms) is expected
+
+
+def test_gradients_before_a_head_that_starts_at_zero_do_not_vanish(tmp_path):
+    """Its weight is a hundred thousand times smaller than others after its first step."""
+    training = Training()
+    head = "layers.3.weight"
+    training.weights[head] = [-size * training.gradients[head][0] for size in (0, 1e-6, 2e-6)]
+    for name in ("layers.0", "layers.1", "layers.2"):
+        training.gradients[f"{name}.weight"] = [1e-3 * one for one in training.gradients[f"{name}.weight"]]
+    assert "grad.vanishing" not in found(checked(training, tmp_path))

@@ -135,11 +135,20 @@ def zero(health: Health, limit: None) -> "Iterator[Found]":
         made = op.outputs[0].figures if op.outputs else None
         if made is None or made.elements < 2 or not made.is_zero:
             return None
-        own = [one for one in op.inputs if one.ref.trainable and len(one.shape) > 1 and one.figures.is_zero]
+        own = _starts_at_zero(op)
         words = "all it puts out is 0" + (", as its weights are" if own else "")
         return Found(op, words, 0.0, severity="hint" if own else "")
 
     yield from once(_layers(health), speaks)
+
+
+def _starts_at_zero(op: Op) -> bool:
+    """Whether its weights are zero, those of a norm with the bias: the last of a branch may start so."""
+    places = {*(f"input:{place}" for place in op.type.parameters), "input:weight", "input:bias"}
+    wanted = [one for one in op.inputs if one.ref.trainable and one.slot in places]
+    if op.type.has("normalises"):
+        return bool(wanted) and all(one.figures.is_zero for one in wanted)
+    return any(len(one.shape) > 1 and one.figures.is_zero for one in wanted)
 
 
 @rule(

@@ -8,6 +8,7 @@ from typing import Iterator, Optional
 from npucmp.check.facts import Health, Tensor
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.places import data_in, is_float, is_whole, whole
+from npucmp.model.optypes import op_type_of
 
 Finds = Iterator[Found]
 PIXELS = (16.0, 255.0)  # the largest value of images that were not normalised lies between
@@ -42,9 +43,12 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #1",
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
-    """Of the data, not of types of tokens and positions, which are constant by right. No clean run has it."""
-    for some in data_in(health).values():
+    """Of the data, not of types of tokens and positions, which are constant by right, nor of masks of ones, which no
+    layer reads. No clean run has it."""
+    for place, some in enumerate(data_in(health).values()):
         for step, one in some:
+            if place and not op_type_of(one.operator).has("contracts", "normalises"):
+                break
             value = one.figures.constant
             if value is not None and one.figures.elements > 1:
                 yield Found(one, f"all {one.figures.elements:,} elements are {value:g}", value, step=step)

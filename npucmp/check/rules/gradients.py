@@ -57,12 +57,14 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
 
 def _along_depth(health: Health) -> "Iterator[tuple[int, float, Parameter, Parameter]]":
     """For each step: how many times as large gradients are at the input as at the output, each over its weight; and
-    the first and the last matrix. Scale of loss and batch cancel out."""
+    the first and the last matrix. Scale of loss and batch cancel out. What starts at zero is still small: all others
+    would seem to vanish before such a head."""
+    some = [one for one in health.matrices if not one.first.figures.is_zero]
     for step in range(len(health.steps)):
-        known = [(one, over) for one in health.matrices if (over := _over_weight(one, step))]
+        known = [(one, over) for one in some if (over := _over_weight(one, step))]
         quarter = max(1, len(known) // 4)
         if len(known) >= 4:
-            first, last = ([over for _, over in some] for some in (known[:quarter], known[-quarter:]))
+            first, last = ([over for _, over in part] for part in (known[:quarter], known[-quarter:]))
             yield step, median(first) / median(last), known[0][0], known[-1][0]
 
 
