@@ -175,7 +175,10 @@ class Both:
     @cached_property
     def packs(self) -> "Optional[tuple[Pack, Pack]]":
         """The files of --env, if they were given."""
-        return None if self.given.env is None else (read_pack(self.given.env[0]), read_pack(self.given.env[1]))
+        if self.given.env is None:
+            return None
+        target, golden = self.given.env
+        return read_pack(target, self.context), read_pack(golden, self.context)
 
     @cached_property
     def weights(self) -> "list[Twins]":

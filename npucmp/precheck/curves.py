@@ -20,11 +20,11 @@ def loss(both: Both) -> Told:
     """The curve of the loss, or of --column, window by window."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")
-    logs = [read_log(path) for path in both.given.curve]
+    logs = [read_log(path, both.context) for path in both.given.curve]
     target, golden = (log.column(both.given.column) for log in logs)
     repeat: Optional[Curve] = None
     if both.given.repeat_curve is not None:
-        repeat = read_log(both.given.repeat_curve).column(both.given.column)
+        repeat = read_log(both.given.repeat_curve, both.context).column(both.given.column)
     found = parting(target, golden, repeat)
     both.curves.append(Curves(golden.name, target, golden, found))
     return _told(golden.name, found)
@@ -52,7 +52,7 @@ def metric(both: Both) -> Told:
     """Other curves of both logs, by their last value: few points, so only a hint."""
     if both.given.curve is None:
         return unknown("give --curve with two logs of the training")
-    here, there = (read_log(path) for path in both.given.curve)
+    here, there = (read_log(path, both.context) for path in both.given.curve)
     taken = {one.name for one in both.curves}
     odd, known = list[str](), 0
     for name in [name for name in here.curves if name in there.curves and name not in taken][:METRICS]:

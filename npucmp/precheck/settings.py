@@ -163,7 +163,7 @@ def parameters_of(both: Both, side: int) -> "Optional[dict[str, Any]]":
     """Hyper-parameters of a side, without those that decide no number."""
     found: "Optional[Mapping[str, Any]]" = None
     if both.given.config is not None:
-        found = read_config(both.given.config[side])
+        found = read_config(both.given.config[side], both.context)
     elif both.given.env is not None:
         found = both.packs[side].parameters if both.packs else None
     if found is None:

@@ -80,7 +80,7 @@ def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions
     if any(without):
         if not all(without) or not (options.env or options.config or options.curve):
             raise UsageError('"-" stands for both dumps, and needs --env, --config or --curve')
-        both = Both((), (), given=given)
+        both = Both((), (), context=options.context(), given=given)
         rows = [row for row in rows if not row.of_dumps]
     else:
         both, broken, remarks = _opened(target, golden, options, given)
