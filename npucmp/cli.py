@@ -15,10 +15,12 @@ from npucmp import __version__
 
 COMMANDS = {  # name → module of npucmp.commands, imported only when it is called or its help is asked for
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),
+    "check": ("check", "What one run tells of its own health: weights, gradients, activations, modes, loss, data."),
     "overflow": ("overflow", "Where NaN, Inf or saturation is born, and how it spreads."),
     "fusion-diff": ("fusion_diff", "Which fused operator differs from its unfused chain."),
     "rerun-diff": ("rerun_diff", "Which operator gives different bits for the same bits in."),
     "replay": ("replay", "Which operator is not what float64 makes of its own inputs? No golden needed."),
+    "precheck": ("precheck", "Are two runs comparable at all? Network, data, weights, settings."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
     "formats": ("show", "The formats that npucmp reads, and how it recognises them."),

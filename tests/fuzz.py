@@ -31,6 +31,7 @@ from npucmp.model import Verdict
 from npucmp.report import answer_of, render
 from npucmp.workflows.compare import compare
 from npucmp.workflows.overflow import overflow
+from npucmp.workflows.precheck import precheck
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SLOW = 20.0
@@ -195,7 +196,14 @@ class Search:
             report = overflow(target, jobs=1)
             render(answer_of(report))
 
+        def both() -> None:
+            report = precheck(target, golden, jobs=1)
+            render(answer_of(report))
+            failed = [row.because for row in report.rows if row.because.startswith("row failed")]
+            assert not failed, failed
+
         data = file.read_bytes()
+        self.tell(f"precheck {target.parent.name}", both, data, file)
         self.tell(f"compare {target.parent.name}", work, data, file)
         self.tell(f"overflow {target.parent.name}", other, data, file)
 

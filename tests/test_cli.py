@@ -39,7 +39,7 @@ def test_help_imports_nothing_heavy():
     assert not loaded & {"numpy", "pandas", "h5py", "ml_dtypes", "tqdm", "yaml"}
 
 
-@pytest.mark.parametrize("command", ["compare", "overflow", "fusion-diff", "rerun-diff", "show", "formats"])
+@pytest.mark.parametrize("command", ["compare", "check", "overflow", "fusion-diff", "rerun-diff", "show", "formats"])
 def test_every_command_has_help(command):
     got = run(command, "--help")
     assert got.returncode == 0

@@ -15,11 +15,13 @@ import click
 import pytest
 
 import npucmp
+from npucmp.check.rules import RULES
 from npucmp.cli import npucmp as group
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
-from npucmp.report import answer_of, between, fusion_diff, overflow, replay, rerun_diff
+from npucmp.precheck.order import NAMES
+from npucmp.report import answer_of, between, check, fusion_diff, overflow, precheck, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -246,6 +248,34 @@ def test_every_cause_is_told(name):
 @pytest.mark.parametrize("name", [*STATUSES, *(verdict.value for verdict in (*Judged, *Held))])
 def test_every_status_and_verdict_of_a_replay_is_told(name):
     assert name in told("metrics.md")
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*check.HEALTH, *check.CHECKS, *check.PARAMETERS]))
+def test_every_column_of_a_check_is_told(name):
+    assert name in told("health.md")
+
+
+@pytest.mark.parametrize("name", [rule.name for rule in RULES])
+def test_every_rule_of_a_check_is_told(name):
+    assert name in told("health.md")
+
+
+@pytest.mark.parametrize("name", dict.fromkeys([*precheck.COLUMNS, *precheck.INPUTS, *precheck.CURVES]))
+def test_every_column_of_a_precheck_is_told(name):
+    assert name in told("precheck.md")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_of_a_precheck_is_told(name):
+    assert name in told("precheck.md")
+
+
+def test_checklists_name_rules_and_rows_that_there_are():
+    text = (ROOT / "docs" / "workflow.md").read_text(encoding="utf-8").partition("### What the checklists ask")[2]
+    rules = {rule.name for rule in RULES}
+    dotted = set(re.findall(r"`([a-z]+\.[a-z_0-9]+)`", text.partition("## 2. ")[0]))
+    files = {"parameters.csv", "weight.update_ratio"}  # a table, and its column
+    assert dotted - rules - {*NAMES} - files == set()
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -15,7 +15,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
-ROOMS = "errors model dump align measure judge localise replay workflows report commands cli __main__".split(" ")
+ROOMS = (
+    "errors model dump align measure judge localise replay check precheck workflows report commands cli __main__"
+).split(" ")
 LAZY = {
     (
         "npucmp.model.result",
@@ -142,7 +144,14 @@ def test_what_a_room_may_know(place):
         assert not {one.name for one in own(module)} - allowed, module
 
 
-ANSWERS = ("report.compare", "report.fusion_diff", "report.rerun_diff", "report.overflow", "report.replay")
+ANSWERS = (
+    "report.compare",
+    "report.fusion_diff",
+    "report.rerun_diff",
+    "report.overflow",
+    "report.replay",
+    "report.check",
+)
 PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data")
 
 

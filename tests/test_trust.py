@@ -63,6 +63,8 @@ def everything(target, golden, output):
     words = [str(target), str(golden)]
     return [
         ["compare", *words, "-o", str(output), "--no-progress"],
+        ["check", words[0], "-o", str(output), "--no-plugins"],  # which stand in what is installed
+        ["precheck", *words, "-o", str(output)],
         ["overflow", words[0], "--golden", words[1], "-o", str(output)],
         ["rerun-diff", *words, "-o", str(output)],
         ["fusion-diff", *words, "-o", str(output)],
@@ -320,7 +322,7 @@ def test_a_refusal_names_the_limit_that_the_option_raises(tmp_path):
     assert raised.returncode == 0
 
 
-@pytest.mark.parametrize("command", ["compare", "overflow", "rerun-diff", "fusion-diff", "show"])
+@pytest.mark.parametrize("command", ["compare", "check", "precheck", "overflow", "rerun-diff", "fusion-diff", "show"])
 def test_every_command_has_the_option(command):
     got = subprocess.run(
         [sys.executable, "-m", "npucmp", command, "--limit", "nothing=1", "a", "b"], capture_output=True, text=True

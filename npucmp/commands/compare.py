@@ -80,6 +80,13 @@ class _Command(click.Command):
     "from passing on. Needs torch: pip install npucmp[replay].",
 )
 @click.option(
+    "--no-precheck",
+    "precheck",
+    flag_value=False,
+    default=True,
+    help="Do not say in one line that the runs are not comparable (npucmp precheck).",
+)
+@click.option(
     "--list-rules",
     is_flag=True,
     is_eager=True,

@@ -58,7 +58,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = AN
     try:
         payload = payload_of(tensor, context=context)
         if payload is None:
-            return Scanned(operator, tensor, _recorded(tensor), counted=False, problem=tensor.problem)
+            return Scanned(operator, tensor, recorded(tensor), counted=False, problem=tensor.problem)
         from npucmp.dump.readers.values import blocks
         from npucmp.measure.kernel.extremes import extremes_of, merge_extremes
 
@@ -75,7 +75,7 @@ def scan_tensor(operator: Operator, tensor: TensorRef, context: ReadContext = AN
     return Scanned(operator, tensor, total or Extremes(), bytes_read=row.stored(math.prod(payload.shape)))
 
 
-def _recorded(tensor: TensorRef) -> Optional[Extremes]:
+def recorded(tensor: TensorRef) -> Optional[Extremes]:
     """What recorded figures tell; a NaN in any of them stands for NaN somewhere in the tensor."""
     recorded = tensor.statistics or Statistics()
     count, row = math.prod(tensor.shape), lookup(tensor.dtype)

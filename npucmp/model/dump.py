@@ -75,6 +75,7 @@ class TensorRef(NamedTuple):
     origin    of an output: the tensor of the unfused network that it stands for, in the same words
     stored    of an input: it lies in the graph, a weight, which the compiler may have folded others into
     rounding  how far a figure of `statistics` may be from what it was before the dump rounded it to some decimals
+    trainable whether a gradient is wanted of it, as the dump says; None if it does not
     """
 
     slot: str
@@ -92,6 +93,7 @@ class TensorRef(NamedTuple):
     origin: str = ""
     stored: bool = False
     rounding: float = 0.0
+    trainable: Optional[bool] = None
 
     @property
     def is_output(self) -> bool:

@@ -28,6 +28,7 @@ TRAITS = {
     "exponential": "multiplies a relative error by the size of its operand",
     "bounded slope": "turns an absolute error into one of that size: sin, remainders",
     "norm": "divides by a spread: what is the same everywhere in its operand drops out",
+    "normalises": "brings a layer's values to one scale, and multiplies them by weights of its own",
     "spread": "a square of deviations, or its root",
     "logarithm": "an absolute error is the relative one of its operand",
     "quotient": "divides: large where its divisor is small",
@@ -40,6 +41,14 @@ TRAITS = {
     "averages": "keeps running statistics, on which its gradient does not depend",
     "smooth": "does not choose, in what is inside it either",
     "picks": "takes or puts rows where an index says",
+    "looks up": "hands out rows of a table of weights, by their numbers",
+    "rectifies": "hands on what is above zero, and zero for the rest",
+    "saturates": "flat far from zero, so that no gradient passes",
+    "loss": "holds what a network puts out against what it should",
+    "classes": "a loss of logits of several classes against the class of each sample",
+    "reads logarithms": "a loss that wants logarithms of probabilities",
+    "squashes": "a loss that makes probabilities of what it reads by itself, a sigmoid of each element",
+    "pairs": "a loss of each element against its own target",
     "copies": "hands on the values that it reads as they are",
     "hands on": "hands on the values that it reads, in another type or layout at most",
     "views": "another look at the same memory",
@@ -52,6 +61,7 @@ TRAITS = {
     "sums ranks": "adds up what the ranks have, so that it may overflow by itself",
     "asynchronous": "returns before its outputs are there",
     "random": "draws random numbers",
+    "drops": "puts zeros in the place of some of what it reads",
     "in place": "overwrites what it reads",
     "overwrites": "writes to memory that it is given, and does not read what it overwrites",
     "uninitialised": "hands out memory that nobody has written",
@@ -60,6 +70,7 @@ TRAITS = {
     "stored": "lies in the graph itself, as weights do",
     "loops back": "hands a value to the next turn of a loop",
     "gradient": "computes a gradient",
+    "updates": "a step of an optimizer: overwrites a parameter",
 }
 
 
@@ -132,7 +143,7 @@ TABLE = (
     Row("exp", "exponential"),
     Row("expm1", "exponential"),
     Row("exp2", "exponential"),
-    Row("sigmoid", "exponential"),
+    Row("sigmoid", "exponential, saturates"),
     Row("softmax", "exponential", "softmax_int"),
     Row("log_softmax", "exponential, poles"),
     Row("logsumexp", "exponential", "ReduceLogSumExp"),
@@ -141,7 +152,7 @@ TABLE = (
     Row("silu", "exponential", "Swish"),
     Row("softplus", "exponential"),
     Row("gelu", "", "FastGelu QuickGelu NewGELUActivation GELUActivation"),
-    Row("tanh", ""),
+    Row("tanh", "saturates"),
     Row("erf", ""),
     Row("sin", "bounded slope"),
     Row("cos", "bounded slope"),
@@ -160,22 +171,26 @@ TABLE = (
     Row("tan", "tangent"),
     Row("pow", "power, poles", "ipow rpow"),
     # normalisations
-    Row("layer_norm", "norm", "native_layer_norm LayerNormalization", (1, 2, 3)),
-    Row("rms_norm", "", "npu_rms_norm T5LayerNorm", (1, 2)),
-    Row("batch_norm", "norm, averages", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm cudnn_batch_norm "
-        "BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
-    Row("fused_batch_norm", "norm, averages", "", (1, 2, 3, 4), (3, 4)),
-    Row("fused_batch_norm_v3", "norm, averages", "", (1, 2, 3, 4), (3, 4, 5)),
-    Row("group_norm", "norm", "native_group_norm", (1, 2, 3)),
-    Row("instance_norm", "norm, averages", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4), (), (1, 2)),
+    Row("layer_norm", "norm, normalises", "native_layer_norm LayerNormalization", (1, 2, 3)),
+    Row("rms_norm", "normalises", "npu_rms_norm T5LayerNorm", (1, 2)),
+    Row("batch_norm", "norm, normalises, averages", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm "
+        "cudnn_batch_norm BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
+    Row("fused_batch_norm", "norm, normalises, averages", "", (1, 2, 3, 4), (3, 4)),
+    Row("fused_batch_norm_v3", "norm, normalises, averages", "", (1, 2, 3, 4), (3, 4, 5)),
+    Row("group_norm", "norm, normalises", "native_group_norm", (1, 2, 3)),
+    Row("instance_norm", "norm, normalises, averages", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4),
+        (), (1, 2)),
     Row("std", "norm", "ReduceStd std_mean"),
     Row("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
-    Row("cross_entropy", "", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits nll_loss"),
-    Row("mse_loss", ""),
+    Row("cross_entropy", "loss, classes", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
+    Row("nll_loss", "loss, classes, reads logarithms"),
+    Row("binary_cross_entropy_with_logits", "loss, pairs, squashes", "BCEWithLogitsLoss SigmoidCrossEntropyWithLogits"),
+    Row("mse_loss", "loss, pairs", "l1_loss smooth_l1_loss huber_loss binary_cross_entropy BCELoss"),
     # choices
-    Row("relu", "non-smooth", "relu6 leaky_relu prelu_kernel elu celu selu rrelu hardtanh hardswish hardsigmoid hswish "
-        "hsigmoid threshold"),
+    Row("relu", "non-smooth, rectifies", "relu6"),
+    Row("leaky_relu", "non-smooth", "prelu_kernel elu celu selu rrelu hardtanh hardswish hardsigmoid hswish hsigmoid "
+        "threshold"),
     Row("prelu", "non-smooth", "", (1,)),
     Row("max", "non-smooth, bounds", "maximum amax ReduceMax ReduceMaxD argmax ArgMaxWithValue fmax cummax"),
     Row("min", "non-smooth, bounds", "minimum amin ReduceMin argmin ArgMinWithValue fmin cummin"),
@@ -194,7 +209,7 @@ TABLE = (
     Row("masked_fill", "non-smooth, masks"),
     Row("masked_select", "non-smooth, masks, picks"),
     # moving values
-    Row("embedding", "", "GatherV2_embedding", (1,)),
+    Row("embedding", "looks up", "GatherV2_embedding", (1,)),
     Row("gather", "picks", "GatherD GatherElements take_along_dim"),
     Row("index_select", "picks", "GatherNd take"),
     Row("cat", "saves nothing", "concat concatenate ConcatV2"),
@@ -230,7 +245,7 @@ TABLE = (
     Row("placeholder", "constant", "NoOp"),
     Row("next_iteration", "loops back", "RefNextIteration"),
     # random
-    Row("dropout", "random, non-smooth", "native_dropout DropOutDoMask FusedDropout "
+    Row("dropout", "random, non-smooth, drops", "native_dropout DropOutDoMask FusedDropout "
         "alpha_dropout feature_dropout"),
     Row("dropout_mask", "random", "DropOutGenMask StatelessDropOutGenMask"),
     Row("rand", "random", "randn randint randperm rand_like randn_like RandomUniform RandomStandardNormal RandomNormal "
@@ -258,8 +273,13 @@ _PARTS = (
     ("non-smooth", r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where"
                    r"|mask|dropout"),
     ("smooth", r"linear$|dense$|norm|conv|embedding|softmax|gelu|silu|tanh|sigmoid"),
+    ("drops", r"dropout$"),
     ("random", r"dropout|bernoulli|multinomial|^rand|random|normal$|uniform$|exponential$"),
     ("collective", r"^hcom|allreduce|allgather|alltoall|reducescatter"),
+    ("normalises", r"norm(1d|2d|3d)?$"),
+    ("looks up", r"embedding$"),
+    ("updates", r"^(resource|fused|sparse)*apply(?=momentum|ada|rms|grad|ftrl|prox|cent|lars|keras|power|add)"
+                r"|^(fused|npu)*(adam|lamb(?!d)|sgd|lars|adagrad|rmsprop)"),
     ("receives", r"recv|allgather|alltoall|reducescatter"),
     ("sums ranks", r"allreduce|reducescatter"),
 )  # fmt: skip

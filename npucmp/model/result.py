@@ -82,7 +82,8 @@ class Comparison:
 @dataclass(frozen=True)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
-    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do."""
+    many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
+    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked."""
 
     command = "compare"
 
@@ -93,6 +94,7 @@ class Report(Result):
     disk: Optional[int] = None
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
+    unlike: str = ""
 
     @property
     def target_path(self) -> str:

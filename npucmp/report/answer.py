@@ -96,7 +96,7 @@ class Flow(NamedTuple):
 class Suspect(NamedTuple):
     """An operator to look at, and why.
 
-    word      of its cause, as a reader meets it; `aside` goes with the name
+    word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
     excused   nobody is to blame
@@ -119,6 +119,7 @@ class Suspect(NamedTuple):
     picture: Optional[DifferenceMap] = None
     pictured: int = 0
     excused: bool = False
+    rule: str = ""
     way: Callable[[], "Sequence[Step]"] = tuple
 
     @classmethod
@@ -163,6 +164,16 @@ class Chain(NamedTuple):
     error: str
 
 
+class Plot(NamedTuple):
+    """Curves over steps: (name, steps, values) of each; values may be NaN or infinite. `bands` are stretches of steps
+    that are set off, `words` say why."""
+
+    title: str
+    words: str
+    curves: "Sequence[tuple[str, Sequence[int], Sequence[float]]]"
+    bands: "Sequence[tuple[int, int]]" = ()
+
+
 class Section(NamedTuple):
     """One step and rank, and what came of it.
 
@@ -200,6 +211,7 @@ class Answer:
     left_out        runs that were not looked at; `undecided` says what else was not, and why
     remarks         what to do next, given the folder in which the files are, "" if there are none
     marked          the dumps that the marks of suspects stand for
+    plots           curves that a page draws
     rest            the title under which a page lists the suspects that come later too
     facts           what summary.json says besides, by key
     """
@@ -228,6 +240,7 @@ class Answer:
     marked: Sequence[str] = ()
     rest: str = ""
     chains: Sequence[Chain] = ()
+    plots: Sequence[Plot] = ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)

@@ -80,6 +80,7 @@ def _section(one: Comparison, report: Report) -> Section:
         sides=[Side(name, path, describe(run)) for name, path, run in sides],
         aligned=_aligned([one]),
         suspects=suspects,
+        warnings=[report.unlike] if report.unlike and one is report.comparisons[0] else [],
     )
     if suspects.first:
         passed = [root for root in one.roots if root.cause is Cause.PROPAGATED]
@@ -262,6 +263,7 @@ def facts(report: Report) -> Row:
         "roots": tables.root_rows(_rooted(report), tables.SUMMARISED),
         "rules": [row.__dict__ for row in report.rules],
         "notes": notes_of(report),
+        "unlike": report.unlike,
         "passes": [],
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired

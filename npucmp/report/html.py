@@ -23,6 +23,7 @@ from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow
 from npucmp.report.difference_map import drawn
 from npucmp.report.page_data import page_data
+from npucmp.report.plot import plotted
 from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
 
@@ -45,7 +46,7 @@ def render(answer: Answer) -> "dict[str, bytes]":
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    shell.filters.update(drawn=drawn, flow=flow, visible=visible)
+    shell.filters.update(drawn=drawn, flow=flow, plotted=plotted, visible=visible)
     detail = answer.detail()
     data, others = packed(page_data(detail))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}

@@ -8,6 +8,7 @@ from typing import Iterator, Optional, Sequence
 
 from npucmp.model import REPLAYED, Measurement, Operator, Replayed, Run, TensorRef, brief
 from npucmp.model.stack import source_line
+from npucmp.model.symptom import Decision, RuleWords
 from npucmp.report.sanitise import visible
 from npucmp.report.words import describe
 
@@ -39,6 +40,21 @@ def case(
         lines.append(visible(f"  {row.slot}  {row.verdict.value}  {words}"))
     lines += [f"  cut to {cut[0]:,} of {cut[1]:,} rows"] if cut else []
     return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
+
+
+def rules(known: "Sequence[RuleWords]", decisions: "Sequence[Decision]") -> str:
+    """Every rule: how grave, by which limit, what it needs and says; with decisions, whether the dump can decide it."""
+    asked = {one.rule: one for one in decisions}
+    lines = []
+    for one in known:
+        limit = "" if one.limit is None else f"  limit {one.limit:g}"
+        lines.append(f"{one.name:26}  {one.severity:7}{limit}{'  off' if one.off else ''}".rstrip())
+        lines.append(f"    {one.says}; needs {one.needs}")
+        if one.name in asked:
+            decision = asked[one.name]
+            words = f"looks at {decision.looked_at:,}" if decision.decided != "no" else decision.why_not
+            lines.append(f"    decided: {decision.decided} ({visible(words)})")
+    return "\n".join(lines) + "\n"
 
 
 def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator[str]:

@@ -16,7 +16,7 @@ INDENT = " " * 17
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
 COLOURS = {
     "BORN": "1;31", "GUILTY": "1;31", "GAP": "1;31", "WORSENED": "1;33", "SUSPECT": "33", "UNKNOWN": "33", "title": "1",
-    "bad": "1;31", "good": "1;32", "open": "1;33",
+    "error": "1;31", "warning": "1;33", "hint": "33", "bad": "1;31", "good": "1;32", "open": "1;33",
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ class _Screen:
 
     def suspect(self, one: Suspect) -> Iterator[str]:
         aside = f"   {one.aside}" if one.aside else ""
-        name = f"{visible(one.op)}  {visible(one.slot)}".rstrip()
+        name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
         yield f"{one.place:3}  {self.paint(f'{one.word:10}', one.cause)}  {name}{aside}"
         if one.golden:
             yield f"{INDENT}golden: {visible(one.golden)}"

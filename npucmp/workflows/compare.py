@@ -41,7 +41,7 @@ class Options(Choice):
     skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
     a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
     the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
-    Of these three only compare makes use.
+    precheck: whether to say in one line that the runs are not comparable. Of these four only compare makes use.
 
     journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
     resume, those that an interrupted run of the same comparison left there are not measured again.
@@ -57,6 +57,7 @@ class Options(Choice):
     disk: Union[int, str, None] = None
     also: Sequence[StrPath] = ()
     replay: Optional[str] = None
+    precheck: bool = True
     journal: Optional[StrPath] = None
     resume: bool = False
 
@@ -108,6 +109,10 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
     report = compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
+    if options.precheck and not report.partial:
+        from npucmp.precheck.line import unlike
+
+        report = replace(report, unlike=unlike(report.comparisons, context), seconds=time.monotonic() - started)
     if options.replay is None or report.partial:
         return report
     from npucmp.workflows.replay_roots import with_replays

@@ -341,7 +341,11 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
     checksum = str(leaf.get("md5") or "")
     dtype = canonical(str(leaf["dtype"]))
-    return TensorRef(slot, dtype, shape, file, encoding, _statistics(leaf), checksum, "", problem, label)
+    wanted = leaf.get("requires_grad")
+    trainable = wanted if isinstance(wanted, bool) else None
+    return TensorRef(
+        slot, dtype, shape, file, encoding, _statistics(leaf), checksum, "", problem, label, trainable=trainable
+    )
 
 
 def _is_shape(shape: Any) -> bool:

@@ -39,13 +39,24 @@ function showRun(run) {
     if (operators.run[one] !== run || ofOperator("order", one) === null) continue;
     found[ofOperator("phase", one) === "backward" ? "backward" : "forward"].push(data.kind === "events" ? eventMark(one) : errorMark(one));
   }
+  if (data.kind === "health") return showPanels(data.panels.map((one) => depthPanel(one, found.forward)).filter(Boolean));
   const names = Object.keys(found).filter((name) => found[name].length);
   const titled = names.length > 1 || names[0] === "backward";
-  chart.panels = names.flatMap((name) => panelsOf(titled ? name : "", found[name]));
-  document.getElementById("panels").replaceChildren(...chart.panels.map((one) => one.box));
-  document.getElementById("chart").hidden = !names.length;
+  showPanels(names.flatMap((name) => panelsOf(titled ? name : "", found[name])));
+}
+
+function showPanels(panels) {
+  chart.panels = panels;
+  document.getElementById("panels").replaceChildren(...panels.map((one) => one.box));
+  document.getElementById("chart").hidden = !panels.length;
   fillKey();
   drawChart();
+}
+
+// One figure of the network by depth; a limit is a band, of those that have one.
+function depthPanel({ column, title, limit }, marks) {
+  const known = marks.map((mark) => ({ ...mark, wrote: cell(column, firstRow[mark.operator]), limit: limit ?? null })).filter((mark) => mark.wrote !== null);
+  return known.length ? panel(title, known) : null;
 }
 
 // Events are shown in lanes, and above them how near each operator comes to the largest value of its type.
@@ -58,9 +69,9 @@ function panelsOf(title, marks) {
 
 function fillKey() {
   const any = (test) => chart.panels.some((one) => one.marks.some(test));
-  const events = data.kind === "events";
+  const events = data.kind === "events", depth = data.kind === "health";
   const words = [
-    events ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin or close to the edge." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
+    depth ? "● a parameter, or an operator, at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin or close to the edge." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
     !events && any((mark) => mark.limit !== null) ? "Green, below the dashed line: within the limit." : "",
     any((mark) => mark.alone) ? "Hatched: no partner on the other side." : "",
     "Drag or + and − to zoom, double click for all; click an operator to open it; with the keyboard ← → and Enter.",
@@ -226,6 +237,7 @@ function tell(one, x, y) {
   const lines = [[get("op_type"), `order ${get("order")}`].filter(Boolean).join(" · ")];
   if (get("cause")) lines.push(`${SHAPES[get("cause")]} ${get("cause")}${get("place") ? `, place ${get("place")}` : ""}`);
   if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")), ...(limit === null ? [] : [`largest |x|: ${[read, wrote].map((share, i) => (share === null ? "" : `${["inputs", "outputs"][i]} ${percent(share)}`)).filter(Boolean).join(", ")} of the type's largest`]));
+  else if (data.kind === "health") lines.push(`${one.title}: ${written(wrote)}`);
   else if (get("alone")) lines.push(`only the ${get("alone")} has it`);
   else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}`);
   showHint(lines.join("\n"), x, y, get("op"));

@@ -6,15 +6,18 @@ const SHAPES = {
   nan: "✗", inf: "∞", saturated: "▲", device: "!",
   BORN: "◆", GAP: "◆", WORSENED: "▲", SUSPECT: "△", UNKNOWN: "?", PROPAGATED: "●",
   born: "◆", propagated: "●", killed: "×",
+  error: "✗", warning: "▲", hint: "△",
 };
 const TONES = {
   match: "good", diverged: "bad", nonfinite: "bad", shape: "bad", dtype: "warn", missing: "warn", unreadable: "warn", unknown: "open",
   nan: "bad", inf: "bad", saturated: "warn", device: "open",
   BORN: "bad", GAP: "bad", WORSENED: "warn", SUSPECT: "warn", UNKNOWN: "warn", PROPAGATED: "passed",
   born: "bad", propagated: "passed", killed: "good",
+  error: "bad", warning: "warn", hint: "open",
   CLEAN: "good", GUILTY: "bad", AMPLIFIER: "open",
+  same: "good", close: "good", DIFFERS: "bad",
 };
-const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN", "GUILTY"]);
+const SUSPECTS = new Set(["BORN", "GAP", "WORSENED", "SUSPECT", "UNKNOWN", "GUILTY", "error", "warning"]);
 
 let data; // what page_data.py packed
 let operators; // column name → values, one per operator

@@ -115,7 +115,7 @@ function drawAxes(one, pen, right) {
   };
   const every = Math.ceil((top - bottom) / 7);
   for (let decade = bottom; decade <= top; decade += every) label(data.kind === "events" ? percent(10 ** decade) : `1e${decade}`, heightOf(one, 10 ** decade));
-  if (data.kind !== "events") label("no error", heightOf(one, 0));
+  if (data.kind !== "events") label(data.kind === "health" ? "zero" : "no error", heightOf(one, 0));
   if (infinite) label(data.kind === "events" ? "inf, nan" : "inf or ?", heightOf(one, Infinity));
   drawOrders(one, pen, right);
   drawLimits(one, pen, right);
@@ -148,7 +148,7 @@ function drawLimits(one, pen, right) {
     const y = heightOf(one, Number(limit));
     if (used.some((other) => Math.abs(other - y) < 24)) continue;
     used.push(y);
-    const words = data.kind === "events" ? ["largest of", "its type"] : [dtypeOf(Number(limit)) || dtype || "limit", `≤ ${Number(limit).toExponential(1)}`];
+    const words = data.kind === "health" ? ["limit", `≤ ${limit}`] : data.kind === "events" ? ["largest of", "its type"] : [dtypeOf(Number(limit)) || dtype || "limit", `≤ ${Number(limit).toExponential(1)}`];
     words.forEach((word, i) => pen.fillText(word, right + 10, y - 6 + 12 * i));
   }
 }

@@ -148,7 +148,7 @@ async function startPage() {
   if (data.kind === "events") startChains();
   for (const chip of document.querySelectorAll("[data-filter]")) {
     chip.addEventListener("click", () => {
-      const facet = data.kind === "events" ? "event" : "verdict";
+      const facet = { events: "event", health: "severity" }[data.kind] ?? "verdict";
       showOnly(chip.getAttribute("aria-pressed") === "true" ? {} : { [facet]: chip.dataset.filter });
       document.getElementById("table").scrollIntoView({ block: "start" });
     });

@@ -1,0 +1,1 @@
+"""Curves of training runs: read from whatever logged them, held against each other, judged by themselves."""

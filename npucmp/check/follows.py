@@ -1,0 +1,147 @@
+"""Which findings follow from which: a consequence stands under its cause, so that the first line is the one to mend.
+
+FOLLOWS has, for each group of rules, those that explain it where both speak of one rank; the first that was found does.
+A hint explains hints alone: what may be meant to be so is no excuse for an error. But odd scales, which are hints where
+nobody knows what was meant, are as grave as what comes of them: they are `RAISED`.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Mapping, Optional, Sequence
+
+from npucmp.model.symptom import SEVERITIES, Symptom
+
+CAME_IN = ("input.nonfinite", "weight.nonfinite", "divide.zero", "overflow.summary")
+NONFINITE = (*CAME_IN, "grad.nonfinite")
+DATA = ("input.constant", "input.same_samples", "input.raw_pixels", "input.scale", "input.feature_scales", "label.*",
+        "embedding.index_range", "input.mask_empty")  # fmt: skip
+START = ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small", "weight.unlike_peers")
+FLAT = ("relu.dead", "activation.saturated")
+DEAD = (*FLAT, "relu.dead_channels", "activation.growth")
+LOST = ("grad.missing", "output.same_for_all", "tensor.zero", "tensor.constant", "loss.one_class", "label.none")
+SCALES = ("input.raw_pixels", "input.scale", "input.feature_scales")
+STEP = ("optimizer.uphill", "weights.change_large", "weight.change_large", "loss.negated")
+CRASH = (*NONFINITE, *STEP)
+
+FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the first cause first
+    "weight.nonfinite": ("grad.nonfinite",),
+    "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
+    "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
+    "grad.nonfinite": (*CAME_IN, "loss.nonfinite"),
+    "relu.dead": (*NONFINITE, *DATA, *START, *STEP),
+    "relu.dead_channels": (*NONFINITE, *DATA, *START, "relu.dead", "output.same_for_all", *STEP),
+    "activation.saturated": (*DATA, *START, *STEP),
+    "activation.growth": (*NONFINITE, *DATA, *START, *STEP),
+    "tensor.zero": (*DATA, *START, "relu.dead"),
+    "tensor.constant": (*DATA, *START, *FLAT),
+    "output.same_for_all": (
+        *DATA,
+        *START,
+        "relu.dead",
+        "activation.saturated",
+        "tensor.zero",
+        "tensor.constant",
+        *STEP,
+    ),
+    "output.ignores_input": (*NONFINITE, *DATA, *START, *DEAD, "output.same_for_all"),
+    "loss.zero": ("loss.one_class", "label.none", "label.single", *START),
+    "loss.negative": ("loss.negated",),
+    "loss.above_chance": (*NONFINITE, *DATA, *START, *DEAD, "loss.sum", *STEP),
+    "label.single": ("loss.one_class",),
+    "batchnorm.never_updated": ("batchnorm.eval_in_training",),
+    "dropout.off_in_training": ("batchnorm.eval_in_training",),
+    "dropout.in_eval": ("batchnorm.train_in_eval",),
+    "grad.zero": (*NONFINITE, *DATA, *START, *DEAD, *LOST, "loss.zero", "loss.softmax_twice"),
+    "grad.vanishing": (*NONFINITE, *START, *DEAD, *LOST, *STEP, "loss.softmax_twice"),
+    "grad.exploding": (*NONFINITE, *DATA, *START, "activation.growth", "loss.sum", *STEP),
+    "grad.norm_jump": (*CRASH,),
+    "grad.underflow16": ("lossscale.missing", "grad.vanishing"),
+    "weight.change_large": ("weights.change_large", "optimizer.uphill", *SCALES, *START),
+    "weights.change_large": ("optimizer.uphill", *SCALES, *START),
+    "weight.below_resolution": ("weights.change_small",),
+    "weights.none_change": ("grad.zero", *LOST, "loss.zero"),
+    "weights.change_small": ("grad.vanishing", "grad.zero", *DEAD, *LOST),
+    "weight.equal_then_apart": ("weight.constant",),
+    "weight.unlike_peers": ("weight.zero", "weight.constant", "weight.scale_large", "weight.scale_small"),
+}
+
+
+LATER = ("weight.nonfinite",)  # follows only from an earlier step
+RAISED = ("weight.scale_large", "weight.scale_small", *SCALES)  # hints that explain what is graver
+
+
+def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
+    """The same, roots first by severity, each followed by what follows from it; places and `follows` are set."""
+    causes = [_cause(one, symptoms) for one in symptoms]
+    symptoms = _raised(symptoms, causes)
+    roots = [at for at, cause in enumerate(causes) if cause is None]
+    roots.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), symptoms[at].order, at))
+    ordered = [one for root in roots for one in _family(root, causes, symptoms)]
+    places = {at: place for place, at in enumerate(ordered, 1)}
+    made = []
+    for at in ordered:
+        cause = causes[at]
+        made.append(symptoms[at]._replace(place=places[at], follows=0 if cause is None else places[_root(at, causes)]))
+    return made
+
+
+def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
+    """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, of
+    something graver."""
+    for glob in FOLLOWS.get(one.rule, ()):
+        for at, other in enumerate(symptoms):
+            if other is one or other.rule == one.rule or other.rank != one.rank or not fnmatchcase(other.rule, glob):
+                continue
+            excused = other.severity != "hint" or one.severity == "hint" or other.rule in RAISED
+            if excused and _was_there(other, one):
+                return at
+    return next((at for at, other in enumerate(symptoms) if _is_graver(other, one)), None)
+
+
+def _raised(symptoms: "Sequence[Symptom]", causes: "Sequence[Optional[int]]") -> "list[Symptom]":
+    """The same; a hint that explains a warning or an error is a warning too."""
+    graver = {cause for one, cause in zip(symptoms, causes) if cause is not None and one.severity != "hint"}
+    return [
+        one._replace(severity="warning") if at in graver and one.severity == "hint" else one
+        for at, one in enumerate(symptoms)
+    ]
+
+
+def _is_graver(other: Symptom, one: Symptom) -> bool:
+    """Whether it is the same rule's, of places where it is sure."""
+    return other.rule == one.rule and other.rank == one.rank and _gravity(other) > _gravity(one)
+
+
+def _was_there(cause: Symptom, one: Symptom) -> bool:
+    """Whether the one may have come of the other, by their steps: what a step made of weights shows in the next."""
+    if cause.step is None or one.step is None:
+        return one.rule not in LATER
+    return cause.step < one.step if one.rule in LATER else cause.step <= one.step
+
+
+def _root(at: int, causes: "Sequence[Optional[int]]") -> int:
+    seen = {at}
+    while (cause := causes[at]) is not None and cause not in seen:
+        seen.add(cause)
+        at = cause
+    return at
+
+
+def _family(root: int, causes: "Sequence[Optional[int]]", symptoms: "Sequence[Symptom]") -> "list[int]":
+    """A root and all that follows from it, the gravest first, and what is nearer to the root before what is not."""
+    below = [at for at, cause in enumerate(causes) if cause is not None and _root(at, causes) == root]
+    below.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), at))
+    return [root, *below]
+
+
+def _gravity(one: Symptom) -> int:
+    return SEVERITIES.index(one.severity)
+
+
+@cache
+def _depth(rule: str) -> int:
+    """How many others may stand between a rule and what explains it without being explained."""
+    causes = {other for glob in FOLLOWS.get(rule, ()) for other in FOLLOWS if fnmatchcase(other, glob)}
+    return 0 if rule in LATER else 1 + max(map(_depth, causes - {rule}), default=-1)

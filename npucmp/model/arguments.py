@@ -1,0 +1,65 @@
+"""What the arguments of a call are named, where the dump has them by place: beside optypes.py the one module that
+knows operators by name.
+
+Source: the signatures of torch.nn.functional, torch and torch_npu 2.x and of mindspore.ops and mint 2.x. Only names
+that stand at these places in all spellings of a row are told.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from npucmp.model.dump import Operator, Scalar
+from npucmp.model.optypes import op_type
+
+PLACES = {  # canonical name of optypes.py → the arguments by place; - for one that spellings disagree about
+    "dropout": "input p training inplace",
+    "batch_norm": "input - - - - training momentum eps",
+    "instance_norm": "input - - - - use_input_stats momentum eps",
+    "layer_norm": "input normalized_shape weight bias eps",
+    "group_norm": "input num_groups weight bias eps",
+    "softmax": "input dim",
+    "log_softmax": "input dim",
+    "cross_entropy": "input target weight size_average ignore_index reduce reduction label_smoothing",
+    "mse_loss": "input target size_average reduce reduction",
+    "embedding": "input weight padding_idx max_norm norm_type scale_grad_by_freq sparse",
+    "conv1d": "input weight bias stride padding dilation groups",
+    "conv2d": "input weight bias stride padding dilation groups",
+    "conv3d": "input weight bias stride padding dilation groups",
+    "max_pool2d": "input kernel_size stride padding dilation ceil_mode",
+    "attention": "query key value attn_mask dropout_p is_causal scale",
+}
+OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling alone
+SYNONYMS = {
+    "epsilon": "eps",
+    "variance_epsilon": "eps",
+    "axis": "dim",
+    "axes": "dim",
+    "is_training": "training",
+    "keepdims": "keepdim",
+    "keep_dims": "keepdim",
+    "drop_prob": "p",
+}
+
+
+def named_arguments(operator: Operator) -> "dict[str, Scalar]":
+    """The arguments of an operator by name ("eps"), by slot where nobody knows its name ("input:3"); those within
+    a list have its name and their place ("stride.0")."""
+    names = places(operator.op_type)
+    found = {}
+    for slot, value in operator.arguments.items():
+        word, dot, rest = slot.partition(":")[2].partition(".")
+        if word.isdecimal():
+            at = int(word)
+            name = names[at] if at < len(names) and names[at] != "-" else slot.partition(".")[0]
+        else:
+            name = SYNONYMS.get(word, word)
+        found[f"{name}{dot}{rest}"] = value
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def places(spelled: str) -> "tuple[str, ...]":
+    """The names of an operator's arguments by place."""
+    words = OWN.get(spelled) or PLACES.get(op_type(spelled).name, "")
+    return tuple(SYNONYMS.get(word, word) for word in words.split())

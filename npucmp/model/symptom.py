@@ -1,0 +1,169 @@
+"""What `npucmp check` finds: symptoms of a run, what each rule decided, and the table of parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Optional
+
+from npucmp.model.cause import Root
+from npucmp.model.dump import Operator, Run
+from npucmp.model.result import Result
+
+SEVERITIES = ("hint", "warning", "error")
+
+
+class Symptom(NamedTuple):
+    """What one rule found in one rank; one row of health.csv.
+
+    place    1 for the worst; step is the dump's number, None where no single step is meant
+    operator where it was found, None for the run as a whole; `parameter` is its name, "" if it is none
+    order    of the operator in its step, -1 for the run as a whole
+    places   how many are folded into this one; `also` are the names of the others
+    follows  place of the symptom that explains it, 0 if none does
+    """
+
+    place: int
+    severity: str
+    rule: str
+    because: str
+    remedy: str
+    says: str = ""
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    operator: Optional[Operator] = None
+    slot: str = ""
+    parameter: str = ""
+    order: int = -1
+    places: int = 1
+    also: "tuple[str, ...]" = ()
+    value: Optional[float] = None
+    limit: Optional[float] = None
+    unit: str = ""
+    follows: int = 0
+
+    @property
+    def where(self) -> str:
+        """What it was found at, in a word."""
+        return self.parameter or (self.operator.name if self.operator is not None else "")
+
+
+class Decision(NamedTuple):
+    """What became of one rule; one row of checks.csv.
+
+    decided  "yes", "in part" (of some ranks, or some tensors could not be read), "no"; why_not tells the rest
+    """
+
+    rule: str
+    severity: str
+    decided: str
+    why_not: str = ""
+    looked_at: int = 0
+    found: int = 0
+    limit: Optional[float] = None
+    limit_from: str = "default"
+    source: str = ""
+    failed: bool = False
+
+    @property
+    def group(self) -> str:
+        return self.rule.partition(".")[0]
+
+
+class RuleWords(NamedTuple):
+    """A rule as a list of all rules shows it."""
+
+    name: str
+    severity: str
+    limit: Optional[float]
+    needs: str
+    says: str
+    off: bool
+
+
+class ParameterRow(NamedTuple):
+    """A parameter in one step; one row of parameters.csv. Figures are None where they are not known.
+
+    step            that of the weight; the update is the one that leads from it to the next dumped step
+    update_cosine   of the update with minus the gradient; same_bits_as: parameters with the same bits in all steps
+    """
+
+    parameter: str
+    shape: "tuple[int, ...]"
+    dtype: str
+    trainable: Optional[bool]
+    rms: Optional[float]
+    max_abs: Optional[float]
+    gain: Optional[float]
+    zeros: Optional[float]
+    grad_rms: Optional[float]
+    grad_over_weight: Optional[float]
+    update_ratio: Optional[float]
+    update_cosine: Optional[float]
+    same_bits_as: str
+    step: Optional[int]
+    rank: Optional[int]
+    order: int
+
+
+class Spread(NamedTuple):
+    """How large the output of an operator is; a point of the page's drawing along the network."""
+
+    operator: Operator
+    step: Optional[int]
+    rank: Optional[int]
+    rms: Optional[float]
+
+
+class Logged(NamedTuple):
+    """A curve that a training logged, thinned so that every peak of it is there; values may be NaN or infinite."""
+
+    name: str
+    steps: "tuple[int, ...]"
+    values: "tuple[float, ...]"
+
+
+@dataclass(frozen=True)
+class Checked(Result):
+    """What `npucmp check` found; paths are the dump.
+
+    unreadable  tensors that could not be read, with their reason; `training`, `starts` as check/facts.py tells them
+    fail_on     the least severity that makes the run an unhealthy one
+    """
+
+    command = "check"
+
+    runs: "tuple[Run, ...]" = ()
+    symptoms: "tuple[Symptom, ...]" = ()
+    decisions: "tuple[Decision, ...]" = ()
+    parameters: "tuple[ParameterRow, ...]" = ()
+    spreads: "tuple[Spread, ...]" = ()
+    unreadable: "tuple[str, ...]" = ()
+    tensors: int = 0
+    training: bool = False
+    starts: str = "unknown"
+    fail_on: str = "warning"
+    curves: "tuple[Logged, ...]" = ()
+
+    @property
+    def path(self) -> str:
+        return self.paths[0]
+
+    @property
+    def roots(self) -> "tuple[Root, ...]":
+        return ()
+
+    @property
+    def failing(self) -> "tuple[Symptom, ...]":
+        least = SEVERITIES.index(self.fail_on)
+        return tuple(one for one in self.symptoms if SEVERITIES.index(one.severity) >= least)
+
+    @property
+    def differs(self) -> bool:
+        return bool(self.failing)
+
+    @property
+    def is_decided(self) -> bool:
+        """By one rule at least, without any that failed, and with all tensors read."""
+        if self.broken or self.unreadable or any(one.failed for one in self.decisions):
+            return False
+        return any(one.decided == "yes" for one in self.decisions)

@@ -1,0 +1,198 @@
+"""Rows of the data: network inputs with their relation, labels, tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.check.facts import Step, Tensor
+from npucmp.dump.context import ReadContext
+from npucmp.model import Run, Statistics
+from npucmp.model.dtypes import DTYPES
+from npucmp.model.optypes import op_type_of
+from npucmp.model.prechecked import InputRow, Relation, Status, Told
+from npucmp.precheck.both import Both, Together
+from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
+from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.settings import packed
+from npucmp.precheck.values import known_values
+
+FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
+INPUT, LABELS, TOKENS = "input", "labels", "tokens"
+REMEDIES = {
+    "normalised": "use the same mean and deviation on both sides",
+    "shuffled": "switch shuffling off, or give both samplers one seed and order",
+    "channels reversed": "read images in one order of colours on both sides",
+    "layout": "hand both networks the same layout",
+    "mirrored": "switch augmentation off for the comparison",
+    "rounded": "store the inputs in the type that the network reads",
+    "shape": "use the same batch size, length and image size",
+}
+
+
+class Pairing(NamedTuple):
+    """A network input of both sides in one step."""
+
+    together: Together
+    target: Tensor
+    golden: Tensor
+    role: str
+
+
+def certain_until(run: Run) -> float:
+    """Up to which operator a float that nobody wrote is an input of the network for certain. Behind the first layer it
+    may come from code that was not dumped; where gradients are recorded, what was computed wants one."""
+    if any(tensor.trainable for operator in run.operators for tensor in operator.tensors):
+        return math.inf
+    layers = (one.order for one in run.operators if not one.path and op_type_of(one).has("contracts", "looks up"))
+    return next(layers, math.inf)
+
+
+def pairings(both: Both) -> "Iterator[Pairing]":
+    """Network inputs that both sides read at the same place; labels and tokens are told apart."""
+    for one, here, there in both.steps:
+        partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
+        theirs = {id(tensor.ref): tensor for tensor in (*there.inputs, *there.labels)}
+        labels = {id(tensor.ref) for tensor in here.labels}
+        last = certain_until(here.run)
+        seen = set()
+        for tensor in (*here.inputs, *here.labels):
+            golden = theirs.get(id(partner.get(id(tensor.ref))))
+            if golden is None or id(tensor.ref) in seen:
+                continue
+            seen.add(id(tensor.ref))
+            if tensor.operator.order > last and tensor.dtype in FLOATS and id(tensor.ref) not in labels:
+                continue
+            yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here))
+
+
+def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
+    if is_label:
+        return LABELS
+    looked_up = op_type_of(tensor.operator).has("looks up")
+    return TOKENS if looked_up and tensor.dtype.startswith(("int", "uint")) and len(tensor.shape) > 1 else INPUT
+
+
+def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
+    """What one input is of the other, by the best that is known of both."""
+    problem = target.figures.problem or golden.figures.problem
+    if problem:
+        return Relation("unknown", f"it cannot be read: {problem}")
+    equal = _same_bits(target, golden)
+    if equal:
+        return Relation(SAME_BITS, "the same values", residual=0.0)
+    x, y = known_values(target, context), known_values(golden, context)
+    if x is not None and y is not None:
+        found = relation(x, y)
+        if found.kind == SAME_BITS and equal is False:  # as far as it was read
+            return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
+        return found
+    if target.shape != golden.shape:
+        return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
+    if equal is False and target.ref.statistics is None:
+        return Relation("differs", "its checksums differ")
+    count = int(np.prod(target.shape, dtype=object))
+    return by_statistics(_figures(target), _figures(golden), count)
+
+
+def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
+    """By what was read or recorded of both; None where that cannot tell."""
+    x, y = target.figures, golden.figures
+    comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
+    if not comparable or not x.bits or len(x.bits) != len(y.bits):
+        return None
+    return x.bits == y.bits
+
+
+def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
+    """max, min, mean, norm."""
+    told = tensor.ref.statistics
+    if told is not None:
+        return tuple(told)
+    found = tensor.figures
+    norm = None if found.rms is None else found.rms * found.elements**0.5
+    return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
+
+
+def _rows(both: Both) -> "list[InputRow]":
+    """Every network input with its relation, found once."""
+    if not both.inputs:
+        for one in pairings(both):
+            found = related(one.target, one.golden, both.context)
+            run = one.together.target
+            shapes, dtypes = (one.target.shape, one.golden.shape), (one.target.dtype, one.golden.dtype)
+            row = InputRow(
+                run.step, run.rank, one.target.operator.name, one.target.slot, one.role, shapes, dtypes, found
+            )
+            both.inputs.append(row)
+    return both.inputs
+
+
+def _of(both: Both, role: str) -> Told:
+    rows = [row for row in _rows(both) if row.role == role]
+    if not rows and role == INPUT and not both.inputs:
+        return unknown("no network input is known in both dumps; dump its values or statistics")
+    if not rows:
+        return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
+    known = [row for row in rows if row.relation.kind != "unknown"]
+    odd = [row for row in known if row.relation.kind not in HARMLESS]
+    if len(known) < len(rows) and not odd:
+        return unknown(next(row.relation.words for row in rows if row.relation.kind == "unknown"))
+    if not odd:
+        kinds = {row.relation.kind for row in known}
+        words = ", ".join(f"{sum(row.relation.kind == kind for row in known)} of the {kind}" for kind in HARMLESS
+                          if kind in kinds and kind != "close")  # fmt: skip
+        if "close" in kinds:
+            return close(next(row.relation.words for row in known if row.relation.kind == "close"), places=len(known))
+        return same(words, places=len(known))
+    first = odd[0]
+    found = first.relation
+    where = f"{first.op} {first.slot}" + (f" in step {first.step}" if first.step and len(both.steps) > 1 else "")
+    more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    severity = "warning" if all(row.relation.kind == "rounded" for row in odd) else "error"
+    return differs(
+        f"{where}: {found.words}{more}",
+        severity,
+        places=len(odd),
+        first=f"{first.op} {first.slot}",
+        value=found.residual,
+        remedy=REMEDIES.get(found.kind, ""),
+    )
+
+
+def inputs(both: Both) -> Told:
+    """Network inputs; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "inputs")
+    return _of(both, INPUT)
+
+
+def labels(both: Both) -> Told:
+    """Labels of the loss: how many differ."""
+    found = _of(both, LABELS)
+    if found.status is not Status.DIFFERS:
+        return found
+    for one in pairings(both):
+        if one.role != LABELS:
+            continue
+        x, y = known_values(one.target, both.context), known_values(one.golden, both.context)
+        if x is not None and y is not None and x.shape == y.shape and not same_values(x, y):
+            share = float(np.count_nonzero(x != y)) / max(1, x.size)
+            shuffled = np.array_equal(np.sort(x, axis=None), np.sort(y, axis=None))
+            words = f"labels differ in {share:.0%}" + (", the same ones in another order" if shuffled else "")
+            return found._replace(because=f"{words} ({one.target.operator.name})", value=share, severity="")
+    return found
+
+
+def tokens(both: Both) -> Told:
+    """Token ids: where they part, and how each side pads."""
+    return _of(both, TOKENS)
+
+
+ROWS = (
+    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
+    Row("labels", "error", "labels of the loss", "give both the same labels", labels),
+    Row("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
+)

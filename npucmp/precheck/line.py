@@ -1,0 +1,112 @@
+"""What `npucmp compare` says in one line of two runs that are not comparable; nothing where they are.
+
+It makes use of what was measured: names, arguments, and the findings of network inputs and weights at the first step.
+Only values of inputs that differ are read once more, of INPUTS at most and bounded, to say how they differ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Sequence
+
+from npucmp.align import Alignment
+from npucmp.check.facts import Tensor
+from npucmp.check.roles import inputs_of, weights_of
+from npucmp.dump.context import ReadContext
+from npucmp.localise.case import error_of
+from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
+from npucmp.model.prechecked import Status
+from npucmp.precheck import arguments, network
+from npucmp.precheck.both import Both, Together
+from npucmp.precheck.inputs import FLOATS, certain_until, related
+from npucmp.precheck.relation import HARMLESS
+from npucmp.precheck.weights import NEARLY_ALL
+
+INPUTS = 4
+LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
+ASKED = {"operators": network.operators, "shapes": network.shapes, "losses": arguments.reduction}  # by names alone
+
+
+def unlike(comparisons: "Sequence[Comparison]", context: ReadContext) -> str:
+    """ "inputs differ: normalised differently …; see npucmp precheck"; "" for runs that are comparable."""
+    words = [*_reasons(comparisons, context)]
+    return f"not comparable: {first_of(words, 2)}; see npucmp precheck" if words else ""
+
+
+def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iterator[str]":
+    if not comparisons:
+        return
+    first = comparisons[0]
+    odd = {id(one.pair): one for one in first.findings if one.verdict in DIFFERS}
+    if odd:
+        yield from _inputs(first, odd, context)
+        yield from _weights(first, odd)
+    both = Both((first.target,), (first.golden,), context=context)
+    both.together = [_together(first)]
+    for what, hold in ASKED.items():
+        found = hold(both)
+        if found.status is Status.DIFFERS and found.severity != "warning":
+            yield f"{what} differ: {found.because}"
+    if arguments.of_a_kind(both):
+        yield f"arguments differ: {arguments.arguments(both).because}"
+
+
+def _together(one: Comparison) -> Together:
+    """The operators as compare lined them up, from its pairs."""
+    pairs = [finding.pair for finding in one.findings]
+    matches: "dict[tuple[int, int], Match]" = {}
+    alone: "tuple[dict[int, Operator], dict[int, Operator]]" = ({}, {})
+    for pair in (*pairs, *one.left_out):
+        if pair.target_op is not None and pair.golden_op is not None:
+            key = id(pair.target_op), id(pair.golden_op)
+            if key not in matches or not matches[key].via:
+                matches[key] = Match(pair.target_op, pair.golden_op, pair.via, pair.confidence)
+        elif pair.target_op is not None:
+            alone[0][id(pair.target_op)] = pair.target_op
+        elif pair.golden_op is not None:
+            alone[1][id(pair.golden_op)] = pair.golden_op
+    inside = {name for match in matches.values() if match.via == "fused" for name in match.target.originals}
+    golden = tuple(operator for operator in alone[1].values() if operator.name not in inside)
+    return Together(one.target, one.golden, Alignment((*matches.values(),), (*alone[0].values(),), golden), (*pairs,))
+
+
+def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) -> "Iterator[str]":
+    """How network inputs differ that both runs have as such."""
+    here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
+    some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
+    last = certain_until(one.target)
+    some = [finding for finding in some if finding.pair.target_op is not None and finding.pair.target is not None
+            and (finding.pair.target_op.order <= last or finding.pair.target.dtype not in FLOATS)]  # fmt: skip
+    for finding in some[:INPUTS]:
+        pair = finding.pair
+        assert pair.target is not None and pair.golden is not None and pair.target_op is not None
+        assert pair.golden_op is not None
+        found = related(Tensor(pair.target_op, pair.target), Tensor(pair.golden_op, pair.golden), context)
+        if found.kind not in (*HARMLESS, "rounded", "unknown"):
+            yield f"inputs differ: {pair.target_op.name} {pair.slot}: {found.words}"
+            return
+
+
+def _weights(one: Comparison, odd: "dict[int, Finding]") -> "Iterator[str]":
+    """Weights of the first step that are others altogether."""
+    mine = {id(weight.weight[1]): name for name, weight in weights_of(one.target).items()}
+    known = [finding for finding in one.findings if id(finding.pair.target) in mine and finding.pair.golden is not None]
+    names = [mine[id(finding.pair.target)] for finding in known if id(finding.pair) in odd and _is_large(finding)]
+    if names:
+        random = [finding for finding in known if not _is_constant(finding)]
+        share = len(names) / max(1, len(random))
+        what = "another seed or checkpoint" if share >= NEARLY_ALL and len(names) > 1 else first_of(names, 2)
+        yield f"{len(names)} of {len(known)} weights differ: {what}"
+
+
+def _is_large(finding: Finding) -> bool:
+    error, bound = error_of(finding), finding.measurement.bound
+    size = error if error is not None and not math.isnan(error) else bound
+    return size is not None and size > LARGE
+
+
+def _is_constant(finding: Finding) -> bool:
+    moments, told = finding.measurement.moments, finding.pair.golden.statistics if finding.pair.golden else None
+    if moments is not None:
+        return moments.golden.minimum == moments.golden.maximum
+    return told is not None and told.max == told.min

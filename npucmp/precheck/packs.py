@@ -1,0 +1,253 @@
+"""Files beside dumps: versions, environment and hyper-parameters of a run, from zips of msprobe's config_check or text.
+
+    zip     env (JSON: name → value), pip (name=version per line), hyperparameters/*.json (name → value),
+            random/rank*.json (function → [{"count", "stack"}]), and of the first step and rank
+            weights/step*/rank*/weight.json (name → max, min, mean, norm) and dataset/step*/rank*/dataset.json
+    text    name==version as `pip freeze` has it, NAME=value as `env` has it, JSON of names and values
+    config  YAML, JSON, TOML, or a script with --name value, whose $VARIABLES are put in
+
+They are untrusted: zips are read member by member and never extracted, no size that they tell is believed.
+Source: output and source of mindstudio-probe 26.2.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+import zlib
+from itertools import islice
+from pathlib import Path
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers.text import read_bytes, text_of
+from npucmp.dump.readers.toml import load_toml
+from npucmp.errors import DumpError, UsageError
+
+LARGEST = 64 << 20  # bytes of a file
+MEMBER = 16 << 20  # bytes of a member, unpacked; all of them together have four times as many
+DIRECTORY = 1 << 20  # bytes of the list of members
+LEAVES, DEEP, WIDE = 20_000, 32, 1000  # of a configuration; WIDE of one list or table in it
+FOLDERS = ("hyperparameters/", "random/", "weights/", "dataset/")
+ZIP = b"PK\x03\x04"
+_END = re.compile(rb"PK\x05\x06", re.DOTALL)
+_VERSION = re.compile(r"([A-Za-z0-9][\w.\-]*)\s*={1,2}\s*([0-9][^\s;#]*)")
+_VARIABLE = re.compile(r"(?:export\s+|declare -x\s+)?([A-Z_][A-Z0-9_]*)=(.*)")
+_OPTION = re.compile(r"""--([A-Za-z][\w\-.]*)(?:(?:\s*=\s*|\s+)("[^"]*"|'[^']*'|(?!--)[^\s\\'"]+))?""")
+_ASSIGNED = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|[^\s#;]*)", re.MULTILINE)
+_USED = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+FIGURES = ("max", "min", "mean", "norm")
+Figures = tuple[float, ...]  # in this order
+
+
+class Pack(NamedTuple):
+    """What a file tells of a run. None where it tells nothing of the kind."""
+
+    path: str
+    versions: "Optional[Mapping[str, str]]" = None
+    environment: "Optional[Mapping[str, str]]" = None
+    parameters: "Optional[Mapping[str, Any]]" = None
+    random: "Optional[Mapping[str, int]]" = None
+    weights: "Optional[Mapping[str, Figures]]" = None
+    inputs: "Optional[Mapping[str, Figures]]" = None
+
+
+def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
+    """A zip, or a text of versions or of the environment. Raises DumpError for what is neither."""
+    data = read_bytes(path, LARGEST, context)
+    if data[:4] == ZIP:
+        return _of_zip(path, data)
+    text = text_of(path, data)
+    tree = _json(text)
+    if isinstance(tree, dict):
+        return Pack(path, environment=_texts(tree))
+    versions, environment = _lines(text)
+    if not versions and not environment:
+        raise DumpError(path, "is neither a zip of config_check nor text of `pip freeze` or `env`")
+    return Pack(path, versions or None, environment or None)
+
+
+def _of_zip(path: str, data: bytes) -> Pack:
+    _require_small_directory(path, data)
+    left = 4 * MEMBER
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            found: dict[str, bytes] = {}
+            for info in archive.infolist():
+                if info.is_dir() or not _is_wanted(info.filename):
+                    continue
+                with archive.open(info) as stream:
+                    found[info.filename] = stream.read(min(MEMBER, left) + 1)
+                left -= len(found[info.filename])
+                if len(found[info.filename]) > MEMBER or left < 0:
+                    raise DumpError(path, f"its member {info.filename!r:.60} is larger than {MEMBER:,} bytes")
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise DumpError(path, f"is no zip that can be read: {type(error).__name__}") from None
+    texts = {name: text_of(path, one) for name, one in found.items()}
+    parameters: dict[str, Any] = {}
+    for name in sorted(texts):  # what was parsed of scripts, then what the run itself had
+        if name.startswith("hyperparameters/"):
+            parameters.update(flat(_json(texts[name])))
+    environment = _json(texts.get("env", ""))
+    return Pack(
+        path,
+        _lines(texts["pip"])[0] if "pip" in texts else None,
+        _texts(environment) if isinstance(environment, dict) else None,
+        parameters or None,
+        _drawn(_json(texts[name]) for name in sorted(texts) if name.startswith("random/")),
+        _of_tensors(texts, "weights/"),
+        _of_tensors(texts, "dataset/"),
+    )
+
+
+def _of_tensors(texts: "Mapping[str, str]", folder: str) -> "Optional[dict[str, Figures]]":
+    """The figures of tensors by dotted name, of the first step and rank."""
+    names = sorted((name for name in texts if name.startswith(folder)), key=lambda name: (len(name), name))
+    by_tensor: dict[str, dict[str, float]] = {}
+    for name, value in (flat(_json(texts[names[0]])) if names else {}).items():
+        tensor, _, figure = name.rpartition(".")
+        if figure in FIGURES and isinstance(value, (int, float)):
+            by_tensor.setdefault(tensor, {})[figure] = float(value)
+    found = {name: tuple(one[figure] for figure in FIGURES) for name, one in by_tensor.items() if len(one) == 4}
+    return found or None
+
+
+def _is_wanted(name: str) -> bool:
+    return name in ("env", "pip") or (name.startswith(FOLDERS) and name.endswith(".json"))
+
+
+def _require_small_directory(path: str, data: bytes) -> None:
+    """DumpError for a list of members that would take more memory than the members do; zip64 is not read."""
+    ends = [one.start() for one in _END.finditer(data, max(0, len(data) - (1 << 16) - 22))]
+    size = int.from_bytes(data[ends[-1] + 12 : ends[-1] + 16], "little") if ends else -1
+    if not 0 <= size <= DIRECTORY or b"PK\x06\x07" in data[max(0, ends[-1] - 64) : ends[-1]]:
+        raise DumpError(path, "is no zip that can be read: its list of members is missing or too long")
+
+
+def _json(text: str) -> Any:
+    """The tree of a JSON text; None if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _texts(tree: "Mapping[Any, Any]") -> "dict[str, str]":
+    return {str(name): str(value) for name, value in tree.items() if isinstance(value, (str, int, float))}
+
+
+def _lines(text: str) -> "tuple[dict[str, str], dict[str, str]]":
+    """Versions and environment, line by line."""
+    versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    for line in text.splitlines():
+        variable, version = _VARIABLE.fullmatch(line.strip()), _VERSION.match(line.strip())
+        if variable and "==" not in line:
+            environment[variable[1]] = variable[2].strip("\"'")
+        elif version:
+            versions[version[1].lower().replace("-", "_")] = version[2]
+    return versions, environment
+
+
+def _drawn(trees: "Iterator[Any]") -> "Optional[dict[str, int]]":
+    """How often each random function was called, by the line that called it."""
+    found: dict[str, int] = {}
+    seen = False
+    for tree in trees:
+        for name, entries in tree.items() if isinstance(tree, dict) else ():
+            seen = True
+            for entry in entries if isinstance(entries, list) else ():
+                count, stack = (entry.get("count"), entry.get("stack")) if isinstance(entry, dict) else (None, None)
+                if isinstance(count, int) and isinstance(stack, list) and stack:
+                    key = f"{str(name)[:80]} in {_frame(str(stack[-1]))}"
+                    found[key] = found.get(key, 0) + count
+    return found if seen else None
+
+
+def _frame(text: str) -> str:
+    """File name and function of "File path, line n, in function, code"."""
+    found = re.match(r"File (\S{1,400}), line \d{1,9}, in (\w{1,80})", text)
+    return f"{found[1].rpartition('/')[2]} {found[2]}" if found else text[:80]
+
+
+def read_config(path: str, context: ReadContext = ANYWHERE) -> "dict[str, Any]":
+    """Hyper-parameters of a file by dotted name. Raises DumpError or UsageError for what holds none."""
+    data = read_bytes(path, LARGEST, context)
+    if data[:4] == ZIP:
+        found = dict(_of_zip(path, data).parameters or {})
+    else:
+        found = _parameters(Path(path), text_of(path, data))
+    if not found:
+        raise DumpError(path, "holds no hyper-parameters: YAML, JSON, TOML or text with --name value is wanted")
+    return found
+
+
+def _parameters(path: Path, text: str) -> "dict[str, Any]":
+    ending = path.suffix.lower()
+    tree = _json(text)
+    if tree is None and ending == ".toml":
+        tree = load_toml(path, text)
+    if tree is None and ending in (".yaml", ".yml"):
+        tree = _yaml(path, text)
+    return flat(tree) if isinstance(tree, dict) else options_of(text)
+
+
+def _yaml(path: Path, text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not YAML: {str(error).splitlines()[0]:.120}") from None
+
+
+def options_of(text: str) -> "dict[str, Any]":
+    """--name value of a command line or script; a name without a value is true."""
+    text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
+    assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
+    text = _put_in(_put_in(text, assigned), assigned)  # a variable may hold others
+    found: dict[str, Any] = {}
+    for name, value in _OPTION.findall(text):
+        if len(found) < LEAVES:
+            found[name] = _number(value.strip("\"'")) if value else True
+    return found
+
+
+def _put_in(text: str, assigned: "Mapping[str, str]") -> str:
+    """Variables by their values, as long as the text stays of its size."""
+    made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
+    return made if len(made) <= 4 << 20 else text
+
+
+def flat(tree: Any, limit: int = LEAVES) -> "dict[str, Any]":
+    """A tree as leaves by dotted names; lists of plain values are leaves. What is beyond the limits is left out."""
+    found: dict[str, Any] = {}
+    waiting: "list[tuple[str, Any, int]]" = [("", tree, 0)]
+    steps = 0
+    while waiting and len(found) < limit and steps < 2 * limit:
+        steps += 1
+        name, value, depth = waiting.pop()
+        if isinstance(value, dict) and depth < DEEP:
+            items = list(islice(value.items(), WIDE))
+            waiting += [(f"{name}.{str(key)[:200]}".lstrip("."), one, depth + 1) for key, one in reversed(items)]
+        elif isinstance(value, list) and depth < DEEP and any(isinstance(one, (dict, list)) for one in value[:WIDE]):
+            items = list(enumerate(value[:WIDE]))
+            waiting += [(f"{name}.{at}", one, depth + 1) for at, one in reversed(items)]
+        elif isinstance(value, (str, int, float, bool, list, type(None))) and name:
+            found[name] = value if not isinstance(value, list) else value[:WIDE]
+    return found
+
+
+def _number(text: str) -> Any:
+    """A number or truth, as text spells it; else the text."""
+    words = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,256 @@
+"""The Answer of `npucmp check`: what is to be mended, what follows from it, and what could not be decided.
+
+health.csv has one row per finding, checks.csv one per rule, parameters.csv one per parameter and step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Sequence
+
+from npucmp.model import Evidence, Fact
+from npucmp.model.stack import source_line
+from npucmp.model.symptom import SEVERITIES, Checked, Decision, ParameterRow, Symptom
+from npucmp.report import tables
+from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs
+
+HEALTH = tuple(
+    (
+        "place severity rule step rank order op op_type phase slot parameter count value limit unit because remedy "
+        "follows stack also"
+    ).split(" ")
+)
+CHECKS = tuple("rule group severity decided why_not looked_at found limit limit_from source".split(" "))
+PARAMETERS = tuple(
+    (
+        "parameter shape dtype trainable rms max_abs gain zeros grad_rms grad_over_weight update_ratio update_cosine "
+        "same_bits_as step rank"
+    ).split(" ")
+)
+FIRST = 20  # findings that summary.json holds
+PANELS = (  # column, title, limit: what is drawn along the network
+    ("grad_over_weight", "gradient over weight (rms), parameter by parameter", None),
+    ("update_ratio", "update ratio, mean |w' - w| over mean |w|", 1.0),
+    ("output_rms", "rms of the outputs of operators", None),
+)
+MEANING = {
+    "error": "the run cannot be right as it is",
+    "warning": "most likely wrong, or it needs a reason",
+    "hint": "may be meant; fine if it is",
+    "FOLLOWS": "goes away with what stands above it",
+}
+
+
+def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
+    """What a check says; there are no metrics to choose."""
+    roots = [one for one in report.symptoms if not one.follows]
+    suspects = Suspects.of([_suspect(one, report) for one in roots])
+    word, sentence = _verdict(report)
+    notes = [*dict.fromkeys(report.notes)]
+    unreadable = [*report.unreadable, *(f"{run.path}: {run.problem}" for _, run in report.broken)]
+    undecided = undecided_words(report.decisions)
+    decided = sum(one.decided != "no" for one in report.decisions)
+    aligned = f"{decided} of {count_of(len(report.decisions), 'rule')} decided"
+    lines = [] if roots or not decided else [Line("Nothing is wrong", "good", ", as far as this dump tells")]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=[
+            Section("", [Side("dump", report.path, _dump_words(report))], aligned, suspects=suspects, lines=lines)
+        ],
+        suspects=suspects,
+        places="health.csv",
+        title="What is to be mended" if roots else "",
+        compared="What was checked",
+        aligned=aligned,
+        nothing=[] if roots else ["No rule found anything."],
+        counts=Counter(one.severity for one in report.symptoms),
+        notes=[Listing("not decided", undecided, "checks.csv"), Listing("note", notes, "summary.json")],
+        unreadable=Listing("unreadable", unreadable, "summary.json"),
+        undecided=[f"unreadable: {words}" for words in unreadable],
+        tables=[
+            tables.table("health.csv", HEALTH, lambda: map(_row, report.symptoms)),
+            tables.table("checks.csv", CHECKS, lambda: map(_check, report.decisions)),
+            tables.table("parameters.csv", PARAMETERS, lambda: map(_parameter, report.parameters)),
+        ],
+        plots=[Plot(f"Curve of {one.name}", "", [(one.name, one.steps, one.values)]) for one in report.curves],
+        detail=lambda: _detail(report),
+        facts=lambda: {**_facts(report), "notes": notes},
+        meaning=MEANING,
+    )
+
+
+def _dump_words(report: Checked) -> str:
+    """ "msprobe · pytorch · mix tensor · steps 0-2 · 64 operators, 162 tensors, 25.9 MB a step · training"."""
+    if not report.runs:
+        return ""
+    first = report.runs[0]
+    numbers = [[*dict.fromkeys(number for number in some if number is not None)]
+               for some in ([run.step for run in report.runs], [run.rank for run in report.runs])]  # fmt: skip
+    words = [first.format, first.detail]
+    words += [_span(name, some) for name, some in zip(("step", "rank"), numbers) if some]
+    size = bytes_of([first])
+    content = f"{count_of(len(first.operators), 'operator')}, {count_of(first.tensors, 'tensor')}"
+    words.append(content + (f", {in_bytes(size)}" if size else "") + (" a step" if len(report.runs) > 1 else ""))
+    start = {"fresh": ", fresh start", "trained": ", trained before"}.get(report.starts, "")
+    words.append(("training" if report.training else "no backward pass") + start)
+    return " · ".join(filter(None, words))
+
+
+def _span(name: str, numbers: "Sequence[int]") -> str:
+    """ "step 3", "steps 0-2", "steps 0, 4, 8"."""
+    if len(numbers) == 1:
+        return f"{name} {numbers[0]}"
+    if numbers == [*range(numbers[0], numbers[0] + len(numbers))]:
+        return f"{name}s {numbers[0]}-{numbers[-1]}"
+    return f"{name}s {', '.join(map(str, numbers[:6]))}{' …' if len(numbers) > 6 else ''}"
+
+
+def _suspect(one: Symptom, report: Checked) -> Suspect:
+    def way() -> "list[Step]":
+        return [
+            Step(1, "FOLLOWS", f"{some.rule}  {_told(some)}") for some in report.symptoms if some.follows == one.place
+        ]
+
+    where = " · ".join(f"{name} {at}" for name, at in (("step", one.step), ("rank", one.rank)) if at is not None)
+    evidence = [Evidence("because", "{because}", {"because": Fact(one.because)})]
+    evidence += [Evidence("remedy", "{remedy}", {"remedy": Fact(one.remedy)})] if one.remedy else []
+    return Suspect(
+        one.place,
+        one.severity,
+        one.where,
+        one.operator.op_type if one.operator is not None else "",
+        one.slot,
+        tuple(evidence),
+        one.severity.upper(),
+        where=where,
+        line=source_line(one.operator) if one.operator is not None else "",
+        aside=_more(one).strip(),
+        rule=one.rule,
+        way=way,
+    )
+
+
+def _told(one: Symptom) -> str:
+    """ "conv1.weight and 2 more: its gradient is 0"."""
+    return f"{one.where}{_more(one)}: {one.because}" if one.where else one.because
+
+
+def _more(one: Symptom) -> str:
+    return f" and {one.places - 1} more" if one.places > 1 else ""
+
+
+def undecided_words(decisions: "Sequence[Decision]") -> "list[str]":
+    """Reasons with the rules that they held back, those that hold back most first."""
+    reasons: dict[str, list[str]] = {}
+    for one in decisions:
+        if one.why_not:
+            reasons.setdefault(one.why_not, []).append(one.rule)
+    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    return [f"{', '.join(rules)} ({why})" for why, rules in ordered]
+
+
+def _verdict(report: Checked) -> "tuple[str, str]":
+    status = report.exit_status
+    roots = Counter(one.severity for one in report.symptoms if not one.follows)
+    follow = sum(one.follows > 0 for one in report.symptoms)
+    words = ", ".join(count_of(roots[name], name) for name in reversed(SEVERITIES))
+    words += f"; {count_of(follow, 'finding')} {'follows' if follow == 1 else 'follow'} from "
+    words += "it" if sum(roots.values()) == 1 else "them"
+    words = words if follow else words.partition(";")[0]
+    if status == 130:
+        return "PARTIAL", "interrupted before any rule was asked"
+    if status == 1:
+        return "UNHEALTHY", words
+    if status == 0:
+        return "HEALTHY", words
+    failed = [one.rule for one in report.decisions if one.failed]
+    if failed:
+        return (
+            "UNDECIDED",
+            f"{count_of(len(failed), 'rule')} failed ({', '.join(failed[:3])}), the others found nothing",
+        )
+    if report.unreadable or report.broken:
+        return "UNDECIDED", "some tensors could not be read, and nothing is wrong with the others"
+    return "UNDECIDED", "no rule could be decided of this dump"
+
+
+def _row(one: Symptom) -> Row:
+    row: Row = {name: getattr(one, name, None) for name in HEALTH}
+    row.update(count=one.places, follows=one.follows or None, also="; ".join(one.also), order=_place(one))
+    row.update(of_operator(one.operator) if one.operator is not None else {"op": None})
+    return {**row, "stack": source_line(one.operator) if one.operator is not None else None}
+
+
+def _place(one: Symptom) -> "int | None":
+    return one.order if one.order >= 0 else None
+
+
+def _check(one: Decision) -> Row:
+    return {name: getattr(one, name) for name in CHECKS}
+
+
+def _parameter(one: ParameterRow) -> Row:
+    return {**{name: getattr(one, name) for name in PARAMETERS}, "shape": str([*one.shape])}
+
+
+def _detail(report: Checked) -> Detail:
+    """A row per parameter and step, then one per operator whose output has a spread; findings stand with theirs."""
+    found = {one.where: one for one in reversed(report.symptoms) if one.where}
+    keys = [*dict.fromkeys([*((one.rank, one.step) for one in report.parameters),
+                            *((one.rank, one.step) for one in report.spreads)])]  # fmt: skip
+    runs = {key: number for number, key in enumerate(keys)}
+    operators: list[Row] = []
+    rows: list[Row] = []
+    for one in report.parameters:
+        row = _parameter(one)
+        operators.append({"run": runs[one.rank, one.step], "rows": 1, "op": one.parameter, "order": one.order})
+        operators[-1].update(op_type="parameter", **_mark(found.get(one.parameter)))
+        rows.append({**row, "output": True, **_finding(found.get(one.parameter))})
+    for some in report.spreads:
+        operators.append({"run": runs[some.rank, some.step], "rows": 1, "order": some.operator.order})
+        operators[-1].update(of_operator(some.operator), **_mark(found.get(some.operator.name)))
+        rows.append({"output_rms": some.rms, "output": True, **_finding(found.get(some.operator.name))})
+    columns = ["run", "order", "op", "op_type", "finding", "severity", *PARAMETERS[1:-2], "output_rms"]
+    return Detail(
+        kind="health",
+        title="Parameters and operators",
+        chart="Network by depth",
+        runs=[" · ".join(f"{name} {at}" for name, at in (("step", step), ("rank", rank)) if at is not None)
+              for rank, step in keys],
+        operators=tables.by_column(operators),
+        rows=tables.by_column(rows),
+        columns=columns,
+        shown=["order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
+               "update_ratio", "update_cosine", "output_rms"],
+        facets=["run", "severity", "finding", "op_type", "dtype"],
+        more={"panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS]},
+    )  # fmt: skip
+
+
+def _mark(one: "Symptom | None") -> Row:
+    return {} if one is None else {"cause": one.severity, "place": one.place, "evidence": (one.because,)}
+
+
+def _finding(one: "Symptom | None") -> Row:
+    return {} if one is None else {"finding": one.rule, "severity": one.severity}
+
+
+def _facts(report: Checked) -> Row:
+    """What summary.json holds of a check."""
+    return {
+        "target": of_runs(report.path, report.runs, "format", "step", "rank"),
+        "training": report.training,
+        "starts": report.starts,
+        "findings": {
+            "severity": dict(Counter(one.severity for one in report.symptoms)),
+            "rule": dict(Counter(one.rule for one in report.symptoms)),
+        },
+        "decided": [one.rule for one in report.decisions if one.decided != "no"],
+        "not_decided": {one.rule: one.why_not for one in report.decisions if one.why_not},
+        "first": [_row(one) for one in report.symptoms[:FIRST]],
+        "unreadable": list(report.unreadable),
+        "roots": [],
+    }

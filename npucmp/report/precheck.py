@@ -1,0 +1,207 @@
+"""The Answer of `npucmp precheck`: rows that differ with their remedies, then what is the same and what nobody knows.
+
+precheck.csv has a row per row, inputs.csv one per network input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterator, Sequence
+
+from npucmp.model import Evidence, Fact, Run
+from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
+from npucmp.report import tables
+from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspect, Suspects
+from npucmp.report.words import count_of, describe, of_runs
+
+COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
+INPUTS = tuple("step rank op slot role target_shape golden_shape target_dtype golden_dtype relation a b residual "
+               "because".split(" "))  # fmt: skip
+CURVES = tuple("step_from step_to target golden relative error parts curve".split(" "))
+TONES = {"error": "bad", "warning": "open", "note": "title"}
+MEANING = {
+    "same": "what was asked is the same in both runs",
+    "close": "the same within round-off or 1 %",
+    "DIFFERS": "it differs: an error forbids to compare numbers, a warning wants an explanation",
+    "unknown": "neither dump tells; the row says what would",
+    "n/a": "nothing to be held against each other",
+}
+WIDE = 18  # columns for the name of a row
+
+
+def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
+    """What a precheck says; there are no metrics to choose."""
+    word, sentence = _verdict(report)
+    differing = sorted((row for row in report.rows if row.status is Status.DIFFERS),
+                       key=lambda row: SEVERITIES.index(row.severity))  # fmt: skip
+    unreadable = [f"{side}: {run.path}: {run.problem}" for side, run in report.broken]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=[_section(report, differing)],
+        suspects=Suspects.of([_suspect(place, row) for place, row in enumerate(differing, 1)]),
+        places="precheck.csv",
+        title="What differs" if differing else "",
+        compared="What was compared",
+        aligned=", ".join(f"{count} {status.value}" for status, count in report.statuses.items()),
+        nothing=[] if differing else ["Nothing that was asked differs."],
+        counts={status.value: count for status, count in report.statuses.items()},
+        notes=[Listing("note", report.notes, "summary.json")],
+        unreadable=Listing("unreadable", unreadable, "summary.json"),
+        undecided=[*unreadable, *(f"{row.row}: {row.because}" for row in _of(report, Status.UNKNOWN))],
+        tables=[
+            tables.table("precheck.csv", COLUMNS, lambda: map(_row, report.rows)),
+            tables.table("inputs.csv", INPUTS, lambda: map(_input_row, report.inputs)),
+            tables.table(
+                "curves.csv",
+                CURVES,
+                lambda: (_window(one, at) for one in report.curves for at in range(len(one.windows))),
+            ),
+        ],
+        plots=[*map(_plot, report.curves)],
+        detail=lambda: _detail(report),
+        facts=lambda: _facts(report, differing),
+        meaning=MEANING,
+    )
+
+
+def _suspect(place: int, row: Told) -> Suspect:
+    """A row that differs, as a page shows it."""
+    words = {"because": row.because, "remedy": row.remedy}
+    evidence = tuple(Evidence(kind, "{words}", {"words": Fact(text)}) for kind, text in words.items() if text)
+    tone = "hint" if row.severity == "note" else row.severity
+    return Suspect(place, tone, row.row, "", "", evidence, row.severity)
+
+
+def _section(report: Precheck, differing: "Sequence[Told]") -> Section:
+    sides = [
+        Side(name, path, _runs(runs))
+        for name, path, runs in zip(("target", "golden"), report.paths, (report.targets, report.goldens))
+    ]
+    return Section(where="", sides=sides, lines=[*_lines(report, differing)])
+
+
+def _runs(runs: "Sequence[Run]") -> str:
+    """One line for all runs of a side: the first, and how many steps and ranks there are."""
+    if not runs:
+        return "no dump"
+    numbers = [len({getattr(run, name) for run in runs}) for name in ("step", "rank")]
+    more = [count_of(many, name) for many, name in zip(numbers, ("step", "rank")) if many > 1]
+    return " · ".join([describe(runs[0]), *([f"{' and '.join(more)} in all"] if more else [])])
+
+
+def _lines(report: Precheck, differing: "Sequence[Told]") -> "Iterator[Line]":
+    """What differs with its remedy; then, a line for each family, what is the same; then what nobody knows."""
+    for row in differing:
+        yield _line(row.status, row.row, row.because, TONES[row.severity])
+        if row.remedy:
+            yield Line("", "title", f"{' ' * (WIDE + 14)}{row.remedy}")
+    for row in _of(report, Status.CLOSE):
+        yield _line(row.status, row.row, row.because, "good")
+    for family, some in _families(_of(report, Status.SAME)):
+        yield _line(Status.SAME, family, ", ".join(dict.fromkeys(row.because for row in some)), "good")
+    for status in (Status.NOT_APPLICABLE, Status.UNKNOWN):
+        for because, rows in _by_reason(_of(report, status)).items():
+            yield _line(status, ", ".join(row.row for row in rows), because, "title")
+
+
+def _families(rows: "list[Told]") -> "list[tuple[str, list[Told]]]":
+    """Rows by the first part of their names."""
+    found: dict[str, list[Told]] = {}
+    for row in rows:
+        found.setdefault(row.row.partition(".")[0], []).append(row)
+    return [(some[0].row if len(some) == 1 else family, some) for family, some in found.items()]
+
+
+def _by_reason(rows: "list[Told]") -> "dict[str, list[Told]]":
+    found: dict[str, list[Told]] = {}
+    for row in rows:
+        found.setdefault(row.because, []).append(row)
+    return found
+
+
+def _line(status: Status, name: str, words: str, tone: str) -> Line:
+    return Line(f"  {status.value:<8}", tone, f"  {name:<{WIDE}}  {words}")
+
+
+def _of(report: Precheck, status: Status) -> "list[Told]":
+    return [row for row in report.rows if row.status is status]
+
+
+def _verdict(report: Precheck) -> "tuple[str, str]":
+    found, status = report.statuses, report.exit_status
+    forbidding = sum(row.forbids for row in report.rows)
+    reserved = len(report.reservations)
+    if status == 130:
+        return "PARTIAL", f"interrupted after {count_of(len(report.rows), 'row')}"
+    if status == 1:
+        many = forbidding or reserved
+        clear = "it" if many == 1 else "them"
+        more = f", {reserved} more want{'s' if reserved == 1 else ''} an explanation" if forbidding and reserved else ""
+        differ = f"{count_of(many, 'row')} differ{'s' if many == 1 else ''}"
+        return "NOT COMPARABLE", f"{differ}{more}; clear {clear} before npucmp compare"
+    if status == 0:
+        words = f"{count_of(found[Status.SAME] + found[Status.CLOSE], 'row')} the same"
+        if reserved:
+            return "COMPARABLE", f"with reservations: {count_of(reserved, 'row')} to explain, {words}"
+        return "COMPARABLE", words
+    return "UNDECIDED", "operators, inputs or weights are unknown, and nothing else differs"
+
+
+def _row(row: Told) -> Row:
+    return {**row._asdict(), "status": row.status.value, "count": row.places}
+
+
+def _input_row(row: InputRow) -> Row:
+    found = row.relation
+    return {
+        "step": row.step, "rank": row.rank, "op": row.op, "slot": row.slot, "role": row.role,
+        "target_shape": str(list(row.shapes[0])), "golden_shape": str(list(row.shapes[1])),
+        "target_dtype": row.dtypes[0], "golden_dtype": row.dtypes[1], "relation": found.kind,
+        "a": " ".join(map(repr, found.a)), "b": " ".join(map(repr, found.b)), "residual": found.residual,
+        "because": found.words,
+    }  # fmt: skip
+
+
+def _plot(one: CurvePair) -> Plot:
+    curves = [(side, some.steps, some.values) for side, some in (("target", one.target), ("golden", one.golden))]
+    parting = [window[:2] for window in one.windows if window[-1]]
+    return Plot(f"Curves of {one.name}", "windows in which they part" if parting else one.words, curves, parting)
+
+
+def _window(one: CurvePair, at: int) -> Row:
+    return dict(zip(CURVES, (*one.windows[at], one.name)))
+
+
+def _detail(report: Precheck) -> Detail:
+    """A row per row; `op` is its name, which the page filters by."""
+    rows = [{**_row(row), "verdict": row.status.value, "slot": "row"} for row in report.rows]
+    operators = [{"run": 0, "op": row.row, "rows": 1} for row in report.rows]  # of no order: no drawing along it
+    columns = ["op", "verdict", *COLUMNS[2:]]
+    return Detail(
+        kind="pairs",
+        title="All rows",
+        chart="",
+        runs=["both runs"],
+        operators=tables.by_column(operators),
+        rows=tables.by_column(rows),
+        columns=columns,
+        shown=["op", "verdict", "severity", "because", "target", "golden", "remedy"],
+        facets=["verdict", "severity"],
+    )
+
+
+def _facts(report: Precheck, differing: "Sequence[Told]") -> Row:
+    """What summary.json holds of a precheck."""
+    return {
+        "target": of_runs(report.paths[0], report.targets, "format", "detail", "step", "rank"),
+        "golden": of_runs(report.paths[1], report.goldens, "format", "detail", "step", "rank"),
+        "verdict": _verdict(report)[0].lower(),
+        "statuses": dict(Counter(row.status.value for row in report.rows)),
+        "differs": [_row(row) for row in differing],
+        "unknown": {row.row: row.because for row in _of(report, Status.UNKNOWN)},
+        "inputs": [_input_row(row) for row in report.inputs[: tables.SUMMARISED]],
+        "notes": [*report.notes],
+        "roots": [],
+    }

@@ -1,0 +1,145 @@
+"""What one run tells of its own health: load → one pass → rules → Checked."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Optional, Sequence
+
+from npucmp.check.build import build
+from npucmp.check.curves.curve import Log
+from npucmp.check.curves.reading import read_log
+from npucmp.check.facts import Health
+from npucmp.check.judge import Examined, examine
+from npucmp.check.notes import notes_of
+from npucmp.check.own import load_settings
+from npucmp.check.plugins import own_rules
+from npucmp.check.rule import Rule
+from npucmp.check.rules import RULES
+from npucmp.check.settings import Settings
+from npucmp.check.table import parameter_rows, spreads
+from npucmp.dump.context import ReadContext
+from npucmp.errors import UsageError
+from npucmp.measure.executor import default_jobs
+from npucmp.model import Run
+from npucmp.model.dtypes import size_of
+from npucmp.model.symptom import Checked, RuleWords
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.runs import Choice, Meter, StrPath
+
+
+@dataclass(frozen=True)
+class CheckOptions(Choice):
+    """What a check can be told; the command line offers the same under the same names. Globs are over rules.
+
+    rules       a file of settings; what is told here is stronger, None leaves it to the file
+    plugin      files with rules of the user's own; `plugins` says whether those of installed packages are asked too
+    loss        what the training logged; `column` names its loss
+    """
+
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    phase: Optional[str] = None
+    start: Optional[str] = None
+    fail_on: Optional[str] = None
+    rules: Optional[StrPath] = None
+    plugin: Sequence[StrPath] = ()
+    plugins: bool = True
+    loss: Optional[StrPath] = None
+    column: str = ""
+
+    def all_rules(self) -> "tuple[Rule, ...]":
+        """npucmp's rules, and then the user's own."""
+        return (*RULES, *own_rules(self.plugin, self.plugins, RULES))
+
+    def settings(self, rules: "Sequence[Rule]") -> Settings:
+        found = Settings() if self.rules is None else load_settings(self.rules, rules)
+        told = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
+        told = {name: value for name, value in told.items() if value is not None}
+        found = replace(found, only=tuple(self.only) or found.only, skip=(*found.skip, *self.skip), **told)
+        found.require_known(rules)
+        return found
+
+    def log(self) -> Optional[Log]:
+        """The curves of `loss`, in which the training loss is known."""
+        if self.loss is None:
+            return None
+        found = read_log(self.loss, ReadContext(self.limits))
+        return found.with_loss(self.column)
+
+
+def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object) -> Checked:
+    """Asks all rules about a dump, all its steps and ranks; keyword arguments are fields of the options.
+
+    Raises NpucmpError when there is nothing to look at. Trouble with single tensors and rules is in the result.
+    """
+    options = replace(options or CheckOptions(), **more)  # type: ignore[arg-type]
+    rules = options.all_rules()
+    settings, log = options.settings(rules), options.log()
+    started = time.monotonic()
+    context = options.context(dump)
+    opened = options.runs(dump, context)
+    runs = [run for run in opened if not run.problem]
+    runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context), context)
+    notes = unfit_globs(options, runs)
+    healths: "tuple[Health, ...]" = ()
+    partial = False
+    try:
+        healths = healths_of(dump, runs, options, settings, context)
+    except KeyboardInterrupt:
+        partial = True
+    if not partial and not any(step.operators for one in healths for step in one.steps):
+        raise UsageError(f"nothing to check: {options.nothing()}")
+    tensors = [tensor for one in healths for tensor in one.tensors()]
+    lost = [one for one in tensors if one.figures.problem]
+    healths = (*(replace(one, log=log) for one in healths[:1]), *healths[1:])
+    found = examine(healths, rules, settings) if not partial else Examined((), ())
+    return Checked(
+        paths=(str(dump),),
+        broken=tuple(("dump", run) for run in opened if run.problem),
+        notes=(
+            *notes,
+            *dict.fromkeys(note for run in runs for note in run.notes),
+            *(log.notes if log else ()),
+            *notes_of(healths),
+        ),
+        seconds=time.monotonic() - started,
+        bytes_read=sum(size_of(one.dtype, one.shape) for one in tensors if one.figures.counted),
+        partial=partial,
+        runs=tuple(run for one in healths for run in one.runs),
+        symptoms=found.symptoms,
+        decisions=found.decisions,
+        parameters=tuple(row for one in healths for row in parameter_rows(one)),
+        spreads=tuple(row for one in healths for row in spreads(one)),
+        unreadable=tuple(f"{one.operator.name} {one.slot or one.ref.label}: {one.figures.problem}" for one in lost),
+        tensors=sum(one.figures.extremes is not None for one in tensors),
+        training=any(one.training for one in healths),
+        starts=healths[0].starts if healths else "unknown",
+        fail_on=settings.fail_on,
+        curves=tuple(one.logged() for one in (log.loss, log.validation) if one is not None) if log else (),
+    )
+
+
+def healths_of(
+    dump: StrPath, runs: "Sequence[Run]", options: Choice, settings: Settings, context: ReadContext
+) -> "tuple[Health, ...]":
+    """The facts of runs, rank by rank, in one pass over their tensors; what the user says of them is stronger."""
+    total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
+    meter = Meter(options.progress, total)
+    made = build(
+        str(dump), runs, options.wants, options.jobs or default_jobs(), context, meter.add, expect=settings.expect
+    )
+    told: dict[str, object] = {}
+    if settings.phase != "auto":
+        told["training"] = settings.phase == "train"
+    if settings.start != "auto":
+        told["starts"] = settings.start
+    made = tuple(replace(one, **told) for one in made)  # type: ignore[arg-type]
+    return tuple(replace(one, ranks=made) for one in made)
+
+
+def rules_of(options: CheckOptions = CheckOptions()) -> "list[RuleWords]":
+    """All rules, as a list shows them."""
+    every = options.all_rules()
+    return [RuleWords(one.name, one.severity, one.limit, ", ".join(one.needs), one.says, one.off) for one in every]

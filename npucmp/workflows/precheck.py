@@ -1,0 +1,171 @@
+"""Are two runs comparable at all? load → line up → rows → Precheck."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Optional, Sequence
+
+from npucmp.check.own import load_settings
+from npucmp.check.rules import RULES
+from npucmp.check.settings import Settings
+from npucmp.errors import UsageError
+from npucmp.measure.executor import default_jobs
+from npucmp.model import Run
+from npucmp.model.dtypes import size_of
+from npucmp.model.prechecked import CurvePair, Precheck, Told
+from npucmp.precheck.both import Both, Curves, Given
+from npucmp.precheck.order import NAMES, ROWS
+from npucmp.precheck.row import Row
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.misfits import unfit_names
+from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
+
+NO_DUMP = "-"  # stands for a dump where files alone are compared
+
+
+@dataclass(frozen=True)
+class PrecheckOptions(Choice):
+    """What a precheck can be told; the command line offers the same under the same names.
+
+    env, config   files beside the dumps, target's and golden's: zips of msprobe's config_check, or text
+    curve         logs of both trainings; repeat_curve that of a second golden run, column the name of the figure
+    repeat        a dump of the target run again: does it give the same bits?
+    mixed         a run in mixed precision against one in full precision is meant
+    rules         a TOML file of settings
+    only, skip    globs over the names of rows
+    strict        what wants an explanation makes the runs not comparable too
+    """
+
+    env: "Optional[tuple[str, str]]" = None
+    config: "Optional[tuple[str, str]]" = None
+    curve: "Optional[tuple[str, str]]" = None
+    repeat_curve: Optional[str] = None
+    column: str = ""
+    repeat: Optional[StrPath] = None
+    mixed: bool = False
+    rules: Optional[StrPath] = None
+    only: Sequence[str] = ()
+    skip: Sequence[str] = ()
+    strict: bool = False
+
+
+def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions] = None, **more: object) -> Precheck:
+    """Holds two dumps, and files beside them, against each other row by row; keyword arguments are fields of the
+    options. "-" for both dumps compares the files alone.
+
+    Raises NpucmpError when there is nothing to compare. Trouble with single rows is in the result.
+    """
+    options = replace(options or PrecheckOptions(), **more)  # type: ignore[arg-type]
+    started = time.monotonic()
+    settings = Settings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
+    rows = chosen(options.only, options.skip, settings)
+    given = Given(
+        mixed=options.mixed,
+        env=options.env,
+        config=options.config,
+        curve=options.curve,
+        repeat_curve=options.repeat_curve,
+        column=options.column,
+        repeated=None if options.repeat is None else partial(_repeated, target, options.repeat, options),
+        settings=settings,
+    )
+    broken: "tuple[tuple[str, Run], ...]" = ()
+    remarks: "tuple[str, ...]" = ()
+    without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
+    if any(without):
+        if not all(without) or not (options.env or options.config or options.curve):
+            raise UsageError('"-" stands for both dumps, and needs --env, --config or --curve')
+        both = Both((), (), context=options.context(), given=given)
+        rows = [row for row in rows if not row.of_dumps]
+    else:
+        both, broken, remarks = _opened(target, golden, options, given)
+    both.rows = {row.name: row.held for row in ROWS if both.targets or not row.of_dumps}
+    found: "list[Told]" = []
+    interrupted = False
+    try:
+        for row in rows:
+            found.append(both.found.get(row.name) or row.held(both))
+    except KeyboardInterrupt:
+        interrupted = True
+    return Precheck(
+        paths=(str(target), str(golden)),
+        broken=broken,
+        notes=tuple(remarks),
+        seconds=time.monotonic() - started,
+        bytes_read=both.bytes_read,
+        rows=tuple(found),
+        inputs=tuple(both.inputs),
+        targets=tuple(both.targets),
+        goldens=tuple(both.goldens),
+        curves=tuple(map(_shown, both.curves)),
+        partial=interrupted,
+        strict=options.strict,
+    )
+
+
+def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> "list[Row]":
+    """The rows that are meant; a file leaves out others too, and may name rules of check besides. Raises UsageError
+    for a glob that fits none."""
+    for glob in (*only, *skip):
+        if not any(fnmatchcase(name, glob) for name in NAMES):
+            raise UsageError(f"no row {glob!r}", get_close_matches(glob, NAMES) or NAMES)
+    of_rows = [glob for glob in settings.only if any(fnmatchcase(name, glob) for name in NAMES)]
+    wanted, unwanted = (*only,) or (*of_rows,), (*skip, *settings.skip)
+    return [
+        row
+        for row in ROWS
+        if (not wanted or any(fnmatchcase(row.name, glob) for glob in wanted))
+        and not any(fnmatchcase(row.name, glob) for glob in unwanted)
+    ]
+
+
+def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> "tuple[bool, str]":
+    """Whether two dumps of the target have the same bits."""
+    from npucmp.workflows.rerun_diff import rerun_diff
+
+    chosen = {name: getattr(options, name) for name in ("format", "step", "rank", "limits", "jobs")}
+    found = rerun_diff([target, repeat], **chosen)
+    if not found.differs:
+        return found.is_decided, "the repeat has the same bits" if found.is_decided else "the repeat cannot be compared"
+    first = found.reruns[0].pair.operator.name if found.reruns else ""
+    return False, f"a repeat of the target has other bits (first: {first}): npucmp rerun-diff"
+
+
+def _shown(one: Curves) -> CurvePair:
+    """What a report tells of two curves."""
+    windows = tuple((*window,) for window in one.found.windows)
+    return CurvePair(one.name, one.found.because, one.target.logged(), one.golden.logged(), windows)
+
+
+def _opened(
+    target: StrPath, golden: StrPath, options: PrecheckOptions, given: Given
+) -> "tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]":
+    context = options.context(target, golden)
+    lefts, rights = options.runs(target, context), options.runs(golden, context)
+    graphs = loaded(options.graph, [*lefts, *rights], context)
+    lefts = with_graphs(target, lefts, golden, graphs, context)
+    rights = with_graphs(golden, rights, target, graphs, context)
+    names = options.names()
+    remarks = [*unfit_names(names, lefts, rights)]
+    broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
+    lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
+    if not lefts or not rights:
+        raise UsageError(f"nothing can be read of {target if not lefts else golden}: {broken[0][1].problem}")
+    together, _ = pair_runs(lefts, rights)
+    if not together:
+        remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}")
+    remarks += odd_pairs(together)
+    jobs = options.jobs or default_jobs()
+    meter = Meter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))
+    both = Both(lefts, rights, together, names, context, jobs, given, done=meter.add)
+    return both, broken, tuple(remarks)
+
+
+def _bytes(run: Run) -> int:
+    """Bytes of values that the facts of a run are made of."""
+    return sum(size_of(one.dtype, one.shape) for operator in run.operators for one in operator.tensors if one.file)
