@@ -112,7 +112,7 @@ MUST_NOT = [
     ("relu.dead_channels", [relu(ALIVE), relu(ONE_DEAD), relu(HALF_DEAD), relu(IMAGE), relu(0 * IMAGE)]),
     ("activation.saturated", [saturating("sigmoid", 4), saturating("tanh", 3), linear(X, X)]),
     ("activation.saturated", [linear(X, X), saturating("sigmoid", 20)]),  # the last word of an evaluation
-    ("tensor.zero", [linear(X, X), relu(0 * ALIVE), call("Torch.cumsum", [X], [0 * X])]),
+    ("tensor.zero", [linear(0 * X, 0 * X), linear(X, X), relu(0 * ALIVE), call("Torch.cumsum", [X], [0 * X])]),
     ("tensor.constant", [linear(X, X), call("Torch.full", [(8, 4), 0.5], [np.full((8, 4), 0.5, "float32")])]),
     ("tensor.jump", [call("mul", [X, X], [50 * X])]),
     ("activation.growth", [*depth(1, 10, 100, 1000), linear(X, 0 * X)]),

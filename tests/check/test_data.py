@@ -22,6 +22,11 @@ def read(x, moves=0.0):
     return [linear(x, normal(len(x), 4), np.full((4, x.shape[1]), 0.1 + moves, "float32")), BACKWARD]
 
 
+def padded(x):
+    """What reads the data first is no layer."""
+    return call("pad", [x, [1, 1]], [np.pad(x, ((0, 0), (1, 1)))])
+
+
 def conv(x, inputs=3):
     return call("conv2d", [x, weight(normal(4, inputs, 3, 3))], [normal(8, 4, 6, 6)])
 
@@ -60,6 +65,8 @@ MUST = [  # rule, severity, calls
     ("input.same_samples", "warning", [embed(np.tile(TOKENS[:1], (8, 1)))]),
     ("input.duplicates", "hint", read(TWICE)),
     ("input.repeated", "warning", (read(X), read(X, 0.1))),
+    ("input.repeated", "warning", ([padded(X), *read(X)], [padded(X), *read(X, 0.1)])),
+    ("input.constant", "warning", [call("Tensor.__getitem__", [0 * X, [1]], [0 * X[1]])]),
     ("input.raw_pixels", "warning", [conv(PIXELS)]),
     ("input.raw_pixels", "warning", [conv(PIXELS.transpose(0, 2, 3, 1), 8)]),
     ("input.scale", "hint", read(100 * X)),

@@ -129,11 +129,13 @@ def collapsed(health: Health, limit: float) -> "Iterator[Found]":
     source="MindInsight tensor_all_zero, SageMaker AllZero",
 )
 def zero(health: Health, limit: None) -> "Iterator[Found]":
-    """On every tensor it would fire in 5 clean runs (masks, dropout, positions)."""
+    """Where zeros are born: what reads zeros may write them. On every tensor it would fire in 5 clean runs (masks,
+    dropout, positions)."""
 
     def speaks(op: Op) -> Optional[Found]:
         made = op.outputs[0].figures if op.outputs else None
-        if made is None or made.elements < 2 or not made.is_zero:
+        read = op.tensor(0, "input")
+        if made is None or made.elements < 2 or not made.is_zero or (read is not None and read.figures.is_zero):
             return None
         own = _starts_at_zero(op)
         words = "all it puts out is 0" + (", as its weights are" if own else "")

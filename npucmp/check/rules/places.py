@@ -47,7 +47,11 @@ def _step_of(found: Found) -> Optional[int]:
 
 
 def is_float(tensor: Tensor) -> bool:
-    row = lookup(tensor.dtype)
+    return is_float_type(tensor.dtype)
+
+
+def is_float_type(dtype: str) -> bool:
+    row = lookup(dtype)
     return row is not None and row.kind == "f"
 
 
@@ -72,7 +76,10 @@ def data_of(step: Step) -> "tuple[Tensor, ...]":
 
 
 def _is_filled(tensor: Tensor) -> bool:
-    return tensor.slot == "input:0" and op_type_of(tensor.operator).has("picks", "masks", "in place")
+    """Whether values of another tensor are put into it."""
+    given = tensor.operator.tensors
+    others = [one for one in given if one is not tensor.ref and not one.is_output and is_float_type(one.dtype)]
+    return tensor.slot == "input:0" and op_type_of(tensor.operator).has("picks") and bool(others)
 
 
 def _looked_up(step: Step, tensor: Tensor) -> bool:
