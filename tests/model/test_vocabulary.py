@@ -23,7 +23,7 @@ REVIEWED = {  # (module, word): why it may stand there
     ("workflows/fusion_diff.py", "TransData"): "an example in a note for the user",
     ("check/rule.py", "BatchNorm"): "a word of a sentence for the user",
     ("check/rule.py", "ReLU"): "a word of a sentence for the user",
-    ("check/rules/activations.py", "DivNoNan"): "a remedy",
+    ("check/rules/outputs.py", "DivNoNan"): "a remedy",
     ("check/rules/activations.py", "ReLU"): "a word of a sentence for the user",
     ("check/rules/losses.py", "log_softmax"): "a remedy",
     ("check/rules/modes.py", "BatchNorm"): "a word of a sentence for the user",
