@@ -84,6 +84,15 @@ def test_a_long_curve_is_drawn_with_its_peaks(tmp_path):
     assert found.values[found.steps.index(777)] == 99 and math.isnan(found.values[found.steps.index(10_001)])
 
 
+def test_what_a_dump_tells_explains_its_curve(tmp_path):
+    """The curve runs away because of what was born in the dumped step."""
+    (tmp_path / "log.csv").write_text(text(put(299, math.nan)))
+    calls = [*CALLS, entropy(normal(8, 10), classes(8, 10), math.nan)]
+    found = check(write(tmp_path / "dump", [calls]), jobs=1, loss=tmp_path / "log.csv").symptoms
+    by_rule = {one.rule: one for one in found}
+    assert by_rule["curve.nonfinite"].follows and not found[0].rule.startswith("curve.")
+
+
 def test_the_page_draws_the_curve(tmp_path):
     from npucmp.report import answer_of, html
 
