@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     from npucmp.judge.tolerances import Tolerances
     from npucmp.model import Report, Run
     from npucmp.report import write_reports
+    from npucmp.workflows.check import CheckOptions
+    from npucmp.workflows.check import check as check_dump
     from npucmp.workflows.compare import Options, compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.overflow import OverflowOptions, overflow
+    from npucmp.workflows.precheck import PrecheckOptions
+    from npucmp.workflows.precheck import precheck as precheck_dumps
     from npucmp.workflows.replay import ReplayOptions
     from npucmp.workflows.replay import replay as replay_dump
     from npucmp.workflows.rerun_diff import rerun_diff
@@ -34,6 +38,8 @@ _DOOR = {
     "Tolerances": "npucmp.judge.tolerances",
     "Report": "npucmp.model",
     "Run": "npucmp.model",
+    "CheckOptions": "npucmp.workflows.check",
+    "check_dump": "npucmp.workflows.check",
     "Options": "npucmp.workflows.compare",
     "compare": "npucmp.workflows.compare",
     "FusionOptions": "npucmp.workflows.fusion_diff",
@@ -41,14 +47,21 @@ _DOOR = {
     "OverflowOptions": "npucmp.workflows.overflow",
     "overflow": "npucmp.workflows.overflow",
     "rerun_diff": "npucmp.workflows.rerun_diff",
+    "PrecheckOptions": "npucmp.workflows.precheck",
+    "precheck_dumps": "npucmp.workflows.precheck",
     "ReplayOptions": "npucmp.workflows.replay",
     "replay_dump": "npucmp.workflows.replay",
     "write_reports": "npucmp.report",
 }
-_INSIDE = {"replay_dump": "replay"}  # as what it is called there: packages have the names of such commands
+_INSIDE = {  # as what they are called there: packages have the names of these commands
+    "check_dump": "check",
+    "precheck_dumps": "precheck",
+    "replay_dump": "replay",
+}
 __all__ = [
-    "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "ReplayOptions", "Report", "Run", "Tolerances",
-    "compare", "fusion_diff", "open_runs", "overflow", "replay_dump", "rerun_diff", "write_reports",
+    "CheckOptions", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PrecheckOptions",
+    "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff", "open_runs", "overflow",
+    "precheck_dumps", "replay_dump", "rerun_diff", "write_reports",
 ]  # fmt: skip
 
 

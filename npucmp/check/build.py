@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.check.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.check.kernels import Group, groups_of, named, parameters_of
-from npucmp.check.probes import KEPT, PROBES, Moved
+from npucmp.check.probes import KEPT, PROBES, Inside, Moved
 from npucmp.check.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.measure.figures import Figures, Work, Worked, work_through
+from npucmp.measure.figures import Figures, Probe, Work, Worked, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
 
@@ -26,6 +27,7 @@ Done = Callable[[int], None]  # is told the bytes of each Work
 class _Plan:
     """What is to be read, and what came of it; a tensor is known by its file, or by itself if it has none."""
 
+    probes: "Mapping[str, Callable[..., Probe]]" = field(default_factory=lambda: PROBES)
     works: "list[Work]" = field(default_factory=list)
     claimed: "set[object]" = field(default_factory=set)
     figures: "dict[object, tuple[Figures, Mapping[str, Any]]]" = field(default_factory=dict)
@@ -45,7 +47,7 @@ class _Plan:
     def alone(self, tensor: TensorRef, probes: "Sequence[str]") -> None:
         if _key(tensor) not in self.claimed:
             self.claimed.add(_key(tensor))
-            self.works.append(Work((tensor,), {name: PROBES[name] for name in probes}))
+            self.works.append(Work((tensor,), {name: self.probes[name] for name in probes}))
 
     def take(self, work: Work, found: Worked) -> None:
         keys = tuple(map(_key, work.tensors))
@@ -84,13 +86,15 @@ def build(
     context: ReadContext = ANYWHERE,
     done: Done = lambda size: None,
     expect: "Mapping[str, Any]" = NONE,
+    inside: "Optional[tuple[float, float]]" = None,
 ) -> "tuple[Health, ...]":
-    """The facts of a dump, rank by rank. Trouble with a tensor stands in its figures."""
+    """The facts of a dump, rank by rank. Trouble with a tensor stands in its figures. Of outputs it is found which
+    share of them lies `inside` a range, if one is given."""
     by_rank: dict[Optional[int], list[Run]] = {}
     for run in sorted(runs, key=lambda one: (one.rank or 0, one.step or 0)):
         by_rank.setdefault(run.rank, []).append(run)
     read = {rank: [_looked_at(run, wants) for run in some] for rank, some in by_rank.items()}
-    plan = _Plan()
+    plan = _Plan({**PROBES, "inside": partial(Inside, *inside)} if inside else PROBES)
     for steps in read.values():
         _plan(steps, plan)
     for work, found in zip(plan.works, work_through(plan.works, jobs, context)):
@@ -124,7 +128,8 @@ def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
         wanted = _probes(step)
         for operator in step.operators:
             for tensor in operator.tensors:
-                plan.alone(tensor, wanted.get(id(tensor), ()))
+                asked = ("inside",) if tensor.is_output and "inside" in plan.probes else ()
+                plan.alone(tensor, (*wanted.get(id(tensor), ()), *asked))
 
 
 def _names(steps: "Sequence[_Read]") -> "dict[str, Weight]":

@@ -204,6 +204,23 @@ class Beyond:
         return {size: count / self.elements for size, count in zip(self.SIZES, self.counts)}
 
 
+class Inside:
+    """Share of the elements of a tensor that lie from `start` to `end`, in per cent; None without elements."""
+
+    def __init__(self, start: float, end: float, payloads: "Sequence[Optional[Payload]]") -> None:
+        self.start, self.end = start, end
+        self.inside = self.elements = 0
+
+    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+        if blocks[0] is not None:
+            values = wide(blocks[0])
+            self.elements += len(values)
+            self.inside += int(np.count_nonzero((values >= self.start) & (values <= self.end)))
+
+    def found(self) -> Optional[float]:
+        return 100.0 * self.inside / self.elements if self.elements else None
+
+
 class Dropped:
     """Of what a dropout read and wrote: (elements that became zero, elements that were not), None without both."""
 

@@ -16,6 +16,8 @@ from npucmp.check.own import load_settings
 from npucmp.check.plugins import own_rules
 from npucmp.check.rule import Rule
 from npucmp.check.rules import RULES
+from npucmp.check.rules.activations import range_
+from npucmp.check.rules.places import range_in
 from npucmp.check.settings import Settings
 from npucmp.check.table import parameter_rows, spreads
 from npucmp.dump.context import ReadContext
@@ -128,7 +130,14 @@ def healths_of(
     total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
     meter = Meter(options.progress, total)
     made = build(
-        str(dump), runs, options.wants, options.jobs or default_jobs(), context, meter.add, expect=settings.expect
+        str(dump),
+        runs,
+        options.wants,
+        options.jobs or default_jobs(),
+        context,
+        meter.add,
+        settings.expect,
+        range_in(settings.of(range_).more),
     )
     told: dict[str, object] = {}
     if settings.phase != "auto":

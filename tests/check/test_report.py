@@ -141,3 +141,21 @@ def test_an_interrupted_check_says_nothing_of_health(tmp_path, monkeypatch):
 def test_nothing_that_could_be_decided_is_no_health(tmp_path):
     result = checked(Training(steps=1), tmp_path, only=("weights.none_change",))
     assert result.exit_status == 2 and screen(result).splitlines()[-1].startswith("UNDECIDED: no rule could be decided")
+
+
+def test_ranges_are_watched_by_the_words_of_mindinsight(tmp_path):
+    """The share of an output's values in a range, in per cent, found in the same pass; outputs here are normal."""
+    training = Training(steps=1)
+    dump = training.write(tmp_path / "dump")
+
+    def found(text):
+        settings = tmp_path / "own.toml"
+        settings.write_text(f'[rule."tensor.range"]\n{text}\n')
+        return [
+            one.because for one in check(dump, rules=settings, plugins=False).symptoms if one.rule == "tensor.range"
+        ]
+
+    (because,) = found("range_percentage_lt = 99.9\nrange_start_inclusive = -0.1\nrange_end_inclusive = 0.1")[:1]
+    assert "range_percentage is" in because and "< 99.9" in because
+    assert not found("range_percentage_lt = 99.9\nrange_start_inclusive = -1e9\nrange_end_inclusive = 1e9")
+    assert not found("range_percentage_gt = 0.1\nrange_start_inclusive = 1e9")

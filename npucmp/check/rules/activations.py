@@ -13,7 +13,7 @@ from typing import Any, Iterator, Mapping, Optional
 from npucmp.check.facts import Health, Op
 from npucmp.check.roles import is_layer
 from npucmp.check.rule import Found, rule
-from npucmp.check.rules.places import WATCHED, beyond, is_float, once
+from npucmp.check.rules.places import RANGE, SHARES, WATCHED, beyond, is_float, once
 
 MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
 FEW_VALUES_LIMIT = 0.75
@@ -190,16 +190,17 @@ def _layers(health: Health) -> "Iterator[Op]":
     remedy="",
     source="MindInsight tensor_too_large, tensor_too_small, tensor_range, activation_range",
     off=True,
-    words=WATCHED,
+    words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
 )
 def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
-    """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs."""
+    """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs. The share
+    of values in a range, in per cent, is of one range for all."""
     yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
 
 
 def _beyond(op: Op, limits: "Mapping[str, float]") -> Optional[Found]:
     for tensor in op.outputs:
-        found = beyond(tensor.figures, limits)
+        found = beyond(tensor.figures, limits, tensor.found.get("inside"))
         if found is not None:
             words, value, bound = found
             return Found(op, f"{tensor.slot}: {words}", value, limit=bound)

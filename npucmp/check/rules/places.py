@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.check.facts import Health, Op, Step, Tensor
@@ -12,14 +13,25 @@ from npucmp.model.optypes import op_type_of
 
 FIGURES = ("abs_mean", "max", "min", "mean")
 WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt"))  # as MindInsight's watchpoints
+SHARES, RANGE = "range_percentage_gt range_percentage_lt", ("range_start_inclusive", "range_end_inclusive")
 
 
-def beyond(x: Figures, limits: "Mapping[str, float]") -> "Optional[tuple[str, float, float]]":
-    """The first of the limits that a tensor is beyond, in words, with the figure and the limit."""
-    known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean}
+def range_in(limits: "Mapping[str, float]") -> "Optional[tuple[float, float]]":
+    """From where to where values are whose share is watched, None where none is; an end that is not given is open."""
+    if not any(word in limits for word in SHARES.split()):
+        return None
+    return limits.get(RANGE[0], -math.inf), limits.get(RANGE[1], math.inf)
+
+
+def beyond(
+    x: Figures, limits: "Mapping[str, float]", inside: Optional[float] = None
+) -> "Optional[tuple[str, float, float]]":
+    """The first of the limits that a tensor is beyond, in words, with the figure and the limit; `inside` is the share
+    of its elements in the range of the limits."""
+    known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean, "range_percentage": inside}
     for word, bound in limits.items():
         name, _, side = word.rpartition("_")
-        value = known[name]
+        value = known.get(name)
         if value is not None and (value > bound if side == "gt" else value < bound):
             return f"{name} is {value:.4g} {'>' if side == 'gt' else '<'} {bound:g}", value, bound
     return None
