@@ -137,7 +137,7 @@ def healths_of(
         context,
         meter.add,
         settings.expect,
-        range_in(settings.of(range_).more),
+        range_in(settings.of(range_).more),  # the one rule whose words say what is to be counted in the pass
     )
     told: dict[str, object] = {}
     if settings.phase != "auto":

@@ -129,7 +129,7 @@ def cases(domain: str, number: int, folder: Path, faults: int = 3) -> "Iterator[
             continue
         faulty = train(planned.target, found.plants, found.setting)
         plant = next((one for one in found.plants if one.struck is not None), None)
-        if plant is None or _told_openly(plant, faulty):
+        if plant is None or _told_openly(plant):
             continue
         made += 1
         told = said(folder, faulty)
@@ -146,7 +146,7 @@ def recorded(plant: Plant, faulty: Trained) -> bool:
     return any(np.array_equal(bad, one.values, equal_nan=True) for bad in wrong for one in outputs if one is not None)
 
 
-def _told_openly(plant: Plant, faulty: Trained) -> bool:
+def _told_openly(plant: Plant) -> bool:
     """The record tells the wrong argument: then the operator computes what it was told."""
     return bool(getattr(plant, "_openly", False))
 

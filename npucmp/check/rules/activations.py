@@ -194,7 +194,8 @@ def _layers(health: Health) -> "Iterator[Op]":
 )
 def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
     """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs. The share
-    of values in a range, in per cent, is of one range for all."""
+    of values in a range, in per cent, is of one range for all; what dropouts write is read beside their inputs, and has
+    none."""
     yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
 
 
