@@ -96,11 +96,11 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     context = options.context(target, golden)
     sides = {
         "target": Place(target, options.runs(target, context)),
-        "golden": Place(golden, options.runs(golden, context)),
+        "golden": Place(golden, options.runs(golden, context, golden=True)),
     }
     also = []
     for side, path in map(Also.of, options.also):
-        runs = options.runs(path, context)
+        runs = options.runs(path, context, golden=side == "golden")
         side = side or side_of(path, runs, sides)
         sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
         also.append(f"{side}={os.fspath(path)}")
@@ -140,7 +140,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
-    together, unpaired = pair_runs(lefts, rights)
+    together, unpaired = pair_runs(lefts, rights, options.partners())
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from itertools import compress
 from operator import not_
@@ -15,8 +15,9 @@ from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_runs
 from npucmp.dump.limits import Limits
-from npucmp.errors import DumpError
+from npucmp.errors import DumpError, UsageError
 from npucmp.model import Operator, Pair, Run, first_of
+from npucmp.workflows.numbers import End, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
@@ -24,11 +25,16 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 @dataclass(frozen=True)
 class Choice:
-    """What every workflow can be told of the dumps it reads. A single name will do where several are taken."""
+    """What every workflow can be told of the dumps it reads. A single name will do where several are taken.
+
+    step and rank are a number, several, or as a user writes them ("0,8-15"); pair says which of the target's belong to
+    which of the golden's where the numbers are not the same ("step1=step0").
+    """
 
     format: Optional[str] = None
-    step: Optional[int] = None
-    rank: Optional[int] = None
+    step: Numbers = None
+    rank: Numbers = None
+    pair: Sequence[str] = ()
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     mapping: Union[StrPath, Mapping[str, str], None] = None
@@ -47,16 +53,31 @@ class Choice:
         """What may be read: these dumps, within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
-    def runs(self, path: StrPath, context: ReadContext) -> "list[Run]":
-        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0."""
+    def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
+        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
+        golden dump also those that `pair` holds against one that is meant."""
+        steps, ranks = some("step", self.step), some("rank", self.rank)
+        ends = [(one.golden, one.target) for one in self.partners()] if golden else []
         runs = open_runs(path, self.format, context)
-        chosen = [run for run in runs if self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)]
+
+        def is_meant(run: "Run | End") -> bool:
+            return steps.has(run.step or 0) and ranks.has(run.rank or 0)
+
+        chosen = [
+            run
+            for run in runs
+            if is_meant(run) or any(own.has(run) and is_meant(far.instead(run)) for own, far in ends)
+        ]
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
             unnumbered = any(None in (run.step, run.rank) for run in runs)
             counts = " (a dump without one counts as step 0, rank 0)" if unnumbered else ""
             raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
+
+    def partners(self) -> "list[Partner]":
+        """Which runs belong together though their numbers are not the same."""
+        return partners(self.pair)
 
     def names(self) -> Mapping[str, str]:
         """The mapping of target names to golden names, read if it is a file."""
@@ -110,21 +131,40 @@ def keys(runs: "Sequence[Run]") -> str:
 
 
 def pair_runs(
-    targets: Sequence[Run], goldens: Sequence[Run]
+    targets: Sequence[Run], goldens: Sequence[Run], apart: "Sequence[Partner]" = ()
 ) -> tuple[list[tuple[Run, Run]], tuple[tuple[str, Run], ...]]:
-    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any."""
+    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any.
+
+    Runs of the target that `apart` names are held against those of other numbers; several against one of the golden's,
+    if it says so. UsageError where a side has none that it names.
+    """
+    for one in apart:
+        _require("target", one, one.target, targets)
+        _require("golden", one, one.golden, goldens)
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     left = list(goldens)
-    together, alone = [], []
+    together, alone, used = [], [], []
     for target in targets:
-        found = min((g for g in left if meets(target, g)), key=lambda g: distance(target, g), default=None)
+        told = next((one.golden.instead(target) for one in apart if one.target.has(target)), None)
+        sought, among = (target, left) if told is None else (replace(target, step=told.step, rank=told.rank), goldens)
+        found = min((g for g in among if meets(sought, g)), key=lambda g: distance(sought, g), default=None)
         if found is None:
             alone.append(("target", target))
-        else:
+            continue
+        together.append((target, found))
+        if told is None:
             left.remove(found)
-            together.append((target, found))
-    return together, tuple(alone + [("golden", run) for run in left])
+        else:
+            used.append(found)
+    return together, tuple(alone + [("golden", run) for run in left if not any(run is one for one in used)])
+
+
+def _require(side: str, one: Partner, end: End, runs: "Sequence[Run]") -> None:
+    if not any(map(end.has, runs)):
+        numbers = (("step", end.step), ("rank", end.rank))
+        asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
+        raise UsageError(f"--pair {one.text}: the {side} has no {asked}; it holds {keys(runs)}")
 
 
 def odd_pairs(

@@ -1,6 +1,6 @@
 """msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
-    {root}/step{N}/{rank{M} | rank | proc{pid}}/
+    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          also step_{N}/rank_{M}/ (verl)
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
         stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
         construct.json   {operator: parent module | [parent, …] | null}
@@ -34,6 +34,7 @@ from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.msprobe_call import call_of
 from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
+from npucmp.dump.readers.places import number_in
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Operator, Run, Statistics, TensorRef
@@ -87,7 +88,13 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     try:
         return _open(file, context)
     except DumpError as error:
-        return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
+        return Run(str(file), NAME, (), *_place(file), problem=str(error))
+
+
+def _place(file: Path) -> "tuple[Optional[int], Optional[int]]":
+    """Step and rank from the folders above a dump.json, the nearest that tell them."""
+    folders = file.parent.absolute().parts
+    return number_in(folders, "step"), number_in(folders, "rank")
 
 
 def _starts_like_a_dump(path: Path) -> bool:
@@ -108,9 +115,9 @@ def _dump_files(folder: Path) -> Iterator[Path]:
 
 
 def _without_helpers(files: list[Path]) -> list[Path]:
-    """Where rank* and proc* stand side by side, proc* are helper processes of the same run."""
+    """Where rank* and proc* (pid*) stand side by side, proc* are helper processes of the same run."""
     ranked = {file.parent.parent for file in files if file.parent.name.startswith("rank")}
-    files = [file for file in files if not (file.parent.name.startswith("proc") and file.parent.parent in ranked)]
+    files = [file for file in files if not (_is_process(file) and file.parent.parent in ranked)]
     for step in {file.parent.parent for file in files}:
         processes = [file.parent.name for file in files if file.parent.parent == step and _is_process(file)]
         if len(processes) > 1:
@@ -121,15 +128,7 @@ def _without_helpers(files: list[Path]) -> list[Path]:
 
 
 def _is_process(file: Path) -> bool:
-    return file.parent.name.startswith("proc")
-
-
-def _number(path: Path, word: str) -> Optional[int]:
-    for part in reversed(path.absolute().parts):
-        found = re.fullmatch(word + r"(\d+)", part)
-        if found:
-            return int(found.group(1))
-    return None
+    return file.parent.name.startswith(("proc", "pid"))
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -158,12 +157,13 @@ def _open(path: Path, context: ReadContext) -> Run:
     scopes, more = _beside(path, "construct.json", _scopes, context)
     dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
+    step, rank = _place(path)
     return Run(
         path=str(path),
         format=NAME,
         operators=tuple(operators),
-        step=_number(path.parent, "step"),
-        rank=_number(path.parent, "rank"),
+        step=step,
+        rank=rank,
         detail=_detail(top, operators),
         notes=(*notes, *more, *unnamed(dump.folder, (tensor.file for one in operators for tensor in one.tensors))),
     )
