@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
 from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
-from npucmp.dump.formats import open_runs
+from npucmp.dump.formats import heads, open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Operator, Pair, Run, first_of
-from npucmp.workflows.numbers import End, Numbers, Partner, partners, some
+from npucmp.model import Head, Operator, Pair, Run, first_of
+from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
+One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
@@ -56,11 +57,18 @@ class Choice:
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
         """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
         golden dump also those that `pair` holds against one that is meant."""
+        return self.meant(path, open_runs(path, self.format, context), golden)
+
+    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":
+        """The same without reading them, where folders tell."""
+        return self.meant(path, heads(path, self.format, context), golden)
+
+    def meant(self, path: StrPath, runs: "Sequence[One]", golden: bool = False) -> "list[One]":
+        """Those of the runs of a dump."""
         steps, ranks = some("step", self.step), some("rank", self.rank)
         ends = [(one.golden, one.target) for one in self.partners()] if golden else []
-        runs = open_runs(path, self.format, context)
 
-        def is_meant(run: "Run | End") -> bool:
+        def is_meant(run: Numbered) -> bool:
             return steps.has(run.step or 0) and ranks.has(run.rank or 0)
 
         chosen = [
@@ -122,7 +130,7 @@ class Meter:
             self._progress(self._done, self._total)
 
 
-def keys(runs: "Sequence[Run]") -> str:
+def keys(runs: "Sequence[Numbered]") -> str:
     """Steps and ranks in words, the first few."""
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
@@ -131,8 +139,8 @@ def keys(runs: "Sequence[Run]") -> str:
 
 
 def pair_runs(
-    targets: Sequence[Run], goldens: Sequence[Run], apart: "Sequence[Partner]" = ()
-) -> tuple[list[tuple[Run, Run]], tuple[tuple[str, Run], ...]]:
+    targets: "Sequence[One]", goldens: "Sequence[One]", apart: "Sequence[Partner]" = ()
+) -> "tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]":
     """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any.
 
     Runs of the target that `apart` names are held against those of other numbers; several against one of the golden's,
@@ -147,7 +155,8 @@ def pair_runs(
     together, alone, used = [], [], []
     for target in targets:
         told = next((one.golden.instead(target) for one in apart if one.target.has(target)), None)
-        sought, among = (target, left) if told is None else (replace(target, step=told.step, rank=told.rank), goldens)
+        sought: Numbered = told or target
+        among = left if told is None else goldens
         found = min((g for g in among if meets(sought, g)), key=lambda g: distance(sought, g), default=None)
         if found is None:
             alone.append(("target", target))
@@ -160,7 +169,7 @@ def pair_runs(
     return together, tuple(alone + [("golden", run) for run in left if not any(run is one for one in used)])
 
 
-def _require(side: str, one: Partner, end: End, runs: "Sequence[Run]") -> None:
+def _require(side: str, one: Partner, end: End, runs: "Sequence[Numbered]") -> None:
     if not any(map(end.has, runs)):
         numbers = (("step", end.step), ("rank", end.rank))
         asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
@@ -188,11 +197,11 @@ def _is_same(a: Run, b: Run) -> bool:
         return False
 
 
-def meets(a: Run, b: Run) -> bool:
+def meets(a: Numbered, b: Numbered) -> bool:
     """Whether two runs may be of one step and rank; an absent number matches any."""
     return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
 
 
-def distance(a: Run, b: Run) -> int:
+def distance(a: Numbered, b: Numbered) -> int:
     """How many of step and rank are not known to be the same."""
     return (a.step != b.step) + (a.rank != b.rank)
