@@ -33,7 +33,7 @@ from npucmp.model import Cause, Comparison, Finding, Root
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
-_Ranked = tuple[int, int, int, int, Root]  # step, gravity, clock, comparison, root
+Ranked = tuple[int, int, int, int, Root]  # step, gravity, clock, comparison, root
 
 
 Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[Told]"]
@@ -60,7 +60,7 @@ def with_roots(
     for number, one in enumerate(comparisons):
         steps[one.target.step or one.golden.step or 0].append(number)
     found = list(comparisons)
-    ranked: list[_Ranked] = []
+    ranked: list[Ranked] = []
     before: dict[Optional[int], list[Finding]] = {}  # by rank, of the step before
     faulty = False  # whether an error was born in a step before
     for step, numbers in sorted(steps.items()):
@@ -70,7 +70,7 @@ def with_roots(
             before[found[number].rank] = findings
             found[number] = replace(found[number], findings=tuple(findings))
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
-            ranked += ((step, GRAVITY[root.cause], clock, number, root) for clock, root in roots)
+            ranked += as_ranked(step, number, roots)
     return _in_places(found, ranked)
 
 
@@ -84,11 +84,22 @@ def placed(comparisons: Sequence[Comparison]) -> "list[Comparison]":
     return _in_places(comparisons, ranked)
 
 
-def _in_places(comparisons: Sequence[Comparison], ranked: "Sequence[_Ranked]") -> "list[Comparison]":
+def _in_places(comparisons: Sequence[Comparison], ranked: "Sequence[Ranked]") -> "list[Comparison]":
+    found = placed_roots(ranked)
+    return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]
+
+
+def as_ranked(step: int, number: int, roots: "Sequence[tuple[int, Root]]") -> "list[Ranked]":
+    """Roots with their clocks, of comparison `number`, as they are put in order."""
+    return [(step, GRAVITY[root.cause], clock, number, root) for clock, root in roots]
+
+
+def placed_roots(ranked: "Sequence[Ranked]") -> "dict[int, tuple[Root, ...]]":
+    """By comparison: its roots, with their places among all."""
     found: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:4]), 1):
         found[number].append(replace(root, place=place))
-    return [replace(one, roots=tuple(found[number])) for number, one in enumerate(comparisons)]
+    return {number: tuple(some) for number, some in found.items()}
 
 
 def has_values(one: Comparison) -> bool:

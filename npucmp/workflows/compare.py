@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Sequence, Union
+from typing import AbstractSet, Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import Alignment, align, pairs
 from npucmp.align.extent import extent
@@ -162,7 +162,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         comparisons=comparisons,
         unpaired=unpaired,
         broken=broken,
-        rules=_tolerances_used(tolerances, options, comparisons),
+        rules=rules_of(tolerances, options, _dtypes(comparisons)),
         notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
@@ -251,13 +251,14 @@ def _each(
         yield measurement, True
 
 
-def _tolerances_used(
-    tolerances: Tolerances, options: Options, comparisons: Sequence[Comparison]
-) -> tuple[Tolerance, ...]:
+def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:
+    """Those that apply to tensors of these types."""
     if tolerances.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
         return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
-    dtypes = {
-        tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor
-    }
     return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))
+
+
+def _dtypes(comparisons: Sequence[Comparison]) -> "set[str]":
+    pairs_of = (finding.pair for one in comparisons for finding in one.findings)
+    return {tensor.dtype for pair in pairs_of for tensor in (pair.target, pair.golden) if tensor}
