@@ -1,10 +1,10 @@
 """A comparison of many steps and ranks, one shard each: opened, lined up, measured, judged and walked by whichever
 worker gets it. What stays with this process of a shard is its head and its roots.
 
-    measure   each shard                opens both runs, lines them up, measures; says what is decided over all
-    judge     each shard                holds each tensor against its limit
-    walk      the ranks of a step       each by itself, with letters between them (localise/apart.py); steps in order
-    finish    each shard                its roots with their places, its notes; `part` of it, for whoever wants one
+    measure   each shard             opens both runs, lines them up, measures and judges each tensor by itself
+    judge     each shard             again, where all of them together say that products show 11 bits
+    walk      the ranks of a step    each by itself, with letters between them (localise/apart.py); steps in order
+    parts     each shard             whatever is made of a comparison that is complete, as a table
 
 Between these a shard lies in a folder, which goes with the report; nothing in it comes from elsewhere. Comparisons of
 the report are read from there, one at a time. The roots and findings are those of `compare.compared`.
@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
+from typing import AbstractSet, Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.align import align, pairs
 from npucmp.align.extent import extent
@@ -34,7 +34,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
 from npucmp.measure.executor import Executor, default_jobs, workers
 from npucmp.measure.pairs import Closeness, measure_pairs
-from npucmp.model import Cause, Comparison, Head, Report, Root, Run
+from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Report, Root, Run
 from npucmp.model.collector import uncollected
 from npucmp.workflows.compare import Options, rules_of
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
@@ -90,6 +90,7 @@ class Measured(NamedTuple):
     """
 
     tensors: int = 0
+    has_values: bool = False
     bytes_read: int = 0
     reduced: Optional[bool] = None
     dtypes: "frozenset[str]" = frozenset()
@@ -127,14 +128,16 @@ def compared_in_shards(
     remarks = _remarks([one for one in measured if not one.broken], options)
     said = [one.reduced for one in measured]
     reduced = True in said and False not in said
-    valued = crew.each(judge, readable, reduced)
-    ranked = _walked(crew, readable, dict(zip((shard.number for shard in readable), valued)))
-    roots = placed_roots(ranked)
-    crew.each_with(finish, readable, [(reduced, roots.get(shard.number, ())) for shard in readable])
+    if reduced:
+        crew.each(judge, readable)
+    valued = {shard.number for shard, one in zip(shards, measured) if one.has_values}
+    roots = placed_roots(_walked(crew, readable, valued))
     dtypes = frozenset().union(*(one.dtypes for one in measured))
     return Report(
         paths=(str(target), str(golden)),
-        comparisons=Stored(work, readable, folder),
+        comparisons=Stored(
+            crew.work, [Finished(shard, reduced, roots.get(shard.number, ())) for shard in readable], folder
+        ),
         unpaired=tuple((side, open_head(head, context)) for side, head in unpaired),
         broken=broken,
         rules=rules_of(options.decides(), options, dtypes),
@@ -146,10 +149,32 @@ def compared_in_shards(
     )
 
 
+class Finished(NamedTuple):
+    """A shard when all is done: whether products show 11 bits in all of them, and its roots."""
+
+    shard: Shard
+    reduced: bool
+    roots: "tuple[Root, ...]"
+
+    @property
+    def target(self) -> Head:
+        return self.shard.target
+
+    def read(self, work: Work) -> Comparison:
+        """All that was found of it."""
+        one: Comparison = work.kept(self.shard.number, "judged")
+        changes: "dict[int, tuple[Any, ...]]" = work.kept(self.shard.number, "walked")
+        findings = [*one.findings]
+        for at, changed in changes.items():
+            findings[at] = Finding(findings[at].measurement, *changed)
+        notes = (*one.notes, *notes_of(findings, self.roots, self.reduced))
+        return replace(one, findings=tuple(findings), roots=self.roots, notes=notes)
+
+
 class Stored(Sequence[Comparison]):
     """The comparisons of shards, read when they are asked for and not kept."""
 
-    def __init__(self, work: Work, shards: "Sequence[Shard]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    def __init__(self, work: Work, shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
         self.work, self.shards, self._folder = work, shards, folder
 
     def __len__(self) -> int:
@@ -162,16 +187,15 @@ class Stored(Sequence[Comparison]):
     def __getitem__(self, at: "Union[int, slice]") -> "Union[Comparison, Sequence[Comparison]]":
         if isinstance(at, slice):
             return Stored(self.work, self.shards[at], self._folder)
-        found: Comparison = self.work.kept(self.shards[at].number, "finished")
-        return found
+        return self.shards[at].read(self.work)
 
     def parts(self, part: "Callable[[Comparison], Part]", executor: Executor) -> "list[Part]":
         """part of each, made by workers: a plain function."""
         return _Crew(self.work, executor).each(_part, self.shards, part)
 
 
-def _part(work: Work, shard: Shard, part: "Callable[[Comparison], Part]") -> Part:
-    return part(work.kept(shard.number, "finished"))
+def _part(work: Work, shard: Finished, part: "Callable[[Comparison], Part]") -> Part:
+    return part(shard.read(work))
 
 
 class _Task(NamedTuple):
@@ -186,12 +210,17 @@ class _Crew:
     def __init__(self, work: Work, executor: Executor) -> None:
         self.work, self._executor = work, executor
 
-    def each(self, function: "Callable[..., Part]", shards: "Sequence[Shard]", *more: Any) -> "list[Part]":
+    def each(
+        self, function: "Callable[..., Part]", shards: "Sequence[Union[Shard, Finished]]", *more: Any
+    ) -> "list[Part]":
         """function of the work, each shard, and more."""
         return self.each_with(function, shards, [more] * len(shards))
 
     def each_with(
-        self, function: "Callable[..., Part]", shards: "Sequence[Shard]", given: "Sequence[tuple[Any, ...]]"
+        self,
+        function: "Callable[..., Part]",
+        shards: "Sequence[Union[Shard, Finished]]",
+        given: "Sequence[tuple[Any, ...]]",
     ) -> "list[Part]":
         """The same with something else for each shard."""
         tasks = [_Task(function, self.work, (shard, *more)) for shard, more in zip(shards, given)]
@@ -231,40 +260,35 @@ def measure(work: Work, shard: Shard) -> Measured:
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
     found = list(measure_pairs(todo, Closeness(options.rtol, options.atol), 1, context))
-    alone = len(alignment.only_target), len(alignment.only_golden)
-    work.keep(shard, "measured", (target, golden, alignment.matched, alone, todo, left_out, found))
     dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
-    odd = tuple(odd_pairs([(target, golden)]))
-    read = sum(one.bytes_read for one in found)
-    return Measured(len(todo), read, reduced_in(found), dtypes, odd, tuple(unfit), unheard)
-
-
-def judge(work: Work, shard: Shard, reduced: bool) -> bool:
-    """Each tensor of a shard by itself. Whether it has values."""
-    target, golden, matched, alone, todo, left_out, measured = work.kept(shard.number, "measured")
-    findings = tuple(judged(measured, work.options.decides(), work.rules(), reduced))
-    reach = extent(todo, target.ordered and golden.ordered, again=ran_again(findings))
-    known = findings, (), matched, alone, reach.words, reach.incomplete
-    one = Comparison(target, golden, *known, tuple(left_out))
+    alone = len(alignment.only_target), len(alignment.only_golden)
+    one = _judged(work, Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out)), found)
     work.keep(shard, "judged", one)
-    work._file(shard.number, "measured").unlink()
-    return has_values(one)
+    read, odd = sum(each.bytes_read for each in found), tuple(odd_pairs([(target, golden)]))
+    return Measured(len(todo), has_values(one), read, reduced_in(found), dtypes, odd, tuple(unfit), unheard)
 
 
-def finish(work: Work, shard: Shard, reduced: bool, roots: "tuple[Root, ...]") -> None:
-    """Puts together what was found of a shard."""
+def judge(work: Work, shard: Shard) -> None:
+    """Judges a shard again, knowing that products show 11 bits."""
     one: Comparison = work.kept(shard.number, "judged")
-    one = replace(one, findings=tuple(work.kept(shard.number, "walked")), roots=roots)
-    work.keep(shard, "finished", replace(one, notes=(*one.notes, *notes_of(one.findings, roots, reduced))))
-    for what in ("judged", "walked", "updates"):
-        work._file(shard.number, what).unlink()
+    work.keep(shard, "judged", _judged(work, one, [each.measurement for each in one.findings], reduced=True))
+
+
+def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False) -> Comparison:
+    """Each tensor held against its limit by itself."""
+    findings = tuple(judged(measured, work.options.decides(), work.rules(), reduced))
+    todo, ordered = [each.pair for each in measured], one.target.ordered and one.golden.ordered
+    reach = extent(todo, ordered, again=ran_again(findings))
+    return replace(one, findings=findings, notes=reach.words, incomplete=reach.incomplete)
 
 
 class _Before(NamedTuple):
-    """The shard of the same rank in an earlier step, None if there is none; whether an error was born by then."""
+    """The shard of the same rank in an earlier step, None if there is none; whether an error was born by then; whether
+    one in a later step wants to know of this one."""
 
     number: Optional[int]
     faulty: bool
+    goes_on: bool
 
 
 def _updates(work: Work, before: _Before) -> Updates:
@@ -273,7 +297,7 @@ def _updates(work: Work, before: _Before) -> Updates:
     return found
 
 
-def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "Mapping[int, bool]") -> "list[Ranked]":
+def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "AbstractSet[int]") -> "list[Ranked]":
     """The roots of all shards, step by step; their findings lie where the next looks for them."""
     steps: "dict[int, list[Shard]]" = defaultdict(list)
     for shard in shards:
@@ -282,9 +306,10 @@ def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "Mapping[int, bool]"
     latest: "dict[Optional[int], int]" = {}
     faulty = False
     by_round_off = options.decides().by_round_off
+    last = {shard.rank: shard.number for shard in sorted(shards, key=lambda shard: shard.step)}
     for step, some in sorted(steps.items()):
-        before = [_Before(latest.get(shard.rank), faulty) for shard in some]
-        noisy = by_round_off and crew.work.rules().uses("suspected") and not any(valued[one.number] for one in some)
+        before = [_Before(latest.get(shard.rank), faulty, last[shard.rank] != shard.number) for shard in some]
+        noisy = by_round_off and crew.work.rules().uses("suspected") and valued.isdisjoint(one.number for one in some)
         told = _together(crew, some, before) if noisy else _apart(crew, some, before)
         for shard, roots in zip(some, told):
             latest[shard.rank] = shard.number
@@ -309,13 +334,16 @@ def _of_rank(work: Work, shard: Shard, before: _Before, what: str, alone: bool, 
     if what != "walked":
         return answer
     (findings, roots), letters = answer
-    _walk_kept(work, shard, findings)
+    _keep_walk(work, shard, one, findings, before.goes_on)
     return ([], roots), letters
 
 
-def _walk_kept(work: Work, shard: Shard, findings: "Sequence[Any]") -> None:
-    work.keep(shard, "walked", findings)
-    work.keep(shard, "updates", Updates(findings))
+def _keep_walk(work: Work, shard: Shard, one: Comparison, findings: "Sequence[Finding]", goes_on: bool) -> None:
+    """What a walk changed of the findings, and what the next step needs to know of them."""
+    both = enumerate(zip(findings, one.findings))
+    work.keep(shard, "walked", {at: tuple(new)[1:] for at, (new, old) in both if new is not old})
+    if goes_on:
+        work.keep(shard, "updates", Updates(findings))
 
 
 def _together(crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]") -> "list[list[tuple[int, Root]]]":
@@ -329,8 +357,8 @@ def _side_by_side(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequen
     updates = [_updates(work, one) for one in before]
     found = []
     walked = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
-    for shard, (findings, roots) in zip(some, walked):
-        _walk_kept(work, shard, findings)
+    for shard, one, each, (findings, roots) in zip(some, comparisons, before, walked):
+        _keep_walk(work, shard, one, findings, each.goes_on)
         found.append(roots)
     return found
 
