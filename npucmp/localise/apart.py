@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from hashlib import blake2b
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from npucmp.localise.arrivals import (
     Arrival,
@@ -34,9 +34,12 @@ from npucmp.localise.arrivals import (
     without_buffers,
 )
 from npucmp.localise.communications import Communications, Place
+from npucmp.localise.history import Before, Contribution, History
+from npucmp.localise.noise import Noise, counted, kind_of
+from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told
+from npucmp.localise.suspects import Candidate, First, Told, candidates, concluded, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Comparison, Finding, Operator
@@ -105,9 +108,24 @@ class Rank:
         """What is asked for, before anything was walked."""
         return [Arrival(self._rank, self._tensor(one), False) for one in asks]
 
-    def walked(self, clocks: "Sequence[int]", heard: Heard, asks: "Sequence[Ask]") -> "tuple[Told, list[Arrival]]":
-        """Findings and roots, these with their clocks; and what is asked for."""
+    def facts(self) -> RankFacts:
+        """What has to be known of all ranks before any is held against noise."""
+        return facts_of(self._walk.nodes)
+
+    def contributions(self, facts: Facts, heard: Heard) -> "list[tuple[object, Optional[Contribution]]]":
+        """Of each operator its kind, and what it adds to the noise."""
+        noise, found = Noise(facts), []
+        for at, node in enumerate(self._walk.nodes):
+            take_in(self._walk, node, *heard.get(at, ((), ())))
+            found.append((kind_of(node), noise.contribution(node)))
+        return found
+
+    def walked(
+        self, clocks: "Sequence[int]", heard: Heard, asks: "Sequence[Ask]", asked: "Optional[Asked]" = None
+    ) -> "tuple[Told, list[Arrival], list[Candidate]]":
+        """Findings and roots, these with their clocks; what is asked for; who may be the first out of the noise."""
         walk = self._walk
+        noise = Noise(asked.facts) if asked else None
         brought: "dict[int, Arrival]" = {}
         found: "dict[Ask, Arrival]" = {}
         when: "dict[int, list[Ask]]" = defaultdict(list)
@@ -118,20 +136,50 @@ class Rank:
             one = take_in(walk, node, *heard.get(at, ((), ())))
             if one is not None:
                 brought[node.pair.order] = one
+            if noise and asked and asked.is_asked(at, node.operator.name):
+                noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
         last = when.get(len(walk.nodes), ())
         found.update((ask, as_seen(walk, self._rank, self._tensor(ask))) for ask in last)
-        places = {node.pair.order: at for at, node in enumerate(walk.nodes)}
+        clock_of = self._clocks(clocks)
         findings, roots = walk.finished()
-        told = [
-            (clocks[places[root.pair.order]], arrived(root, brought[order]) if order in brought else root)
-            for root in roots
-            for order in (root.pair.order,)
-        ]
-        return (findings, told), [found[ask] for ask in asks]
+        told = [(clock_of[root.pair.order], arrived(root, brought[order]) if order in brought else root)
+                for root in roots for order in (root.pair.order,)]  # fmt: skip
+        first: "list[Candidate]" = []
+        if noise:
+            rooted = {(0, root.pair.order): root for _, root in told}
+            first += candidates(((0, clock, node) for clock, node in zip(clocks, walk.nodes)), rooted, noise)
+        return (findings, told), [found[ask] for ask in asks], first
+
+    def concluded(self, told: Told, number: int, first: Optional[First], clocks: "Sequence[int]") -> Told:
+        """What was found, as the noise of all ranks tells."""
+        return concluded(told, number, first, self._clocks(clocks))
+
+    def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
+        return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
 
     def _tensor(self, ask: Ask) -> Finding:
         return tensor_of(self._walk.nodes[ask.at], ask.number)
+
+
+class Asked(NamedTuple):
+    """Which operators of a rank are held against noise, and what it was before each: those up to number `until`, of
+    those behind it the ones of this name."""
+
+    facts: Facts
+    before: "Sequence[Before]"
+    until: int
+    name: str = ""
+
+    def is_asked(self, at: int, name: str) -> bool:
+        return at < self.until or name == self.name
+
+
+class NoiseOf(NamedTuple):
+    """What the step before says of noise: whether this is the first, and what it may have made of parameters."""
+
+    first: bool
+    unproven: float
 
 
 class Everyone(Protocol):
@@ -174,46 +222,110 @@ class Schedule:
             visited += self._turn(Place(rank, visited)) < self._turn(place)
         return Ask(visited, at, number)
 
+    def in_order(self) -> "list[Place]":
+        """All operators as they are asked."""
+        every = (Place(rank, at) for rank, some in enumerate(self.clocks) for at in range(len(some)))
+        return sorted(every, key=lambda one: (self.clocks[one.rank][one.at], self._turn(one)))
+
     def _turn(self, place: Place) -> "tuple[float, Place]":
         error = self._ranks[place.rank].errors.get(place.at, 0.0) if place in self._given else 0.0
         return -error, place
 
 
-def walked_apart(count: int, everyone: Everyone) -> "list[Told]":
-    """For each rank its findings, and its roots with their clocks, as `ranks.py` has them of walks side by side."""
-    all_of_them: "dict[int, tuple[Any, ...]]" = dict.fromkeys(range(count), ())
-    crossings = [one for _, one in sorted(everyone("crossing", all_of_them).items())]
-    both = _shared(crossings)
-    known = everyone("contents", dict.fromkeys(all_of_them, (both,))) if both else {}
-    schedule = Schedule(crossings, [known.get(rank, Contents([], [])) for rank in all_of_them])
-    asked = {rank: [*asks] for rank, asks in schedule.asks.items()}
-    answers: "dict[tuple[int, Ask], Arrival]" = {}
-    for rank, raw in everyone("raw", {rank: (asks,) for rank, asks in asked.items()}).items():
-        answers.update(((rank, ask), one) for ask, one in zip(asked[rank], raw))
-    told: "dict[int, Told]" = {}
-    todo = set(all_of_them)
-    while todo:
-        sent: "dict[int, tuple[Any, ...]]" = {
-            rank: (schedule.clocks[rank], dict(_heard(schedule, rank, answers)), asked.get(rank, [])) for rank in todo
+def walked_apart(count: int, everyone: Everyone, noise: Optional[NoiseOf] = None) -> "list[Told]":
+    """For each rank its findings, and its roots with their clocks, as `ranks.py` has them of walks side by side. noise:
+    statistics are all there is."""
+    return _Apart(count, everyone).told(noise)
+
+
+class _Apart:
+    """The ranks of one step."""
+
+    def __init__(self, count: int, everyone: Everyone) -> None:
+        self._everyone, self._all = everyone, range(count)
+        crossings = [one for _, one in sorted(everyone("crossing", dict.fromkeys(self._all, ())).items())]
+        both = _shared(crossings)
+        known = everyone("contents", dict.fromkeys(self._all, (both,))) if both else {}
+        self._schedule = Schedule(crossings, [known.get(rank, Contents([], [])) for rank in self._all])
+        self._asks = {rank: [*asks] for rank, asks in self._schedule.asks.items()}
+        self._answers: "dict[tuple[int, Ask], Arrival]" = {}
+        for rank, raw in everyone("raw", {rank: (asks,) for rank, asks in self._asks.items()}).items():
+            self._answers.update(((rank, ask), one) for ask, one in zip(self._asks[rank], raw))
+        self._told: "dict[int, Told]" = {}
+        self._first: "dict[int, list[Candidate]]" = {}
+
+    def told(self, noise: Optional[NoiseOf]) -> "list[Told]":
+        if noise is None:
+            self._walk({})
+            return [self._told[rank] for rank in self._all]
+        of_ranks = self._everyone("facts", dict.fromkeys(self._all, ()))
+        facts = joined([of_ranks[rank] for rank in self._all], *noise)
+        heard = {rank: (facts, self._heard(rank)) for rank in self._all}
+        added: "dict[int, list[tuple[object, Optional[Contribution]]]]" = self._everyone("contributions", heard)
+        order = self._schedule.in_order()
+        largest: "list[float]" = []
+        self._walk(_asked(facts, added, order))
+        out = {(one.rank, one.clock): one for some in self._first.values() for one in some if one.standing}
+        clocks = self._schedule.clocks
+        start = next((at for at, one in enumerate(order) if (one.rank, clocks[one.rank][one.at]) in out), None)
+        if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
+            one = order[start]
+            name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
+            self._walk(_asked(facts, added, order, start, name, largest))
+        every = [one for some in self._first.values() for one in some]
+        every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
+        first = first_of(every, len(self._all))
+        sent = {rank: (self._told[rank], rank, first, clocks[rank]) for rank in self._all}
+        found = self._everyone("concluded", sent)
+        return [found[rank] for rank in self._all]
+
+    def _walk(self, asked: "Mapping[int, Asked]") -> None:
+        """All ranks, until nobody has news for another."""
+        clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), {*self._all}
+        while todo:
+            sent: "dict[int, tuple[Any, ...]]" = {
+                rank: (clocks[rank], self._heard(rank), self._asks.get(rank, []), asked.get(rank)) for rank in todo
+            }
+            news = set()
+            for rank, (found, said, first) in self._everyone("walked", sent).items():
+                self._told[rank], self._first[rank] = found, [one._replace(rank=rank) for one in first]
+                for ask, one in zip(self._asks.get(rank, []), said):
+                    if _differ(one, self._answers[rank, ask]):
+                        news.add((rank, ask))
+                        self._answers[rank, ask] = one
+            todo = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
+
+    def _heard(self, rank: int) -> "dict[int, tuple[list[Arrival], list[Arrival]]]":
+        return {
+            place.at: ([self._answers[one] for one in sent], [self._answers[one] for one in given])
+            for place, (sent, given) in self._schedule.letters.items()
+            if place.rank == rank
         }
-        news = set()
-        for rank, (found, said) in everyone("walked", sent).items():
-            told[rank] = found
-            for ask, one in zip(asked.get(rank, []), said):
-                if _differ(one, answers[rank, ask]):
-                    news.add((rank, ask))
-                    answers[rank, ask] = one
-        letters = schedule.letters.items()
-        todo = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
-    return [told[rank] for rank in all_of_them]
 
 
-def _heard(
-    schedule: Schedule, rank: int, answers: "Mapping[tuple[int, Ask], Arrival]"
-) -> "Iterator[tuple[int, tuple[list[Arrival], list[Arrival]]]]":
-    for place, (sent, given) in schedule.letters.items():
-        if place.rank == rank:
-            yield place.at, ([answers[one] for one in sent], [answers[one] for one in given])
+def _asked(
+    facts: Facts,
+    added: "Mapping[int, Sequence[tuple[object, Optional[Contribution]]]]",
+    order: "Sequence[Place]",
+    start: Optional[int] = None,
+    name: str = "",
+    largest: "Optional[list[float]]" = None,
+) -> "dict[int, Asked]":
+    """The noise before each operator; from place `start` on it grows no more. `largest` gets the movements in it."""
+    history = History()
+    before: "dict[int, list[Before]]" = {rank: [] for rank in added}
+    until = {rank: len(some) for rank, some in added.items()}
+    for number, place in enumerate(order):
+        if number == start:
+            until = {rank: len(some) for rank, some in before.items()}
+        kind, one = added[place.rank][place.at]
+        now = history.before(kind)
+        before[place.rank].append(now)
+        if one is not None and (start is None or number < start):
+            history.add(one, now)
+    if largest is not None:
+        largest += history.largest
+    return {rank: Asked(facts, some, until[rank], name) for rank, some in before.items()}
 
 
 def _shared(crossings: "Sequence[Crossing]") -> "frozenset[bytes]":

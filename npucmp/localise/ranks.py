@@ -23,10 +23,12 @@ from npucmp.localise.arrivals import (
     without_buffers,
 )  # fmt: skip
 from npucmp.localise.communications import Communications, Place
+from npucmp.localise.history import History
 from npucmp.localise.nodes import OperatorFindings
-from npucmp.localise.noise import Noise
+from npucmp.localise.noise import Noise, counted, kind_of
+from npucmp.localise.noise_facts import facts_of, joined
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told, concluded
+from npucmp.localise.suspects import Told, candidates, concluded, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Comparison, Finding, Root
@@ -127,8 +129,10 @@ class _Ranks:
         self._told = Communications(sequences, self._numbers, read)
         self._noise: Optional[Noise] = None  # where statistics are all there is
         if by_round_off and rules.uses("suspected") and not any(map(has_values, comparisons)):
-            nodes = [node for walk in self._walks for node in walk.nodes]
-            self._noise = Noise(nodes, all(one.are_first for one in updates), max(one.unproven for one in updates))
+            facts = [facts_of(walk.nodes) for walk in self._walks]
+            unproven = max(one.unproven for one in updates)
+            self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
+        self._history = History()
         self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
@@ -139,8 +143,18 @@ class _Ranks:
                 self._receive(place)
                 node = self._node(place)
                 if self._noise is not None and self._noise.is_asked(node):
-                    self._noise.visit(node, self._walks[place.rank].past)
+                    self._hold(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
+
+    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
+        """What stands out is no noise, and nothing behind it is."""
+        before = self._history.before(kind_of(node))
+        found = noise.visit(node, walk.past, before)
+        standing = noise.standing.get(id(node))
+        if standing is not None:
+            noise.standing[id(node)] = counted(standing, self._history.largest)
+        if found is not None and not noise.standing:
+            self._history.add(found, before)
 
     def finished(self) -> "Iterator[Told]":
         """For each rank its findings, and its roots with their clocks."""
@@ -157,9 +171,13 @@ class _Ranks:
         told = [*self.finished()]
         if self._noise is None:
             return told
-        order = [place for group in self._told.in_order() for place in group]
-        at = [(place.rank, self._told.clocks[place], self._node(place)) for place in order]
-        return concluded(at, told, self._noise)
+        nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
+        clocks = [[self._told.clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
+        rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
+        every = [(rank, *one) for rank, some in nodes for one in zip(clocks[rank], some)]
+        first = first_of(candidates(every, rooted, self._noise), len(told))
+        when = [{node.pair.order: clock for clock, node in zip(clocks[rank], some)} for rank, some in nodes]
+        return [concluded(found, rank, first, when[rank]) for rank, found in enumerate(told)]
 
     def _explained(self, places: "dict[int, Place]", root: Root) -> Root:
         """A root that passes on what arrived says from where."""

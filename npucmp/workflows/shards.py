@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import AbstractSet, Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.align import align, pairs
 from npucmp.align.extent import extent
@@ -26,7 +26,7 @@ from npucmp.dump.formats import graph_source, open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.judge.precision import reduced_in
 from npucmp.localise.again import ran_again
-from npucmp.localise.apart import Rank, walked_apart
+from npucmp.localise.apart import NoiseOf, Rank, walked_apart
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import Ranked, as_ranked, has_values, placed_roots, side_by_side
@@ -41,6 +41,7 @@ from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfi
 from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
 
 Part = TypeVar("Part")
+HELD = 20_000  # pairs of tensors of a step without values that one worker holds at once: some 100 MB
 
 
 class Shard(NamedTuple):
@@ -130,8 +131,7 @@ def compared_in_shards(
     reduced = True in said and False not in said
     if reduced:
         crew.each(judge, readable)
-    valued = {shard.number for shard, one in zip(shards, measured) if one.has_values}
-    roots = placed_roots(_walked(crew, readable, valued))
+    roots = placed_roots(_walked(crew, readable, measured))
     dtypes = frozenset().union(*(one.dtypes for one in measured))
     return Report(
         paths=(str(target), str(golden)),
@@ -163,10 +163,7 @@ class Finished(NamedTuple):
     def read(self, work: Work) -> Comparison:
         """All that was found of it."""
         one: Comparison = work.kept(self.shard.number, "judged")
-        changes: "dict[int, tuple[Any, ...]]" = work.kept(self.shard.number, "walked")
-        findings = [*one.findings]
-        for at, changed in changes.items():
-            findings[at] = Finding(findings[at].measurement, *changed)
+        findings = _findings(work, self.shard.number, one)
         notes = (*one.notes, *notes_of(findings, self.roots, self.reduced))
         return replace(one, findings=tuple(findings), roots=self.roots, notes=notes)
 
@@ -297,7 +294,7 @@ def _updates(work: Work, before: _Before) -> Updates:
     return found
 
 
-def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "AbstractSet[int]") -> "list[Ranked]":
+def _walked(crew: _Crew, shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "list[Ranked]":
     """The roots of all shards, step by step; their findings lie where the next looks for them."""
     steps: "dict[int, list[Shard]]" = defaultdict(list)
     for shard in shards:
@@ -305,12 +302,13 @@ def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "AbstractSet[int]") 
     options, ranked = crew.work.options, []
     latest: "dict[Optional[int], int]" = {}
     faulty = False
-    by_round_off = options.decides().by_round_off
+    by_round_off, uses_noise = options.decides().by_round_off, crew.work.rules().uses("suspected")
     last = {shard.rank: shard.number for shard in sorted(shards, key=lambda shard: shard.step)}
     for step, some in sorted(steps.items()):
         before = [_Before(latest.get(shard.rank), faulty, last[shard.rank] != shard.number) for shard in some]
-        noisy = by_round_off and crew.work.rules().uses("suspected") and valued.isdisjoint(one.number for one in some)
-        told = _together(crew, some, before) if noisy else _apart(crew, some, before)
+        noisy = by_round_off and uses_noise and not any(measured[shard.number].has_values for shard in some)
+        is_small = sum(measured[shard.number].tensors for shard in some) <= HELD
+        told = _together(crew, some, before) if noisy and is_small else _apart(crew, some, before, noisy)
         for shard, roots in zip(some, told):
             latest[shard.rank] = shard.number
             faulty = faulty or any(root.cause is not Cause.PROPAGATED for _, root in roots)
@@ -318,36 +316,22 @@ def _walked(crew: _Crew, shards: "Sequence[Shard]", valued: "AbstractSet[int]") 
     return ranked
 
 
-def _apart(crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]") -> "list[list[tuple[int, Root]]]":
+def _apart(
+    crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]", noisy: bool
+) -> "list[list[tuple[int, Root]]]":
     def everyone(what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
         given = [(before[rank], what, len(some) == 1, arguments) for rank, arguments in whom.items()]
         return dict(zip(whom, crew.each_with(_of_rank, [some[rank] for rank in whom], given)))
 
-    return [roots for _, roots in walked_apart(len(some), everyone)]
-
-
-def _of_rank(work: Work, shard: Shard, before: _Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
-    one: Comparison = work.kept(shard.number, "judged")
-    by_round_off = work.options.decides().by_round_off
-    own = Rank(one, _updates(work, before), by_round_off, work.rules(), alone)
-    answer = getattr(own, what)(*arguments)
-    if what != "walked":
-        return answer
-    (findings, roots), letters = answer
-    _keep_walk(work, shard, one, findings, before.goes_on)
-    return ([], roots), letters
-
-
-def _keep_walk(work: Work, shard: Shard, one: Comparison, findings: "Sequence[Finding]", goes_on: bool) -> None:
-    """What a walk changed of the findings, and what the next step needs to know of them."""
-    both = enumerate(zip(findings, one.findings))
-    work.keep(shard, "walked", {at: tuple(new)[1:] for at, (new, old) in both if new is not old})
-    if goes_on:
-        work.keep(shard, "updates", Updates(findings))
+    noise = None
+    if noisy:
+        known = crew.each_with(_noise_of, some, [(one,) for one in before])
+        noise = NoiseOf(all(one.first for one in known), max(one.unproven for one in known))
+    return [roots for _, roots in walked_apart(len(some), everyone, noise)]
 
 
 def _together(crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]") -> "list[list[tuple[int, Root]]]":
-    """Where statistics are all there is, one worker has all ranks of a step: the noise before an operator is theirs."""
+    """By one worker that has all of them in memory, where that is less work than asking each several times."""
     told: "list[list[list[tuple[int, Root]]]]" = crew.each(_side_by_side, [some[0]], some, before)
     return told[0]
 
@@ -361,6 +345,40 @@ def _side_by_side(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequen
         _keep_walk(work, shard, one, findings, each.goes_on)
         found.append(roots)
     return found
+
+
+def _noise_of(work: Work, _: Shard, before: _Before) -> NoiseOf:
+    updates = _updates(work, before)
+    return NoiseOf(updates.are_first, updates.unproven)
+
+
+def _of_rank(work: Work, shard: Shard, before: _Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
+    one: Comparison = work.kept(shard.number, "judged")
+    by_round_off = work.options.decides().by_round_off
+    own = Rank(one, _updates(work, before), by_round_off, work.rules(), alone)
+    if what == "concluded":  # its findings are here, its roots come along
+        (_, roots), *more = arguments
+        arguments = (_findings(work, shard.number, one), roots), *more
+    answer = getattr(own, what)(*arguments)
+    if what not in ("walked", "concluded"):
+        return answer
+    (findings, roots), *letters = answer if what == "walked" else (answer,)
+    _keep_walk(work, shard, one, findings, before.goes_on)
+    return (([], roots), *letters) if what == "walked" else ([], roots)
+
+
+def _findings(work: Work, number: int, one: Comparison) -> "list[Finding]":
+    """Those of a shard with what a walk changed."""
+    changes: "dict[int, tuple[Any, ...]]" = work.kept(number, "walked")
+    return [Finding(old.measurement, *changes[at]) if at in changes else old for at, old in enumerate(one.findings)]
+
+
+def _keep_walk(work: Work, shard: Shard, one: Comparison, findings: "Sequence[Finding]", goes_on: bool) -> None:
+    """What a walk changed of the findings, and what the next step needs to know of them."""
+    both = enumerate(zip(findings, one.findings))
+    work.keep(shard, "walked", {at: tuple(new)[1:] for at, (new, old) in both if new is not old})
+    if goes_on:
+        work.keep(shard, "updates", Updates(findings))
 
 
 def _remarks(measured: "Sequence[Measured]", options: Options) -> "tuple[str, ...]":

@@ -27,11 +27,14 @@ def each_by_itself(some, updates, by_round_off, rules):
         found = {}
         for rank, arguments in whom.items():
             own = apart.Rank(some[rank], updates[rank], by_round_off, rules, len(some) == 1)
-            answer = getattr(own, what)(*travelled(arguments))
-            found[rank] = (answer[0], travelled(answer[1])) if what == "walked" else travelled(answer)
+            answer = getattr(own, what)(*(arguments if what == "concluded" else travelled(arguments)))
+            found[rank] = (answer[0], *travelled(answer[1:])) if what == "walked" else travelled(answer)
         return found
 
-    told = apart.walked_apart(len(some), everyone)
+    noise = None
+    if by_round_off and not any(map(ranks.has_values, some)):
+        noise = apart.NoiseOf(all(one.are_first for one in updates), max(one.unproven for one in updates))
+    told = apart.walked_apart(len(some), everyone, noise)
     ROUNDS.append([count for what, count in rounds if what == "walked"])
     return told
 
@@ -75,18 +78,18 @@ def test_by_hand(tmp_path, monkeypatch, kind, number):
     assert said(alone) == said(together)
 
 
-def of_several(domain, least):
-    """Families of several ranks or steps whose dumps hold values."""
+def of_several(domain, least, has_values=True):
+    """Families of several ranks or steps whose dumps hold values, or statistics and checksums alone."""
     number = 0
     while least:
         facts = plan(domain, number).facts
-        if (facts["ranks"], facts["steps"]) != ("1", "1") and facts["task"] == "tensor":
+        if (facts["ranks"], facts["steps"]) != ("1", "1") and (facts["task"] == "tensor") == has_values:
             yield number
             least -= 1
         number += 1
 
 
-@pytest.mark.parametrize("number", [*of_several("open", 6)])
+@pytest.mark.parametrize("number", [*of_several("open", 6), *of_several("open", 6, has_values=False)])
 def test_families(tmp_path, monkeypatch, number):
     some = family("open", number, 2)
     write(tmp_path / "golden", some.golden, some.style)

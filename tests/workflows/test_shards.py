@@ -46,7 +46,9 @@ def test_the_same_as_in_one_process(dumps, crew):
     assert told(compared_in_shards(*dumps, Options(), CREWS[crew]())) == told(npucmp.compare(*dumps, precheck=False))
 
 
-def test_the_same_of_statistics(dumps):
+@pytest.mark.parametrize("held", [0, 1000])
+def test_the_same_of_statistics(dumps, monkeypatch, held):
+    monkeypatch.setattr(shards, "HELD", held)
     paths = [with_statistics(path, alone=True) for path in dumps]
     assert told(compared_in_shards(*paths, Options())) == told(npucmp.compare(*paths, precheck=False))
 
