@@ -12,93 +12,37 @@ the report are read from there, one at a time. The roots and findings are those 
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
-from npucmp.align import align, pairs
-from npucmp.align.extent import extent
 from npucmp.dump.formats import graph_source, open_head
 from npucmp.errors import DumpError, UsageError
-from npucmp.judge.precision import reduced_in
-from npucmp.localise.again import ran_again
-from npucmp.localise.apart import NoiseOf, Rank, walked_apart
-from npucmp.localise.limits import judged
+from npucmp.localise.apart import NoiseOf, walked_apart
 from npucmp.localise.notes import notes_of
-from npucmp.localise.ranks import Ranked, as_ranked, has_values, placed_roots, side_by_side
-from npucmp.localise.rules import Rulebook
-from npucmp.localise.updates import Updates
+from npucmp.localise.ranks import Ranked, as_ranked, placed_roots
 from npucmp.measure.executor import Executor, default_jobs, workers
-from npucmp.measure.pairs import Closeness, measure_pairs
-from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Report, Root, Run
+from npucmp.model import Cause, Comparison, Head, Report, Root, Run
 from npucmp.model.collector import uncollected
 from npucmp.workflows.compare import Options, rules_of
-from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
-from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.runs import StrPath, keys, pair_runs
+from npucmp.workflows.shard import (
+    Before,
+    Measured,
+    Shard,
+    Work,
+    findings_of,
+    judge,
+    measure,
+    noise_of,
+    of_rank,
+    of_step,
+)
 
 Part = TypeVar("Part")
 HELD = 20_000  # pairs of tensors of a step without values that one worker holds at once: some 100 MB
-
-
-class Shard(NamedTuple):
-    """One step and rank of both dumps."""
-
-    number: int
-    target: Head
-    golden: Head
-
-    @property
-    def step(self) -> int:
-        return self.target.step or self.golden.step or 0
-
-    @property
-    def rank(self) -> Optional[int]:
-        return self.golden.rank if self.target.rank is None else self.target.rank
-
-
-@dataclass(frozen=True)
-class Work:
-    """What all workers are told."""
-
-    target: StrPath
-    golden: StrPath
-    options: Options
-    folder: str
-
-    def rules(self) -> Rulebook:
-        return Rulebook(self.options.skip_rules)
-
-    def keep(self, shard: Shard, what: str, thing: object) -> None:
-        with open(self._file(shard.number, what), "wb") as file:
-            pickle.dump(thing, file, pickle.HIGHEST_PROTOCOL)
-
-    def kept(self, number: int, what: str) -> Any:
-        with open(self._file(number, what), "rb") as file:
-            return pickle.load(file)
-
-    def _file(self, number: int, what: str) -> Path:
-        return Path(self.folder, f"{number}.{what}")
-
-
-class Measured(NamedTuple):
-    """What a shard tells of itself before it is judged.
-
-    reduced  whether its products show 11 bits, None if nothing; unfit: notes on what a user named and it does not hold
-    """
-
-    tensors: int = 0
-    has_values: bool = False
-    bytes_read: int = 0
-    reduced: Optional[bool] = None
-    dtypes: "frozenset[str]" = frozenset()
-    odd: "tuple[str, ...]" = ()
-    unfit: "tuple[str, ...]" = ()
-    unheard: Optional[UsageError] = None
-    broken: "tuple[tuple[str, Run], ...]" = ()
 
 
 def fits(options: Options, heads: "Sequence[Head]") -> bool:
@@ -163,7 +107,7 @@ class Finished(NamedTuple):
     def read(self, work: Work) -> Comparison:
         """All that was found of it."""
         one: Comparison = work.kept(self.shard.number, "judged")
-        findings = _findings(work, self.shard.number, one)
+        findings = findings_of(work, self.shard.number, one)
         notes = (*one.notes, *notes_of(findings, self.roots, self.reduced))
         return replace(one, findings=tuple(findings), roots=self.roots, notes=notes)
 
@@ -238,62 +182,6 @@ def _lost(task: _Task, because: str) -> Any:
     return Measured(broken=(("target", Run(head.path, head.format, (), head.step, head.rank, problem=problem)),))
 
 
-def measure(work: Work, shard: Shard) -> Measured:
-    """Opens and measures a shard."""
-    options, tolerances, names = work.options, work.options.decides(), work.options.names()
-    context = options.context(work.target, work.golden)
-    target, golden = open_head(shard.target, context), open_head(shard.golden, context)
-    broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
-    if broken:
-        return Measured(broken=broken)
-    unheard = None
-    try:
-        unfit = unfit_globs(options, [target, golden])
-    except UsageError as error:
-        unfit, unheard = [], error
-    alignment = align(target, golden, names, context)
-    every = list(pairs(target, golden, alignment))
-    todo, left_out = options.split(every)
-    unfit += unfit_names(names, [target], [golden])
-    unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    found = list(measure_pairs(todo, Closeness(options.rtol, options.atol), 1, context))
-    dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
-    alone = len(alignment.only_target), len(alignment.only_golden)
-    one = _judged(work, Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out)), found)
-    work.keep(shard, "judged", one)
-    read, odd = sum(each.bytes_read for each in found), tuple(odd_pairs([(target, golden)]))
-    return Measured(len(todo), has_values(one), read, reduced_in(found), dtypes, odd, tuple(unfit), unheard)
-
-
-def judge(work: Work, shard: Shard) -> None:
-    """Judges a shard again, knowing that products show 11 bits."""
-    one: Comparison = work.kept(shard.number, "judged")
-    work.keep(shard, "judged", _judged(work, one, [each.measurement for each in one.findings], reduced=True))
-
-
-def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False) -> Comparison:
-    """Each tensor held against its limit by itself."""
-    findings = tuple(judged(measured, work.options.decides(), work.rules(), reduced))
-    todo, ordered = [each.pair for each in measured], one.target.ordered and one.golden.ordered
-    reach = extent(todo, ordered, again=ran_again(findings))
-    return replace(one, findings=findings, notes=reach.words, incomplete=reach.incomplete)
-
-
-class _Before(NamedTuple):
-    """The shard of the same rank in an earlier step, None if there is none; whether an error was born by then; whether
-    one in a later step wants to know of this one."""
-
-    number: Optional[int]
-    faulty: bool
-    goes_on: bool
-
-
-def _updates(work: Work, before: _Before) -> Updates:
-    found: Updates = Updates() if before.number is None else work.kept(before.number, "updates")
-    found.faulty = before.faulty
-    return found
-
-
 def _walked(crew: _Crew, shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "list[Ranked]":
     """The roots of all shards, step by step; their findings lie where the next looks for them."""
     steps: "dict[int, list[Shard]]" = defaultdict(list)
@@ -305,7 +193,7 @@ def _walked(crew: _Crew, shards: "Sequence[Shard]", measured: "Sequence[Measured
     by_round_off, uses_noise = options.decides().by_round_off, crew.work.rules().uses("suspected")
     last = {shard.rank: shard.number for shard in sorted(shards, key=lambda shard: shard.step)}
     for step, some in sorted(steps.items()):
-        before = [_Before(latest.get(shard.rank), faulty, last[shard.rank] != shard.number) for shard in some]
+        before = [Before(latest.get(shard.rank), faulty, last[shard.rank] != shard.number) for shard in some]
         noisy = by_round_off and uses_noise and not any(measured[shard.number].has_values for shard in some)
         is_small = sum(measured[shard.number].tensors for shard in some) <= HELD
         told = _together(crew, some, before) if noisy and is_small else _apart(crew, some, before, noisy)
@@ -317,68 +205,23 @@ def _walked(crew: _Crew, shards: "Sequence[Shard]", measured: "Sequence[Measured
 
 
 def _apart(
-    crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]", noisy: bool
+    crew: _Crew, some: "Sequence[Shard]", before: "Sequence[Before]", noisy: bool
 ) -> "list[list[tuple[int, Root]]]":
     def everyone(what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
         given = [(before[rank], what, len(some) == 1, arguments) for rank, arguments in whom.items()]
-        return dict(zip(whom, crew.each_with(_of_rank, [some[rank] for rank in whom], given)))
+        return dict(zip(whom, crew.each_with(of_rank, [some[rank] for rank in whom], given)))
 
     noise = None
     if noisy:
-        known = crew.each_with(_noise_of, some, [(one,) for one in before])
+        known = crew.each_with(noise_of, some, [(one,) for one in before])
         noise = NoiseOf(all(one.first for one in known), max(one.unproven for one in known))
     return [roots for _, roots in walked_apart(len(some), everyone, noise)]
 
 
-def _together(crew: _Crew, some: "Sequence[Shard]", before: "Sequence[_Before]") -> "list[list[tuple[int, Root]]]":
+def _together(crew: _Crew, some: "Sequence[Shard]", before: "Sequence[Before]") -> "list[list[tuple[int, Root]]]":
     """By one worker that has all of them in memory, where that is less work than asking each several times."""
-    told: "list[list[list[tuple[int, Root]]]]" = crew.each(_side_by_side, [some[0]], some, before)
+    told: "list[list[list[tuple[int, Root]]]]" = crew.each(of_step, [some[0]], some, before)
     return told[0]
-
-
-def _side_by_side(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequence[_Before]") -> Any:
-    comparisons = [work.kept(shard.number, "judged") for shard in some]
-    updates = [_updates(work, one) for one in before]
-    found = []
-    walked = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
-    for shard, one, each, (findings, roots) in zip(some, comparisons, before, walked):
-        _keep_walk(work, shard, one, findings, each.goes_on)
-        found.append(roots)
-    return found
-
-
-def _noise_of(work: Work, _: Shard, before: _Before) -> NoiseOf:
-    updates = _updates(work, before)
-    return NoiseOf(updates.are_first, updates.unproven)
-
-
-def _of_rank(work: Work, shard: Shard, before: _Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
-    one: Comparison = work.kept(shard.number, "judged")
-    by_round_off = work.options.decides().by_round_off
-    own = Rank(one, _updates(work, before), by_round_off, work.rules(), alone)
-    if what == "concluded":  # its findings are here, its roots come along
-        (_, roots), *more = arguments
-        arguments = (_findings(work, shard.number, one), roots), *more
-    answer = getattr(own, what)(*arguments)
-    if what not in ("walked", "concluded"):
-        return answer
-    (findings, roots), *letters = answer if what == "walked" else (answer,)
-    _keep_walk(work, shard, one, findings, before.goes_on)
-    return (([], roots), *letters) if what == "walked" else ([], roots)
-
-
-def _findings(work: Work, number: int, one: Comparison) -> "list[Finding]":
-    """Those of a shard with what a walk changed."""
-    changes: "dict[int, tuple[Any, ...]]" = work.kept(number, "walked")
-    return [Finding(old.measurement, *changes[at]) if at in changes else old for at, old in enumerate(one.findings)]
-
-
-def _keep_walk(work: Work, shard: Shard, one: Comparison, findings: "Sequence[Finding]", goes_on: bool) -> None:
-    """What a walk changed of the findings, and what the next step needs to know of them."""
-    both = enumerate(zip(findings, one.findings))
-    work.keep(shard, "walked", {at: tuple(new)[1:] for at, (new, old) in both if new is not old})
-    if goes_on:
-        work.keep(shard, "updates", Updates(findings))
 
 
 def _remarks(measured: "Sequence[Measured]", options: Options) -> "tuple[str, ...]":

@@ -9,7 +9,7 @@ from npucmp.errors import UsageError
 from npucmp.measure.executor import Processes, Serial
 from npucmp.report.csv import csv_of
 from npucmp.report.tables import TENSOR_COLUMNS, columns_of, tensor_columns
-from npucmp.workflows import shards
+from npucmp.workflows import shard, shards
 from npucmp.workflows.compare import Options
 from npucmp.workflows.shards import compared_in_shards
 from tests.localise.test_ranks import collective, pipeline
@@ -83,12 +83,12 @@ def test_a_broken_run_and_one_without_partner_are_told(dumps):
 
 
 def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
-    opened = shards.open_head
+    opened = shard.open_head
 
     def deadly(head, context):
         return os._exit(9) if (head.step, head.rank) == (0, 1) else opened(head, context)
 
-    monkeypatch.setattr(shards, "open_head", deadly)
+    monkeypatch.setattr(shard, "open_head", deadly)
     found = compared_in_shards(*dumps, Options(), Processes(2, apart=True))
     assert ["reading it ended the process: status 9" in run.problem for _, run in found.broken] == [True]
     assert [(one.step, one.rank) for one in found.comparisons] == [(0, 0), (1, 0), (1, 1)]
@@ -116,8 +116,8 @@ def test_nothing_is_left_behind(dumps):
 
 
 def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
-    parent, opened = os.getpid(), shards.open_head
+    parent, opened = os.getpid(), shard.open_head
     monkeypatch.setattr(
-        shards, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
+        shard, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
     )
     assert len(compared_in_shards(*dumps, Options(), Processes(2, apart=True)).comparisons) == 4
