@@ -64,7 +64,7 @@ def compared_in_shards(
     shards = [Shard(number, *both) for number, both in enumerate(together)]
     folder = tempfile.TemporaryDirectory(prefix="npucmp-")
     work = Work(target, golden, replace(options, progress=None, jobs=1), folder.name)
-    crew = _Crew(work, executor or workers(options.jobs or default_jobs()))
+    crew = _Crew(work, executor or workers(options.jobs or default_jobs(), apart=True))
     measured = crew.each(measure, shards)
     broken = tuple(one for some in measured for one in some.broken)
     readable = [shard for shard, one in zip(shards, measured) if not one.broken]

@@ -4,7 +4,7 @@ python tests/benchmarks/shards.py [--steps 4] [--ranks 8] [--layers 4] [--jobs 2
 
 Makes two msprobe dumps of a training step for each step and rank (statistics_dumps.py), or with --values of a few
 operators with .npy files. Each contestant is a process of its own, they take turns, and the least of all runs is
-printed, with ratios to the first. No report is written: findings and roots are counted. Not run by pytest.
+printed, with ratios to the first. No report is written. Not run by pytest.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def make(folder: Path, steps: int, ranks: int, layers: int, values: bool) -> Non
 
 def once(folder: Path, how: str, jobs: int) -> "dict[str, float]":
     import npucmp
-    from npucmp.measure.executor import workers
     from npucmp.workflows.compare import Options
     from npucmp.workflows.shards import compared_in_shards
 
@@ -58,14 +57,14 @@ def once(folder: Path, how: str, jobs: int) -> "dict[str, float]":
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     start = time.monotonic()
     if how == "shards":
-        report = compared_in_shards(*paths, Options(jobs=jobs), workers(jobs))
+        report = compared_in_shards(*paths, Options(jobs=jobs))
     else:
         report = npucmp.compare(*paths, jobs=jobs, precheck=False)
     took = time.monotonic() - start
     own, theirs = (resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     used = sum(one.ru_utime + one.ru_stime for one in (own, theirs))
     peaks = {"peak of the parent MB": own.ru_maxrss / 1e3, "peak of a worker MB": theirs.ru_maxrss / 1e3}
-    counts = {"roots": len(report.roots), "shards": len(report.comparisons)}
+    counts = {"shards": len(report.comparisons)}
     return {"wall s": took, "CPU s": used, **peaks, "before any run MB": before, **counts}
 
 
