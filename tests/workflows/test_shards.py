@@ -1,6 +1,7 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,15 @@ def dumps(request, tmp_path):
 @pytest.mark.parametrize("crew", CREWS)
 def test_the_same_as_in_one_process(dumps, crew):
     assert told(compared_in_shards(*dumps, Options(), CREWS[crew]())) == told(npucmp.compare(*dumps, precheck=False))
+
+
+SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=[one.name for one in SAMPLES])
+def test_the_same_of_samples(sample):
+    paths = sample / "target", sample / "golden"
+    assert told(compared_in_shards(*paths, Options(), Serial())) == told(npucmp.compare(*paths, precheck=False))
 
 
 @pytest.mark.parametrize("held", [0, 1000])
