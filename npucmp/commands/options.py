@@ -31,6 +31,22 @@ def _limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> 
     return Limits().changed(texts)
 
 
+def _numbers(_: click.Context, option: click.Parameter, text: "str | None") -> "str | None":
+    if text is not None:
+        from npucmp.workflows import numbers
+
+        numbers.some(option.name or "", text)
+    return text
+
+
+def _pairs(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> "tuple[str, ...]":
+    if texts:
+        from npucmp.workflows import numbers
+
+        numbers.partners(texts)
+    return texts
+
+
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     "output": click.option(
         "-o", "--output", metavar="DIR", help="Write the report into DIR: CSV files, summary.json and report.html."
@@ -49,8 +65,16 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         help="GE graph (text or JSON) or TensorFlow GraphDef (text) of a run, or a tfdbg dump that holds its own, "
         "instead of those beside the dumps; repeatable.",
     ),
-    "step": click.option("--step", type=click.IntRange(0), help="Only this step."),
-    "rank": click.option("--rank", type=click.IntRange(0), help="Only this rank."),
+    "step": click.option("--step", metavar="N", callback=_numbers, help="Only these steps: --step 3, --step 0-9."),
+    "rank": click.option("--rank", metavar="N", callback=_numbers, help="Only these ranks: --rank 0, --rank 0,8-15."),
+    "pair": click.option(
+        "--pair",
+        metavar="A=B",
+        multiple=True,
+        callback=_pairs,
+        help="Hold a step or rank of the target against another one of the golden: --pair step1=step0, "
+        "--pair rank8=rank0; repeatable.",
+    ),
     "format": click.option("--format", "format_", metavar="NAME", help="The dumps' format, instead of recognising it."),
     "rtol": click.option(
         "--rtol", type=click.FloatRange(0), help="Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule."

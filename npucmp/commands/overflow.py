@@ -30,8 +30,8 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @click.option("--golden", metavar="DUMP", help="A run that is right, to hold every event against.")
 @click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
 @some(
-    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose",
-    "quiet", "limit",
+    "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
+    "verbose", "quiet", "limit",
 )  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:

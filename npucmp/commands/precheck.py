@@ -57,7 +57,10 @@ nothing else differs, or bad usage.
 @click.option("--only", multiple=True, metavar="GLOB", help="Only rows whose name fits; repeatable.")
 @click.option("--skip", multiple=True, metavar="GLOB", help="No rows whose name fits; repeatable.")
 @click.option("--strict", is_flag=True, help="Exit 1 also for what wants an explanation.")
-@some("output", "mapping", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet", "limit")
+@some(
+    "output", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress", "verbose", "quiet",
+    "limit",
+)  # fmt: skip
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
     from npucmp.workflows.precheck import precheck as run

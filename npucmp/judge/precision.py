@@ -81,8 +81,13 @@ def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
     with and without rectifiers, show it, and 10 of 3,600 without it, with one to three faults of that range; the median
     of what all of them add took 157 of these for HF32.
     """
-    said = [_are_reduced(list(_products(measurements))) for measurements in steps]
+    said = [reduced_in(measurements) for measurements in steps]
     return True in said and False not in said
+
+
+def reduced_in(measurements: "Sequence[Measurement]") -> Optional[bool]:
+    """What those of one step and rank say."""
+    return _are_reduced(list(_products(measurements)))
 
 
 def _are_reduced(products: "list[_Product]") -> Optional[bool]:

@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 class Communications:
-    """Of the operators of several ranks, each in order of execution.
+    """Of the operators of several ranks, each in order of execution; None for one that tells no other rank anything.
 
     numbers  what the ranks are called, None where a dump does not tell
     given    the operators of other ranks that put something into this one
@@ -40,7 +40,7 @@ class Communications:
 
     def __init__(
         self,
-        sequences: "Sequence[Sequence[Operator]]",
+        sequences: "Sequence[Sequence[Optional[Operator]]]",
         numbers: "Sequence[Optional[int]]",
         read: "Optional[Mapping[Place, Sequence[Place]]]" = None,
     ) -> None:
@@ -61,7 +61,7 @@ class Communications:
     def _communicating(self) -> "Iterator[tuple[Place, Operator]]":
         for rank, sequence in enumerate(self._sequences):
             for at, operator in enumerate(sequence):
-                if op_type_of(operator).has("collective"):
+                if operator is not None and op_type_of(operator).has("collective"):
                     yield Place(rank, at), operator
 
     def _match_calls(self) -> None:

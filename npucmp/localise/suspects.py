@@ -9,48 +9,80 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Optional, Sequence
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.movement import FIGURES
 from npucmp.localise.nodes import OperatorFindings, is_parameter
 from npucmp.localise.noise import Noise, Standing
-from npucmp.model import Cause, Finding, Root, Verdict
+from npucmp.model import Cause, Finding, Pair, Root, Verdict
 
 Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
-InOrder = tuple[int, int, OperatorFindings]  # rank, clock, what was found of an operator
 
 
-def concluded(order: "Sequence[InOrder]", told: "Sequence[Told]", noise: Noise) -> "list[Told]":
-    """What the walks found, as the noise tells: all operators in order of execution."""
-    rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
-    first = None
-    for at, (rank, clock, node) in enumerate(order):
-        root = rooted.get((rank, node.pair.order))
+class Candidate(NamedTuple):
+    """An operator that may be the first: it stands out of the noise, or is a root that stands on more than that."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    standing: Optional[Standing]
+
+
+class First(NamedTuple):
+    """The first of all ranks; of each rank on which the same operator stands out: its clock, its pair, how."""
+
+    clock: int
+    rank: int
+    pair: Pair
+    root: Optional[Root]
+    alike: "Mapping[int, tuple[int, Pair, Standing]]"
+    ranks: int
+
+
+def candidates(
+    nodes: "Iterable[tuple[int, int, OperatorFindings]]", roots: "Mapping[tuple[int, int], Root]", noise: Noise
+) -> "Iterator[Candidate]":
+    """Of operators with rank and clock; roots by rank and order."""
+    for rank, clock, node in nodes:
+        root = roots.get((rank, node.pair.order))
         if root is not None and root.cause is Cause.PROPAGATED:
             root = None
-        if (root is not None and noise.is_beyond(node, root)) or id(node) in noise.standing:
-            first = at, clock, rank, node, root
-            break
+        standing = noise.standing.get(id(node))
+        if standing is not None or (root is not None and noise.is_beyond(node, root)):
+            yield Candidate(clock, rank, node.pair, root, standing)
+
+
+def first_of(some: "Iterable[Candidate]", ranks: int) -> Optional[First]:
+    """The first in order of execution; None if nothing is more than noise."""
+    order = sorted(some, key=lambda one: (one.clock, one.rank))
+    if not order:
+        return None
+    one = order[0]
+    alike = {each.rank: (each.clock, each.pair, each.standing) for each in order if one.root is None and each.standing}
+    return First(one.clock, one.rank, one.pair, one.root, alike, ranks)
+
+
+def concluded(told: Told, number: int, first: Optional[First], clocks: "Mapping[int, int]") -> Told:
+    """What the walk of rank `number` found, as the noise tells; clocks by order."""
+    findings, roots = told
     if first is None:
-        return [([*map(_excused, findings)], []) for findings, _ in told]
-    at, clock, rank, node, root = first
-    is_alone = root is None or _is_input(root)
-    alike = {number: (when, one) for number, when, one in order[at:] if root is None and id(one) in noise.standing}
-    places = {(rank, node.pair.order), *((number, one.pair.order) for number, (_, one) in alike.items())}
-    before = {(rank, node.pair.order) for rank, _, node in order[:at]}
-    found: list[Told] = []
-    for number, (findings, roots) in enumerate(told):
-        kept = [(when, one) for when, one in roots if (number, one.pair.order) not in before]
-        if is_alone:
-            kept = [(when, _behind(one, node, root)) for when, one in kept if (number, one.pair.order) not in places]
-        if root is not None and is_alone and number == rank:
-            kept.append((clock, _given(root)))
-        elif number in alike:
-            when, one = alike[number]
-            kept.append((when, _suspect(one, noise.standing[id(one)], len(alike) - 1, len(told) - 1)))
-        found.append(([_excused(one) if (number, one.pair.order) in before else one for one in findings], kept))
-    return found
+        return [*map(_excused, findings)], []
+    is_alone = first.root is None or _is_input(first.root)
+    places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
+    places |= {first.pair.order} if number == first.rank else set()
+    before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
+    kept = [(when, one) for when, one in roots if one.pair.order not in before]
+    if is_alone:
+        name = first.pair.operator.name
+        kept = [(when, _behind(one, name, first.root)) for when, one in kept if one.pair.order not in places]
+    if first.root is not None and is_alone and number == first.rank:
+        kept.append((first.clock, _given(first.root)))
+    elif number in first.alike:
+        when, pair, standing = first.alike[number]
+        kept.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))
+    return [_excused(one) if one.pair.order in before else one for one in findings], kept
 
 
 def _excused(finding: Finding) -> Finding:
@@ -76,16 +108,16 @@ def _given(root: Root) -> Root:
     return replace(root, evidence=(*root.evidence, reason("different inputs", words)))
 
 
-def _behind(root: Root, first: OperatorFindings, given: Optional[Root]) -> Root:
+def _behind(root: Root, name: str, given: Optional[Root]) -> Root:
     """What is proven behind a suspect, or where the runs were given different inputs."""
     if root.cause is Cause.PROPAGATED:
         return root
     words = "behind {name}, which was given another input" if given else "behind {name}, which is suspected"
-    found = reason("behind", words, name=first.operator.name)
+    found = reason("behind", words, name=name)
     return replace(root, cause=Cause.PROPAGATED, evidence=(found, *root.evidence))
 
 
-def _suspect(node: OperatorFindings, one: Standing, alike: int, ranks: int) -> Root:
+def _suspect(pair: Pair, one: Standing, alike: int, ranks: int) -> Root:
     """The operator that stands out: what moved, by how much, the noise before it, and how many others moved as much.
     It does so on as many of the other ranks."""
     finding, figure = one.finding, FIGURES[one.figure]
@@ -99,8 +131,8 @@ def _suspect(node: OperatorFindings, one: Standing, alike: int, ranks: int) -> R
         reason("noise before", "the noise before it explains {noise:.3g} times that", noise=one.noise),
         reason("others", "{count} of {all} operators before it moved as much", count=one.as_much, all=one.before),
         *([reason("ranks", "it does so on {alike} of {ranks} other ranks", alike=alike, ranks=ranks)] if ranks else ()),
-        *argument_reasons(node.pair),
+        *argument_reasons(pair),
     )
     bound = finding.measurement.bound
     told = bound, finding.limit, None, None, reasons
-    return Root(0, node.pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *told, rule="suspected")
+    return Root(0, pair, Cause.SUSPECT, finding.pair.slot, "rel_l2", *told, rule="suspected")

@@ -67,6 +67,7 @@ class Updates:
 
     def hold(self, findings: Sequence[Finding]) -> None:
         """Takes in the parameters of the step itself: whether the update was another one on this side."""
+        self._is_wrong = False  # whatever was held before
         differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))

@@ -50,8 +50,14 @@ def _usual(findings: "Sequence[Finding]") -> Precision:
 
 def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
     """Whether a good part of the float tensors have another type on the other side."""
+    apart, floats = count_types(measurements)
+    return apart > USUAL * floats
+
+
+def count_types(measurements: Sequence[Measurement]) -> "tuple[int, int]":
+    """How many of the float tensors have another type on the other side, and how many there are."""
     kinds = [kind for one in measurements if (kind := _types(one.pair))]
-    return sum(len(kind) > 1 for kind in kinds) > USUAL * len(kinds)
+    return sum(len(kind) > 1 for kind in kinds), len(kinds)
 
 
 def _types(pair: Pair) -> "set[str]":

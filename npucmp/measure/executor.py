@@ -54,9 +54,12 @@ class Executor(Protocol):
         """
 
 
-def workers(jobs: int) -> Executor:
-    """So many at work at once. Other systems than Linux have no fork, or libraries that do not survive one."""
-    return Processes(jobs) if jobs > 1 and sys.platform == "linux" else Serial()
+def workers(jobs: int, apart: bool = False) -> Executor:
+    """So many at work at once; `apart`: be it one, this process has none of the work, so that its memory stays small.
+    Other systems than Linux have no fork, or libraries that do not survive one."""
+    if sys.platform != "linux" or (jobs <= 1 and not apart):
+        return Serial()
+    return Processes(jobs, apart and not _is_daemon())
 
 
 def default_jobs() -> int:

@@ -158,6 +158,16 @@ class Operator(NamedTuple):
     attributes: Mapping[str, Any] = {}
 
 
+class Head(NamedTuple):
+    """What tells one run of a dump before it is read: the dump, its format, step and rank, and the run's own path."""
+
+    dump: str
+    format: str
+    step: Optional[int]
+    rank: Optional[int]
+    path: str
+
+
 @dataclass(frozen=True)
 class Run:
     """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, NamedTuple, Optional
+from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.dump import Operator, Run, TensorRef
@@ -87,7 +87,7 @@ class Report(Result):
 
     command = "compare"
 
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: Sequence[Comparison] = ()
     unpaired: tuple[tuple[str, Run], ...] = ()  # ("target" | "golden", run) without a partner
     rules: tuple[Tolerance, ...] = ()
     strict: bool = False

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from os import PathLike
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Sequence, Union
+from typing import AbstractSet, Iterator, NamedTuple, Optional, Sequence, Union
 
 from npucmp.align import Alignment, align, pairs
 from npucmp.align.extent import extent
@@ -96,11 +96,11 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     context = options.context(target, golden)
     sides = {
         "target": Place(target, options.runs(target, context)),
-        "golden": Place(golden, options.runs(golden, context)),
+        "golden": Place(golden, options.runs(golden, context, golden=True)),
     }
     also = []
     for side, path in map(Also.of, options.also):
-        runs = options.runs(path, context)
+        runs = options.runs(path, context, golden=side == "golden")
         side = side or side_of(path, runs, sides)
         sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
         also.append(f"{side}={os.fspath(path)}")
@@ -140,7 +140,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
-    together, unpaired = pair_runs(lefts, rights)
+    together, unpaired = pair_runs(lefts, rights, options.partners())
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
@@ -162,7 +162,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         comparisons=comparisons,
         unpaired=unpaired,
         broken=broken,
-        rules=_tolerances_used(tolerances, options, comparisons),
+        rules=rules_of(tolerances, options, _dtypes(comparisons)),
         notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
@@ -251,13 +251,14 @@ def _each(
         yield measurement, True
 
 
-def _tolerances_used(
-    tolerances: Tolerances, options: Options, comparisons: Sequence[Comparison]
-) -> tuple[Tolerance, ...]:
+def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:
+    """Those that apply to tensors of these types."""
     if tolerances.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
         return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
-    dtypes = {
-        tensor.dtype for one in comparisons for f in one.findings for tensor in (f.pair.target, f.pair.golden) if tensor
-    }
     return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))
+
+
+def _dtypes(comparisons: Sequence[Comparison]) -> "set[str]":
+    pairs_of = (finding.pair for one in comparisons for finding in one.findings)
+    return {tensor.dtype for pair in pairs_of for tensor in (pair.target, pair.golden) if tensor}

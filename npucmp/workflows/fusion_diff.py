@@ -35,7 +35,7 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     options = replace(options or FusionOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     context = options.context(on, off)
-    fused, plain = options.runs(on, context), options.runs(off, context)
+    fused, plain = options.runs(on, context), options.runs(off, context, golden=True)
     both = loaded(options.graph, [*fused, *plain], context)
     fused = with_graphs(on, fused, on, [*loaded(options.on_graph, fused, context), *both], context)
     plain = with_graphs(off, plain, off, [*loaded(options.off_graph, plain, context), *both], context)

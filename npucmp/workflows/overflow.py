@@ -56,11 +56,12 @@ def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: o
     other = dump if options.golden is None else options.golden
     context = options.context(dump, other)
     opened = options.runs(dump, context)
-    goldens = [run for run in options.runs(other, context) if not run.problem] if options.golden is not None else []
+    far = options.runs(other, context, golden=True) if options.golden is not None else []
+    goldens = [run for run in far if not run.problem]
     graphs = loaded(options.graph, [*opened, *goldens], context)
     runs = with_graphs(dump, [run for run in opened if not run.problem], other, graphs, context)
     goldens = with_graphs(other, goldens, dump, graphs, context)
-    paired, alone = pair_runs(runs, goldens) if goldens else ([], ())
+    paired, alone = pair_runs(runs, goldens, options.partners()) if goldens else ([], ())
     partners = {id(target): golden for target, golden in paired}
     scans, read, found, partial = [], 0, 0, False
     unfit = unfit_globs(options, [*runs, *goldens]) + (unfit_names(options.names(), runs, goldens) if goldens else [])

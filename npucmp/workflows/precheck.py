@@ -146,7 +146,7 @@ def _opened(
     target: StrPath, golden: StrPath, options: PrecheckOptions, given: Given
 ) -> "tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]":
     context = options.context(target, golden)
-    lefts, rights = options.runs(target, context), options.runs(golden, context)
+    lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
@@ -156,7 +156,7 @@ def _opened(
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     if not lefts or not rights:
         raise UsageError(f"nothing can be read of {target if not lefts else golden}: {broken[0][1].problem}")
-    together, _ = pair_runs(lefts, rights)
+    together, _ = pair_runs(lefts, rights, options.partners())
     if not together:
         remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}")
     remarks += odd_pairs(together)

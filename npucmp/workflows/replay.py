@@ -114,8 +114,8 @@ def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: objec
 
 def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: ReadContext) -> Replays:
     """With what a replay of the golden run says of the same operators."""
-    goldens = [run for run in options.runs(golden, context) if not run.problem]
-    together, _ = pair_runs([one.run for one in found.replays], goldens)
+    goldens = [run for run in options.runs(golden, context, golden=True) if not run.problem]
+    together, _ = pair_runs([one.run for one in found.replays], goldens, options.partners())
     if not together:
         own = keys([one.run for one in found.replays])
         raise UsageError(f"no step and rank is in both: {found.paths[0]} has {own}, {golden} has {keys(goldens)}")
@@ -126,7 +126,10 @@ def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: Re
                    for name in known[one.run.path].names({row.order for row in one.rows})]  # fmt: skip
         if not include:
             return replace(found, notes=(*found.notes, f"no operator of these has a partner in {golden}"))
-    other = replay(golden, replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False))
+    again = replace(options, golden=None, budget_from=None, budget=1.0, include=include, strict=False, pair=())
+    steps, ranks = ([number or 0 for number in some] for some in zip(*((one.step, one.rank) for _, one in together)))
+    again = replace(again, step=steps, rank=ranks)
+    other = replay(golden, again)
     theirs = {one.run.path: one for one in other.replays}
     replays = [
         beside(one, theirs[known[one.run.path].golden.path], known[one.run.path]) if one.run.path in known else one

@@ -9,26 +9,33 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
 
 from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
-from npucmp.dump.formats import open_runs
+from npucmp.dump.formats import heads, open_runs
 from npucmp.dump.limits import Limits
-from npucmp.errors import DumpError
-from npucmp.model import Operator, Pair, Run, first_of
+from npucmp.errors import DumpError, UsageError
+from npucmp.model import Head, Operator, Pair, Run, first_of
+from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
+One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What every workflow can be told of the dumps it reads. A single name will do where several are taken."""
+    """What every workflow can be told of the dumps it reads. A single name will do where several are taken.
+
+    step and rank are a number, several, or as a user writes them ("0,8-15"); pair says which of the target's belong to
+    which of the golden's where the numbers are not the same ("step1=step0").
+    """
 
     format: Optional[str] = None
-    step: Optional[int] = None
-    rank: Optional[int] = None
+    step: Numbers = None
+    rank: Numbers = None
+    pair: Sequence[str] = ()
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     mapping: Union[StrPath, Mapping[str, str], None] = None
@@ -47,16 +54,38 @@ class Choice:
         """What may be read: these dumps, within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
-    def runs(self, path: StrPath, context: ReadContext) -> "list[Run]":
-        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0."""
-        runs = open_runs(path, self.format, context)
-        chosen = [run for run in runs if self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)]
+    def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
+        """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
+        golden dump also those that `pair` holds against one that is meant."""
+        return self.meant(path, open_runs(path, self.format, context), golden)
+
+    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":
+        """The same without reading them, where folders tell."""
+        return self.meant(path, heads(path, self.format, context), golden)
+
+    def meant(self, path: StrPath, runs: "Sequence[One]", golden: bool = False) -> "list[One]":
+        """Those of the runs of a dump."""
+        steps, ranks = some("step", self.step), some("rank", self.rank)
+        ends = [(one.golden, one.target) for one in self.partners()] if golden else []
+
+        def is_meant(run: Numbered) -> bool:
+            return steps.has(run.step or 0) and ranks.has(run.rank or 0)
+
+        chosen = [
+            run
+            for run in runs
+            if is_meant(run) or any(own.has(run) and is_meant(far.instead(run)) for own, far in ends)
+        ]
         if not chosen:
             asked = [f"{name} {at}" for name, at in (("step", self.step), ("rank", self.rank)) if at is not None]
             unnumbered = any(None in (run.step, run.rank) for run in runs)
             counts = " (a dump without one counts as step 0, rank 0)" if unnumbered else ""
             raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
+
+    def partners(self) -> "list[Partner]":
+        """Which runs belong together though their numbers are not the same."""
+        return partners(self.pair)
 
     def names(self) -> Mapping[str, str]:
         """The mapping of target names to golden names, read if it is a file."""
@@ -101,7 +130,7 @@ class Meter:
             self._progress(self._done, self._total)
 
 
-def keys(runs: "Sequence[Run]") -> str:
+def keys(runs: "Sequence[Numbered]") -> str:
     """Steps and ranks in words, the first few."""
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
@@ -110,21 +139,41 @@ def keys(runs: "Sequence[Run]") -> str:
 
 
 def pair_runs(
-    targets: Sequence[Run], goldens: Sequence[Run]
-) -> tuple[list[tuple[Run, Run]], tuple[tuple[str, Run], ...]]:
-    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any."""
+    targets: "Sequence[One]", goldens: "Sequence[One]", apart: "Sequence[Partner]" = ()
+) -> "tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]":
+    """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any.
+
+    Runs of the target that `apart` names are held against those of other numbers; several against one of the golden's,
+    if it says so. UsageError where a side has none that it names.
+    """
+    for one in apart:
+        _require("target", one, one.target, targets)
+        _require("golden", one, one.golden, goldens)
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     left = list(goldens)
-    together, alone = [], []
+    together, alone, used = [], [], []
     for target in targets:
-        found = min((g for g in left if meets(target, g)), key=lambda g: distance(target, g), default=None)
+        told = next((one.golden.instead(target) for one in apart if one.target.has(target)), None)
+        sought: Numbered = told or target
+        among = left if told is None else goldens
+        found = min((g for g in among if meets(sought, g)), key=lambda g: distance(sought, g), default=None)
         if found is None:
             alone.append(("target", target))
-        else:
+            continue
+        together.append((target, found))
+        if told is None:
             left.remove(found)
-            together.append((target, found))
-    return together, tuple(alone + [("golden", run) for run in left])
+        else:
+            used.append(found)
+    return together, tuple(alone + [("golden", run) for run in left if not any(run is one for one in used)])
+
+
+def _require(side: str, one: Partner, end: End, runs: "Sequence[Numbered]") -> None:
+    if not any(map(end.has, runs)):
+        numbers = (("step", end.step), ("rank", end.rank))
+        asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
+        raise UsageError(f"--pair {one.text}: the {side} has no {asked}; it holds {keys(runs)}")
 
 
 def odd_pairs(
@@ -148,11 +197,11 @@ def _is_same(a: Run, b: Run) -> bool:
         return False
 
 
-def meets(a: Run, b: Run) -> bool:
+def meets(a: Numbered, b: Numbered) -> bool:
     """Whether two runs may be of one step and rank; an absent number matches any."""
     return all(None in (x, y) or x == y for x, y in ((a.step, b.step), (a.rank, b.rank)))
 
 
-def distance(a: Run, b: Run) -> int:
+def distance(a: Numbered, b: Numbered) -> int:
     """How many of step and rank are not known to be the same."""
     return (a.step != b.step) + (a.rank != b.rank)

@@ -5,6 +5,8 @@ A format is a module of this package with
     ABOUT                   one line: what it is and how it is recognised
     sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
+    heads(path, context) -> list[Head]      optional: which runs there are, without reading any; `open_head` opens one
+    open_head(head, context) -> Run         with them: that run, with its `problem` where it cannot be read
     calls(run, context) -> dict[str, Call]  optional: the calls that its records tell, by operator, for a replay
     GRAPHS                  a GraphSource: which graphs know its operators; None if none does
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
@@ -17,13 +19,13 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Call, Run
+from npucmp.model import Call, Head, Run
 from npucmp.model.collector import uncollected
 
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
@@ -77,12 +79,7 @@ def open_runs(
     the context, are not followed. Raises DumpError when the path does not
     exist, is no dump, or holds nothing; UsageError for an unknown format.
     """
-    where = Path(path)
-    if not os.path.exists(where):
-        raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
-    forget_links()
-    context = context.within(where)
-    module = _recognise(where, context) if format is None else module_of(format)
+    where, module, context = _found(path, format, context)
     runs: list[Run] = module.open_runs(where, context)
     broken = [run.problem for run in runs if run.problem]
     if broken and len(broken) == len(runs):
@@ -93,7 +90,49 @@ def open_runs(
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
 
 
-def _require_one_dump(path: Path, runs: "list[Run]") -> None:
+def heads(
+    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> "list[Head]":
+    """Which runs `open_runs` would find, in the same order; of most formats that takes opening them, of those with a
+    run in each of many folders only their names. Raises as `open_runs` does, but for what only reading tells."""
+    where, module, context = _found(path, format, context)
+    if hasattr(module, "heads"):
+        found: list[Head] = module.heads(where, context)
+    else:
+        found = [_head_of(run, str(where)) for run in module.open_runs(where, context)]
+    _require_one_dump(where, found)
+    return sorted(found, key=lambda head: (head.step or 0, head.rank or 0))
+
+
+def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
+    """One of the runs that `heads` found. Raises DumpError if it is not there any more."""
+    module, context = module_of(head.format), context.within(head.dump)
+    if hasattr(module, "open_head"):
+        opened: Run = module.open_head(head, context)
+        return opened
+    runs: list[Run] = module.open_runs(Path(head.dump), context)
+    found = next((run for run in runs if _head_of(run, head.dump) == head), None)
+    if found is None:
+        raise DumpError(head.path, "is not there any more")
+    return found
+
+
+def _head_of(run: Run, dump: str) -> Head:
+    return Head(dump, run.format, run.step, run.rank, run.path)
+
+
+def _found(
+    path: "str | os.PathLike[str]", format: Optional[str], context: ReadContext
+) -> "tuple[Path, ModuleType, ReadContext]":
+    where = Path(path)
+    if not os.path.exists(where):
+        raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
+    forget_links()
+    context = context.within(where)
+    return where, _recognise(where, context) if format is None else module_of(format), context
+
+
+def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
     """A folder that holds several dumps would be compared at random."""
     places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
     for run in runs:

@@ -38,6 +38,7 @@ from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_names import kind
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
+from npucmp.dump.readers.places import number_of
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.model.optypes import op_type
@@ -56,7 +57,6 @@ _SNIFFED = 1000  # folders that are looked through for a mapping.csv
 _UNUSUAL = re.compile(r"(?P<type>(?=[\w-]*[a-zA-Z])[\w-]+)\..+\.(?P<time>\d{9,255})", re.ASCII)
 _DIGITS = re.compile(r"\d+(\.csv)?", re.ASCII)
 _TIME_FOLDER = re.compile(r"\d{14}")
-_STEP, _RANK = re.compile(r"step_?(\d{1,18})"), re.compile(r"rank_?(\d{1,9})")
 
 
 class CannName(NamedTuple):
@@ -167,9 +167,9 @@ def _place(folder: Path) -> CannPlace:
         rank = int(parts[-4]) if len(parts) >= 4 and parts[-4].isdecimal() else None
         root = len(parts) - 3
     for i, part in enumerate(parts):
-        found = _STEP.fullmatch(part), _RANK.fullmatch(part)
-        step, rank = int(found[0][1]) if found[0] else step, int(found[1][1]) if found[1] else rank
-        root = max(root, i + 1) if any(found) else root
+        found = number_of(part, "step"), number_of(part, "rank")
+        step, rank = (old if new is None else new for old, new in zip((step, rank), found))
+        root = root if found == (None, None) else max(root, i + 1)
     return CannPlace(os.path.join(*parts[:root]), step, rank)
 
 

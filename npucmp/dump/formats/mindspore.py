@@ -38,6 +38,7 @@ from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_minds
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
+from npucmp.dump.readers.places import number_in, number_of
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Task, TensorRef
 from npucmp.model.dtypes import canonical, lookup
@@ -155,13 +156,13 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _place(folder: Path) -> MindsporePlace:
     """Step and rank from the path: step_N and rank_M, what is around a time, else {graph}/{iteration} at its end."""
     parts = folder.absolute().parts
-    rank, step = _numbered(parts, "rank"), _numbered(parts, "step")
+    rank, step = number_in(parts, "rank"), number_in(parts, "step")
     root = len(parts)
     iteration: Optional[int] = None
     times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
     below = parts[times[-1] + 1 :] if times else ()
     if step is not None:
-        root = max(i for i, part in enumerate(parts) if re.fullmatch(r"step_?[0-9]+", part)) + 1
+        root = max(i for i, part in enumerate(parts) if number_of(part, "step") is not None) + 1
     elif below and _NUMBER.fullmatch(below[0]):
         step = _as_number(parts[times[-1] - 1])
         rank = int(below[0]) if rank is None else rank
@@ -171,11 +172,6 @@ def _place(folder: Path) -> MindsporePlace:
         iteration = int(parts[-1])
         root = len(parts) - 2
     return MindsporePlace(os.path.join(*parts[:root]), step, iteration, rank)
-
-
-def _numbered(parts: Sequence[str], word: str) -> Optional[int]:
-    found = [match for part in parts if (match := re.fullmatch(word + r"_?([0-9]{1,9})", part))]
-    return int(found[-1][1]) if found else None
 
 
 def _as_number(text: str) -> Optional[int]:
@@ -378,6 +374,6 @@ def _beside(folder: Path) -> Path:
     """The folder that holds graphs/ and execution_order/, as far as the path tells: rank_N, or where it would be."""
     folder = folder.absolute()
     for parent in (folder, *folder.parents):
-        if re.fullmatch(r"rank_?[0-9]+", parent.name):
+        if number_of(parent.name, "rank") is not None:
             return parent
     return folder.parents[2] if _NUMBER.fullmatch(folder.name) and len(folder.parents) > 2 else folder

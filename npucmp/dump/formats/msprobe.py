@@ -1,6 +1,6 @@
 """msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
-    {root}/step{N}/{rank{M} | rank | proc{pid}}/
+    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          also step_{N}/rank_{M}/ (verl)
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
         stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
         construct.json   {operator: parent module | [parent, …] | null}
@@ -24,7 +24,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
 from msgspec import MsgspecError
 from msgspec.json import decode
@@ -32,19 +32,18 @@ from msgspec.json import decode
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.msprobe_call import call_of
+from npucmp.dump.readers.msprobe_files import DATA_FOLDER, dump_files, files_of, place_of, starts_like_a_dump
 from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Call, Operator, Run, Statistics, TensorRef
+from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import canonical
 
 NAME = "msprobe"
 ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
 GRAPHS = None
 
-DATA_FOLDER = "dump_tensor_data"
-_DEPTH = 6  # verl and others put folders above step*
 _DIGITS = 300  # of a whole number; a float has up to 309
 _ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
 _ENDLESS = b"0" * (_DIGITS + 1)
@@ -70,16 +69,25 @@ _FLOATS, _NOTHING = {float}, [None] * 4
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A dump.json or debug.json, or a folder with one at most six levels down."""
     if path.is_file():
-        return path.suffix == ".json" and _starts_like_a_dump(path)
-    return next(_dump_files(path), None) is not None
+        return path.suffix == ".json" and starts_like_a_dump(path)
+    return next(dump_files(path), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
-    files = [path] if path.is_file() else _without_helpers(list(_dump_files(path)))
+    files = files_of(path)
     if len(files) == 1:
         return [_open(files[0], context)]
     return [_open_one_of_many(file, context) for file in files]
+
+
+def heads(path: Path, context: ReadContext = ANYWHERE) -> "list[Head]":
+    """One per dump.json, by the names of its folders."""
+    return [Head(str(path), NAME, *place_of(file), str(file)) for file in files_of(path)]
+
+
+def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
+    return _open_one_of_many(Path(head.path), context)
 
 
 def _open_one_of_many(file: Path, context: ReadContext) -> Run:
@@ -87,49 +95,7 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
     try:
         return _open(file, context)
     except DumpError as error:
-        return Run(str(file), NAME, (), _number(file.parent, "step"), _number(file.parent, "rank"), problem=str(error))
-
-
-def _starts_like_a_dump(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        head = stream.read(4096)
-    return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
-
-
-def _dump_files(folder: Path) -> Iterator[Path]:
-    """dump.json files below a folder, in name order; tensor folders are not entered."""
-    base = len(folder.parts)
-    for here, folders, files in os.walk(folder):
-        folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
-        found = [name for name in ("dump.json", "debug.json") if name in files]
-        if found:
-            folders[:] = []
-            yield Path(here, found[0])
-
-
-def _without_helpers(files: list[Path]) -> list[Path]:
-    """Where rank* and proc* stand side by side, proc* are helper processes of the same run."""
-    ranked = {file.parent.parent for file in files if file.parent.name.startswith("rank")}
-    files = [file for file in files if not (file.parent.name.startswith("proc") and file.parent.parent in ranked)]
-    for step in {file.parent.parent for file in files}:
-        processes = [file.parent.name for file in files if file.parent.parent == step and _is_process(file)]
-        if len(processes) > 1:
-            raise DumpError(
-                step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them"
-            )
-    return files
-
-
-def _is_process(file: Path) -> bool:
-    return file.parent.name.startswith("proc")
-
-
-def _number(path: Path, word: str) -> Optional[int]:
-    for part in reversed(path.absolute().parts):
-        found = re.fullmatch(word + r"(\d+)", part)
-        if found:
-            return int(found.group(1))
-    return None
+        return Run(str(file), NAME, (), *place_of(file), problem=str(error))
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -158,12 +124,13 @@ def _open(path: Path, context: ReadContext) -> Run:
     scopes, more = _beside(path, "construct.json", _scopes, context)
     dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
+    step, rank = place_of(path)
     return Run(
         path=str(path),
         format=NAME,
         operators=tuple(operators),
-        step=_number(path.parent, "step"),
-        rank=_number(path.parent, "rank"),
+        step=step,
+        rank=rank,
         detail=_detail(top, operators),
         notes=(*notes, *more, *unnamed(dump.folder, (tensor.file for one in operators for tensor in one.tensors))),
     )

@@ -1,0 +1,355 @@
+"""The ranks of one step, each walked by itself, be it in another process: what they tell each other travels as letters.
+
+What a rank's walk takes from other ranks is what `ranks.py` asks of them: tensors that another rank put into a
+collective, sent, or wrote, as the walk there saw them when it was asked, and whether their error descends from a root
+there. In which order the operators of all ranks are asked follows from their names, shapes and own errors alone, so
+that it is known before anything is walked (`Schedule`). An answer then depends on earlier ones only.
+
+So each rank is walked as if no error that arrives descended from a root, and says what others ask of it; those to whom
+that is news are walked again, until nobody has any. The first answer in that order is right at once, each further one
+when those before it are: what is left when no answer changes is what walking all side by side would have found. Few
+rounds are enough, as an error that a rank hands on makes the same of the tensors behind it whether it was born there
+or arrived.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from hashlib import blake2b
+from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
+
+from npucmp.localise.arrivals import (
+    Arrival,
+    Content,
+    Contents,
+    arrived,
+    as_seen,
+    contents,
+    golden_of,
+    own_error,
+    read_elsewhere,
+    take_in,
+    tensor_of,
+    without_buffers,
+)
+from npucmp.localise.communications import Communications, Place
+from npucmp.localise.history import Before, Contribution, History
+from npucmp.localise.noise import Noise, counted, kind_of
+from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
+from npucmp.localise.producers import Fingerprint
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.suspects import Candidate, First, Told, candidates, concluded, first_of
+from npucmp.localise.updates import Updates
+from npucmp.localise.walk import Walk
+from npucmp.model import Comparison, Finding, Operator
+from npucmp.model.optypes import op_type_of
+
+Heard = Mapping[int, "tuple[Sequence[Arrival], Sequence[Arrival]]"]  # by operator: what it reads, what others put in
+
+
+class Ask(NamedTuple):
+    """Of a rank: tensor `number` of operator `at`, as its walk sees it when `visited` operators were walked."""
+
+    visited: int
+    at: int
+    number: int
+
+
+class Crossing(NamedTuple):
+    """What others need to know of a rank before any walk.
+
+    sequence  its operators in order, None for one that tells no other rank anything
+    errors    of those that do: how far their own inputs are off; `inputs`: how many those are
+    wanted, made  of tensors that it may read from others, and that they may read from it: what to know them by
+    """
+
+    rank: Optional[int]
+    sequence: "list[Optional[Operator]]"
+    errors: "dict[int, float]"
+    inputs: "dict[int, int]"
+    wanted: "frozenset[bytes]"
+    made: "frozenset[bytes]"
+
+
+class Rank:
+    """One rank of a step; `alone` if the step has no other."""
+
+    def __init__(
+        self, one: Comparison, updates: Updates, by_round_off: bool, rules: Rulebook, alone: bool = False
+    ) -> None:
+        self._rank = one.rank
+        self._walk = Walk(one.findings, by_round_off, rules, updates, one.left_out)
+        if not alone:
+            without_buffers(self._walk, one.rank)
+
+    def crossing(self) -> Crossing:
+        operators = [golden_of(node) for node in self._walk.nodes]
+        joint = [at for at, operator in enumerate(operators) if op_type_of(operator).has("collective")]
+        sequence: "list[Optional[Operator]]" = [None] * len(operators)
+        for at in joint:
+            sequence[at] = operators[at]._replace(stack=())
+        nodes = {at: self._walk.nodes[at] for at in joint}
+        known = contents(self._walk.nodes)
+        return Crossing(
+            self._rank,
+            sequence,
+            {at: own_error(node) for at, node in nodes.items()},
+            {at: len(node.inputs) for at, node in nodes.items()},
+            *(frozenset(_digest(content.mark.key) for content in some) for some in known),
+        )
+
+    def contents(self, digests: "frozenset[bytes]") -> Contents:
+        """Those of its tensors that are known by these digests, in a shape that survives a process."""
+        known = contents(self._walk.nodes)
+        return Contents(*([_told(one) for one in some if _digest(one.mark.key) in digests] for some in known))
+
+    def raw(self, asks: "Sequence[Ask]") -> "list[Arrival]":
+        """What is asked for, before anything was walked."""
+        return [Arrival(self._rank, self._tensor(one), False) for one in asks]
+
+    def facts(self) -> RankFacts:
+        """What has to be known of all ranks before any is held against noise."""
+        return facts_of(self._walk.nodes)
+
+    def contributions(self, facts: Facts, heard: Heard) -> "list[tuple[object, Optional[Contribution]]]":
+        """Of each operator its kind, and what it adds to the noise."""
+        noise, found = Noise(facts), []
+        for at, node in enumerate(self._walk.nodes):
+            take_in(self._walk, node, *heard.get(at, ((), ())))
+            found.append((kind_of(node), noise.contribution(node)))
+        return found
+
+    def walked(
+        self, clocks: "Sequence[int]", heard: Heard, asks: "Sequence[Ask]", asked: "Optional[Asked]" = None
+    ) -> "tuple[Told, list[Arrival], list[Candidate]]":
+        """Findings and roots, these with their clocks; what is asked for; who may be the first out of the noise."""
+        walk = self._walk
+        noise = Noise(asked.facts) if asked else None
+        brought: "dict[int, Arrival]" = {}
+        found: "dict[Ask, Arrival]" = {}
+        when: "dict[int, list[Ask]]" = defaultdict(list)
+        for ask in asks:
+            when[ask.visited].append(ask)
+        for at, node in enumerate(walk.nodes):
+            found.update((ask, as_seen(walk, self._rank, self._tensor(ask))) for ask in when.get(at, ()))
+            one = take_in(walk, node, *heard.get(at, ((), ())))
+            if one is not None:
+                brought[node.pair.order] = one
+            if noise and asked and asked.is_asked(at, node.operator.name):
+                noise.visit(node, walk.past, asked.before[at])
+            walk.visit(node)
+        last = when.get(len(walk.nodes), ())
+        found.update((ask, as_seen(walk, self._rank, self._tensor(ask))) for ask in last)
+        clock_of = self._clocks(clocks)
+        findings, roots = walk.finished()
+        told = [(clock_of[root.pair.order], arrived(root, brought[order]) if order in brought else root)
+                for root in roots for order in (root.pair.order,)]  # fmt: skip
+        first: "list[Candidate]" = []
+        if noise:
+            rooted = {(0, root.pair.order): root for _, root in told}
+            first += candidates(((0, clock, node) for clock, node in zip(clocks, walk.nodes)), rooted, noise)
+        return (findings, told), [found[ask] for ask in asks], first
+
+    def concluded(self, told: Told, number: int, first: Optional[First], clocks: "Sequence[int]") -> Told:
+        """What was found, as the noise of all ranks tells."""
+        return concluded(told, number, first, self._clocks(clocks))
+
+    def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
+        return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
+
+    def _tensor(self, ask: Ask) -> Finding:
+        return tensor_of(self._walk.nodes[ask.at], ask.number)
+
+
+class Asked(NamedTuple):
+    """Which operators of a rank are held against noise, and what it was before each: those up to number `until`, of
+    those behind it the ones of this name."""
+
+    facts: Facts
+    before: "Sequence[Before]"
+    until: int
+    name: str = ""
+
+    def is_asked(self, at: int, name: str) -> bool:
+        return at < self.until or name == self.name
+
+
+class NoiseOf(NamedTuple):
+    """What the step before says of noise: whether this is the first, and what it may have made of parameters."""
+
+    first: bool
+    unproven: float
+
+
+class Everyone(Protocol):
+    """All ranks of a step, wherever they are. Each call begins with fresh ones: a walk leaves marks."""
+
+    def __call__(self, what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
+        """The method of Rank of that name, of these ranks with these arguments."""
+
+
+class Schedule:
+    """Who is asked for what, and when: all that can be said without walking."""
+
+    def __init__(self, ranks: "Sequence[Crossing]", known: "Sequence[Contents]") -> None:
+        self._ranks = ranks
+        read = {Place(*place): some for place, some in read_elsewhere(known)}
+        makers = {place: [Place(*sent[:2]) for sent in some] for place, some in read.items()}
+        told = Communications([one.sequence for one in ranks], [one.rank for one in ranks], makers)
+        self._given = told.given
+        self.clocks: "list[list[int]]" = [[told.clocks[Place(rank, at)] for at in range(len(one.sequence))]
+                                          for rank, one in enumerate(ranks)]  # fmt: skip
+        self.asks: "dict[int, dict[Ask, None]]" = defaultdict(dict)  # by rank
+        self.letters: "dict[Place, tuple[list[tuple[int, Ask]], list[tuple[int, Ask]]]]" = {}
+        for place in {**read, **told.given}:
+            sent = [(rank, self._ask(place, rank, at, number)) for rank, at, number in read.get(place, ())]
+            given = [
+                (one.rank, self._ask(place, one.rank, one.at, number))
+                for one in told.given.get(place, ())
+                for number in range(ranks[one.rank].inputs[one.at])
+            ]
+            self.letters[place] = sent, given
+            for rank, ask in (*sent, *given):
+                self.asks[rank][ask] = None
+
+    def _ask(self, place: Place, rank: int, at: int, number: int) -> Ask:
+        """How far another rank is when it is the turn of an operator: operators of one clock that something is put into
+        go by their own errors, the largest first."""
+        clock, clocks = self.clocks[place.rank][place.at], self.clocks[rank]
+        visited = bisect_left(clocks, clock)
+        if visited < len(clocks) and clocks[visited] == clock:
+            visited += self._turn(Place(rank, visited)) < self._turn(place)
+        return Ask(visited, at, number)
+
+    def in_order(self) -> "list[Place]":
+        """All operators as they are asked."""
+        every = (Place(rank, at) for rank, some in enumerate(self.clocks) for at in range(len(some)))
+        return sorted(every, key=lambda one: (self.clocks[one.rank][one.at], self._turn(one)))
+
+    def _turn(self, place: Place) -> "tuple[float, Place]":
+        error = self._ranks[place.rank].errors.get(place.at, 0.0) if place in self._given else 0.0
+        return -error, place
+
+
+def walked_apart(count: int, everyone: Everyone, noise: Optional[NoiseOf] = None) -> "list[Told]":
+    """For each rank its findings, and its roots with their clocks, as `ranks.py` has them of walks side by side. noise:
+    statistics are all there is."""
+    return _Apart(count, everyone).told(noise)
+
+
+class _Apart:
+    """The ranks of one step."""
+
+    def __init__(self, count: int, everyone: Everyone) -> None:
+        self._everyone, self._all = everyone, range(count)
+        crossings = [one for _, one in sorted(everyone("crossing", dict.fromkeys(self._all, ())).items())]
+        both = _shared(crossings)
+        known = everyone("contents", dict.fromkeys(self._all, (both,))) if both else {}
+        self._schedule = Schedule(crossings, [known.get(rank, Contents([], [])) for rank in self._all])
+        self._asks = {rank: [*asks] for rank, asks in self._schedule.asks.items()}
+        self._answers: "dict[tuple[int, Ask], Arrival]" = {}
+        for rank, raw in everyone("raw", {rank: (asks,) for rank, asks in self._asks.items()}).items():
+            self._answers.update(((rank, ask), one) for ask, one in zip(self._asks[rank], raw))
+        self._told: "dict[int, Told]" = {}
+        self._first: "dict[int, list[Candidate]]" = {}
+
+    def told(self, noise: Optional[NoiseOf]) -> "list[Told]":
+        if noise is None:
+            self._walk({})
+            return [self._told[rank] for rank in self._all]
+        of_ranks = self._everyone("facts", dict.fromkeys(self._all, ()))
+        facts = joined([of_ranks[rank] for rank in self._all], *noise)
+        heard = {rank: (facts, self._heard(rank)) for rank in self._all}
+        added: "dict[int, list[tuple[object, Optional[Contribution]]]]" = self._everyone("contributions", heard)
+        order = self._schedule.in_order()
+        largest: "list[float]" = []
+        self._walk(_asked(facts, added, order))
+        out = {(one.rank, one.clock): one for some in self._first.values() for one in some if one.standing}
+        clocks = self._schedule.clocks
+        start = next((at for at, one in enumerate(order) if (one.rank, clocks[one.rank][one.at]) in out), None)
+        if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
+            one = order[start]
+            name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
+            self._walk(_asked(facts, added, order, start, name, largest))
+        every = [one for some in self._first.values() for one in some]
+        every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
+        first = first_of(every, len(self._all))
+        sent = {rank: (self._told[rank], rank, first, clocks[rank]) for rank in self._all}
+        found = self._everyone("concluded", sent)
+        return [found[rank] for rank in self._all]
+
+    def _walk(self, asked: "Mapping[int, Asked]") -> None:
+        """All ranks, until nobody has news for another."""
+        clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), {*self._all}
+        while todo:
+            sent: "dict[int, tuple[Any, ...]]" = {
+                rank: (clocks[rank], self._heard(rank), self._asks.get(rank, []), asked.get(rank)) for rank in todo
+            }
+            news = set()
+            for rank, (found, said, first) in self._everyone("walked", sent).items():
+                self._told[rank], self._first[rank] = found, [one._replace(rank=rank) for one in first]
+                for ask, one in zip(self._asks.get(rank, []), said):
+                    if _differ(one, self._answers[rank, ask]):
+                        news.add((rank, ask))
+                        self._answers[rank, ask] = one
+            todo = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
+
+    def _heard(self, rank: int) -> "dict[int, tuple[list[Arrival], list[Arrival]]]":
+        return {
+            place.at: ([self._answers[one] for one in sent], [self._answers[one] for one in given])
+            for place, (sent, given) in self._schedule.letters.items()
+            if place.rank == rank
+        }
+
+
+def _asked(
+    facts: Facts,
+    added: "Mapping[int, Sequence[tuple[object, Optional[Contribution]]]]",
+    order: "Sequence[Place]",
+    start: Optional[int] = None,
+    name: str = "",
+    largest: "Optional[list[float]]" = None,
+) -> "dict[int, Asked]":
+    """The noise before each operator; from place `start` on it grows no more. `largest` gets the movements in it."""
+    history = History()
+    before: "dict[int, list[Before]]" = {rank: [] for rank in added}
+    until = {rank: len(some) for rank, some in added.items()}
+    for number, place in enumerate(order):
+        if number == start:
+            until = {rank: len(some) for rank, some in before.items()}
+        kind, one = added[place.rank][place.at]
+        now = history.before(kind)
+        before[place.rank].append(now)
+        if one is not None and (start is None or number < start):
+            history.add(one, now)
+    if largest is not None:
+        largest += history.largest
+    return {rank: Asked(facts, some, until[rank], name) for rank, some in before.items()}
+
+
+def _shared(crossings: "Sequence[Crossing]") -> "frozenset[bytes]":
+    """Digests of what one rank wants and any has made."""
+    made = frozenset().union(*(one.made for one in crossings))
+    return frozenset().union(*(one.wanted & made for one in crossings)) if len(crossings) > 1 else frozenset()
+
+
+def _differ(one: Arrival, other: Arrival) -> bool:
+    """Whether an answer is another one than before. What was measured is the same; NaN is NaN."""
+    return one.tainted != other.tainted or repr(one.finding[1:]) != repr(other.finding[1:])
+
+
+def _digest(key: object) -> bytes:
+    """Equal keys have equal ones, whichever process made them; others hardly ever."""
+    return blake2b(repr(_plain(key)).encode("utf-8", "backslashreplace"), digest_size=8).digest()
+
+
+def _plain(key: object) -> "tuple[object, ...]":
+    """A key whose parts are equal as text if they are equal: 1 is 1.0, -0.0 is 0.0, NaN is NaN."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return tuple(one if isinstance(one, str) else "nan" if one != one else float(one) + 0.0 for one in parts)
+
+
+def _told(one: Content) -> Content:
+    mark = one.mark
+    return one._replace(mark=Fingerprint(_plain(mark.key), mark.sums, mark.scale))

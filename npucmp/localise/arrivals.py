@@ -1,0 +1,147 @@
+"""What comes to an operator from other ranks, and what a rank wrote or sent that others may read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.localise.case import error_size
+from npucmp.localise.communications import is_buffer, sends
+from npucmp.localise.evidence import reason
+from npucmp.localise.limits import disregard
+from npucmp.localise.nodes import OperatorFindings
+from npucmp.localise.past import differs
+from npucmp.localise.producers import Fingerprint, Producers, Source, fingerprint
+from npucmp.localise.walk import Walk
+from npucmp.model import Cause, Finding, Operator, Root
+
+
+class Arrival(NamedTuple):
+    """A tensor of another rank, as the walk there sees it, and whether its error descends from a root there. `rank` is
+    what that rank is called, None where the dump does not tell."""
+
+    rank: Optional[int]
+    finding: Finding
+    tainted: bool
+
+
+class Content(NamedTuple):
+    """A tensor of a rank, known by its content: of operator number `at`, its tensor `number`."""
+
+    mark: Fingerprint
+    at: int
+    number: int
+
+
+class Contents(NamedTuple):
+    """What a rank reads that nothing on it wrote or read before, and what it wrote or sent, each in order."""
+
+    wanted: "list[Content]"
+    made: "list[Content]"
+
+
+def golden_of(node: OperatorFindings) -> Operator:
+    return node.pair.golden_op or node.operator
+
+
+def tensor_of(node: OperatorFindings, index: int) -> Finding:
+    """By its number among inputs and outputs."""
+    inputs = len(node.inputs)
+    return node.inputs[index] if index < inputs else node.outputs[index - inputs]
+
+
+def own_error(node: OperatorFindings) -> float:
+    """How far an operator's own inputs are off: of a collective, who is farthest off is asked first."""
+    return max(map(error_size, node.inputs), default=0.0)
+
+
+def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
+    """A tensor as the walk of its own rank sees it, so far."""
+    seen = walk.revised.get(id(finding), finding)
+    source = walk.past.trail.source(finding)
+    return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
+
+
+def take_in(
+    walk: Walk, node: OperatorFindings, read: "Sequence[Arrival]", given: "Sequence[Arrival]"
+) -> Optional[Arrival]:
+    """Tells an operator what comes to it: what it reads that another rank wrote, and what others put in. The one that
+    brings an error that descends from a root, None if none does."""
+    brought = None
+    for one in read:
+        if walk.past.trail.by_content(one.finding) is None:
+            walk.past.trail.read(Source(one.finding, one.tainted))
+            brought = one if one.tainted else brought
+    node.context += [one.finding for one in given]
+    node.arrived = bool(given)
+    guilty = [one for one in given if one.tainted]
+    if guilty:
+        node.carried = True
+        brought = max(guilty, key=lambda one: error_size(one.finding))
+    return brought
+
+
+def arrived(root: Root, brought: Arrival) -> Root:
+    """A root that passes on what arrived, and says from where."""
+    if root.cause is not Cause.PROPAGATED:
+        return root
+    pair = brought.finding.pair
+    words = "arrived from {which} rank, where {op} {slot} differs"
+    if brought.rank is not None:
+        words = "arrived from rank {which}, where {op} {slot} differs"
+    which = "another" if brought.rank is None else brought.rank
+    found = reason("another rank", words, which=which, op=pair.operator.name, slot=pair.slot)
+    return replace(root, evidence=(found, *root.evidence), rule="collective")
+
+
+def contents(nodes: "Sequence[OperatorFindings]") -> Contents:
+    """Of one rank: what may have come from others by receives that return before the data is there, or that were not
+    recorded; and what others may have got so."""
+    seen: Producers[bool] = Producers()
+    found = Contents([], [])
+    for at, node in enumerate(nodes):
+        is_sent = sends(golden_of(node))
+        for index, finding in enumerate((*node.inputs, *node.outputs)):
+            mark, is_read = fingerprint(finding), index < len(node.inputs)
+            if mark is None:
+                continue
+            is_new = seen.find(mark) is None
+            seen.add(mark, True)
+            if is_new and is_read:
+                found.wanted.append(Content(mark, at, index))
+            wrote = is_new and not is_read and not node.op.has("collective")
+            if wrote or (is_read and is_sent):
+                found.made.append(Content(mark, at, index))
+    return found
+
+
+def without_buffers(walk: Walk, rank: Optional[int]) -> None:
+    """What lay in memory before something was received there means nothing."""
+    for node in walk.nodes:
+        operator = golden_of(node)
+        for finding in list(node.inputs) if node.op.has("receives") else ():
+            tensor = finding.pair.golden or finding.pair.target
+            if tensor is not None and is_buffer(operator, tensor, rank):
+                node.inputs.remove(finding)
+                walk.revised[id(finding)] = disregard(finding)
+
+
+def read_elsewhere(
+    ranks: "Sequence[Contents]",
+) -> "Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]":
+    """(rank, operator) that reads what another rank wrote or sent → where: rank, operator, tensor."""
+    made: "list[Producers[Content]]" = [Producers() for _ in ranks]
+    makers: "dict[object, dict[int, None]]" = {}  # the ranks that made something of a key
+    for rank, one in enumerate(ranks):
+        for some in one.made:
+            made[rank].add(some.mark, some)
+            makers.setdefault(some.mark.key, {})[rank] = None
+    for rank, one in enumerate(ranks):
+        by_operator: "dict[int, list[Content]]" = {}
+        for some in one.wanted:
+            by_operator.setdefault(some.at, []).append(some)
+        for at, wanted in by_operator.items():
+            others = [(some.mark, other) for some in wanted for other in makers.get(some.mark.key, ()) if other != rank]
+            found = [(other, sent.at, sent.number) for mark, other in others if (sent := made[other].find(mark))]
+            if found:
+                yield (rank, at), found

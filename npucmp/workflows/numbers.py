@@ -1,0 +1,85 @@
+"""Which steps and ranks a user means: `--step 0-9`, `--rank 0,8-15`, `--pair step1=step0`."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterator, NamedTuple, Optional, Protocol, Sequence, Union
+
+from npucmp.errors import UsageError
+
+Numbers = Union[int, str, Sequence[int], None]  # as a user gives them; None: all
+
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_END = re.compile(r"(?:step_?([0-9]{1,18}))?/?(?:rank_?([0-9]{1,18}))?")
+
+
+class Numbered(Protocol):
+    """What has a step and a rank; one without a number counts as 0."""
+
+    @property
+    def step(self) -> Optional[int]: ...
+
+    @property
+    def rank(self) -> Optional[int]: ...
+
+
+class Some(NamedTuple):
+    """Ranges of numbers, both ends included; none at all means every number."""
+
+    ranges: "tuple[tuple[int, int], ...]" = ()
+
+    def has(self, number: int) -> bool:
+        """Whether it is one of these."""
+        return not self.ranges or any(low <= number <= high for low, high in self.ranges)
+
+
+def some(name: str, asked: Numbers) -> Some:
+    """The numbers that are meant by "0,8-15", by a number, or by several. UsageError names `name` and what is wrong."""
+    if asked is None:
+        return Some()
+    words = asked.split(",") if isinstance(asked, str) else [asked] if isinstance(asked, int) else [*asked]
+    found = [_RANGE.fullmatch(str(word).strip()) for word in words]
+    ranges = [(int(one[1]), int(one[2] or one[1])) for one in found if one]
+    if not ranges or None in found or any(high < low for low, high in ranges):
+        raise UsageError(f"--{name} {asked}: numbers or ranges are wanted, as in --{name} 0,8-15")
+    return Some(tuple(ranges))
+
+
+class End(NamedTuple):
+    """One side of `--pair`: a step, a rank, or both; None is any."""
+
+    step: Optional[int]
+    rank: Optional[int]
+
+    def has(self, run: Numbered) -> bool:
+        """Whether a run carries these numbers."""
+        return self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)
+
+    def instead(self, run: Numbered) -> "End":
+        """These numbers, and those of a run where none is given here."""
+        return End(run.step if self.step is None else self.step, run.rank if self.rank is None else self.rank)
+
+
+class Partner(NamedTuple):
+    """Runs of the target, and those of the golden that they are to be held against."""
+
+    text: str
+    target: End
+    golden: End
+
+
+def partners(given: "Sequence[str]") -> "list[Partner]":
+    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"."""
+    return [*map(_partner, given)]
+
+
+def _partner(text: str) -> Partner:
+    ends = [End(*(int(one) if one else None for one in found.groups())) for found in _ends(text)]
+    kinds = {tuple(one is None for one in end) for end in ends}
+    if len(ends) != 2 or len(kinds) != 1 or End(None, None) in ends:
+        raise UsageError(f"--pair {text}: a step or rank of target and golden is wanted, as in --pair step1=step0")
+    return Partner(text, *ends)
+
+
+def _ends(text: str) -> "Iterator[re.Match[str]]":
+    return (found for word in text.split("=") if (found := _END.fullmatch(word.strip())))
