@@ -16,6 +16,7 @@ from typing import Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.layouts import DEVICE_LAYOUTS
+from npucmp.dump.limits import tensor_size
 from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.mindspore_names import MindsporeName
@@ -47,6 +48,7 @@ def raw_tensor(name: MindsporeName, file: str, row: Optional[TensorRef], context
     try:
         with open_regular(file, context) as opened:
             size = opened.size
+            tensor_size(file, (size,), 1, opened.limits)
     except DumpError as error:
         return made._replace(slot="", problem=error.because)
     kind = lookup(dtype)

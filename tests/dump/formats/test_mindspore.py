@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import npucmp
+from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import mindspore, open_runs
+from npucmp.dump.limits import Limits
 from npucmp.model import Statistics, Task
 from npucmp.model.stack import source_line
 from tests.contracts import FormatContract
@@ -537,6 +539,18 @@ def test_bytes_of_no_known_type_are_unreadable_rows(tmp_path, word):
     (folder / f"Sub.b-op0.0.0.2.output.0{word}").write_bytes(bytes(12))
     (tensor,) = opened(folder).operators[1].tensors
     assert tensor.slot == "output:0" and "no file tells their type" in tensor.problem
+
+
+def test_bytes_beyond_the_limit_and_links_out_are_unreadable_rows(tmp_path):
+    folder = write_raw(tmp_path / "d")
+    file = next(folder.glob("Tanh*output*"))
+    context = ReadContext(Limits(tensor_bytes=90))
+    (tensor,) = [one for one in open_runs(folder, context=context)[0].operators[1].tensors if one.label == file.name]
+    assert "tensor_bytes" in tensor.problem
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    (tensor,) = [one for one in open_runs(folder)[0].operators[1].tensors if one.label == file.name]
+    assert "links_out" in tensor.problem and tensor.slot == ""
 
 
 def test_bytes_that_were_converted_too_are_one_tensor(tmp_path):
