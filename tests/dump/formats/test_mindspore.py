@@ -541,6 +541,14 @@ def test_bytes_of_no_known_type_are_unreadable_rows(tmp_path, word):
     assert tensor.slot == "output:0" and "no file tells their type" in tensor.problem
 
 
+def test_bytes_under_a_number_for_a_name(tmp_path):
+    number = "0123456789" * 3 + "01.BF16"
+    (tmp_path / number).write_bytes(bytes(12))
+    (tmp_path / "mapping.csv").write_text(f"{number},Sub.b-op0.0.0.2.output.0.ND.BF16\n")
+    (operator,) = opened(tmp_path).operators
+    assert mindspore.sniff(tmp_path) and (operator.name, operator.tensors[0].shape) == ("b-op0", (6,))
+
+
 def test_bytes_beyond_the_limit_and_links_out_are_unreadable_rows(tmp_path):
     folder = write_raw(tmp_path / "d")
     file = next(folder.glob("Tanh*output*"))
