@@ -17,6 +17,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 from npucmp.dump.graphs.annotate import fed
 from npucmp.dump.graphs.graph import escaped
 from npucmp.dump.readers.executions import from_newest
+from npucmp.dump.readers.names import made_of
 from npucmp.model import Match, Operator, TensorRef
 
 
@@ -36,12 +37,12 @@ def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "S
         return []
     written = _written(golden)
     own = {escaped(operator.name): operator for operator in golden}
-    keys = _by_key(golden)
+    keys, made = _by_key(golden), {escaped(operator.name) for operator in target}
     matches = []
     for operator, back in from_newest(target, _name):
         if not any(tensor.origin for tensor in operator.tensors) or _is_itself(operator, own):
             continue
-        found = _partner(operator, written, back) or _within(operator, written, keys, back)
+        found = _partner(operator, written, back, made) or _within(operator, written, keys, back)
         if found is not None:
             covered = [one.order for name in operator.originals for one in keys.get(escaped(name), ())]
             via = "name" if escaped(found.name) == escaped(operator.name) else "fused"
@@ -99,7 +100,7 @@ def _name(operator: Operator) -> "tuple[str, ...]":
     return operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
 
 
-def _partner(operator: Operator, written: Written, back: int) -> Optional[Operator]:
+def _partner(operator: Operator, written: Written, back: int, made: "set[str]") -> Optional[Operator]:
     tensors, writers, names = [], [], []
     for tensor in operator.tensors:
         reference = _reference(tensor, written, back)
@@ -112,7 +113,25 @@ def _partner(operator: Operator, written: Written, back: int) -> Optional[Operat
     if not writers:
         return None
     latest = max(writers, key=lambda writer: writer.order)
+    if len(writers) == 1 and len(operator.originals) < 2:
+        tensors += _fed(operator, latest, {tensor.slot for tensor in tensors}, made)
     return latest._replace(tensors=tuple(tensors), name=names[0])
+
+
+def _fed(operator: Operator, writer: Operator, known: "set[str]", made: "set[str]") -> "list[TensorRef]":
+    """What an operator that stands for a single one reads and nothing dumped wrote, as that one read it: in the same
+    place, of the same shape. Graphs of FX tell no names of these."""
+    own = {tensor.slot: tensor for tensor in writer.tensors}
+    fed = [
+        (one, own[one.slot])
+        for one in operator.tensors
+        if one.slot in own and one.slot not in known and one.source and not one.is_output
+    ]
+    return [
+        other._replace(source=one.source, origin="")
+        for one, other in fed
+        if one.shape == other.shape and not other.origin and escaped(one.source.rpartition(":")[0]) not in made
+    ]
 
 
 def _within(
@@ -137,22 +156,10 @@ def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_f
     lengths = sorted({len(key) for key in keys if key}, reverse=True)
     matches = []
     for operator, back in from_newest(target, _name):
-        parts = _parts(escaped(operator.name), keys, lengths) if operator.unique else []
+        parts = made_of(escaped(operator.name), keys, lengths) if operator.unique else []
         if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
             continue
         chain = sorted((keys[part][-1 - back] for part in parts), key=lambda one: one.order)
         last = chain[-1]._replace(tensors=tuple(tensor for tensor in chain[-1].tensors if tensor.is_output))
         matches.append(Match(operator, last, "fused", 0.8, tuple(one.order for one in chain)))
     return matches
-
-
-def _parts(name: str, keys: "Mapping[str, object]", lengths: "Sequence[int]") -> "list[str]":
-    """The names that a name is made of, the longest first where several would do; none if it is not."""
-    made: dict[int, list[str]] = {len(name): []}
-    for start in range(len(name) - 1, -1, -1):
-        for length in lengths:
-            rest = made.get(start + length)
-            if rest is not None and name[start : start + length] in keys:
-                made[start] = [name[start : start + length], *rest]
-                break
-    return made.get(0, [])

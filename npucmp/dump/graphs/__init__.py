@@ -7,6 +7,7 @@ or one that does not fit, is compared all the same.
     graph.py     the nouns: Graph, Node, Port
     ge.py        GE, the Ascend graph compiler: text and JSON
     graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
+    known.py     all graphs of a run in one, asked by name
     attributes.py  which attributes are kept, and their values
 
 Another kind of graph is another module that makes these nouns, and a line in `load_graphs`.
@@ -30,7 +31,7 @@ from npucmp.errors import DumpError
 MOST_FILES = 200
 _ANCESTORS = 4
 _ENTRIES = 100_000  # of a folder that are looked at
-_FILE = re.compile(r"ge_proto_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
+_FILE = re.compile(r"(?:ge_proto|dynamo)_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
 _FOLDER = re.compile(r"graphs?|pid_.*")
 _PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" stands below extra-info/graph
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")

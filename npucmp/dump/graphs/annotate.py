@@ -13,10 +13,11 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.dump.graphs.attributes import VALUE
-from npucmp.dump.graphs.graph import Graph, Node, Port, escaped, united
+from npucmp.dump.graphs.graph import Graph, Node, Port, escaped
+from npucmp.dump.graphs.known import Known, together, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.dump.readers.executions import from_newest
 from npucmp.model import Operator, Run, TensorRef
@@ -30,47 +31,10 @@ _FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a se
 Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) → its tensors, oldest execution first
 
 
-class Known(NamedTuple):
-    """All graphs of a run in one: nodes by their own and by their escaped names."""
-
-    by_name: "Mapping[str, Node]"
-    by_key: "Mapping[str, Optional[Node]]"
-    inner: "frozenset[tuple[str, int]]" = frozenset()  # outputs that only other parts of the same original read
-
-    def node(self, name: str) -> Optional[Node]:
-        """The node of a dumped name, escaped or not; None if there is none, or more than one."""
-        return self.by_name.get(name) or self.by_key.get(escaped(name))
-
-
 def fed(name: str) -> str:
     """The tensor that a stand-in for a fed value is, "{operator}:{index}"; "" for other operators."""
     match = _FED.fullmatch(name)
     return f"{match[1]}:{match[2]}" if match else ""
-
-
-def together(graphs: "Sequence[Graph]") -> Known:
-    """Several graphs as one; of two nodes with the same name the first counts."""
-    by_name: dict[str, Node] = {}  # of several graphs in one run, two may have nodes of one name
-    for graph in graphs:
-        for node in (*graph.nodes, *united(graph)):
-            by_name.setdefault(node.name, node)
-    by_key: dict[str, Optional[Node]] = {}
-    for node in by_name.values():
-        key = escaped(node.name)
-        by_key[key] = None if key in by_key else node
-    return Known(by_name, by_key, _inner(by_name))
-
-
-def _inner(nodes: "Mapping[str, Node]") -> "frozenset[tuple[str, int]]":
-    """Of an original that several operators compute, the outputs that stay among them (RandomNormalLike, made of a
-    draw, a product and a sum): only what leaves is the original's."""
-    stays: dict[tuple[str, int], bool] = {}
-    for node in nodes.values():
-        for read in node.inputs:
-            producer = nodes.get(read[0])
-            if producer is not None and producer.originals and len(producer.originals) == 1:
-                stays[read] = stays.get(read, True) and node.originals == producer.originals
-    return frozenset(read for read, value in stays.items() if value)
 
 
 def holds(graph: Graph, run: Run) -> float:
@@ -143,7 +107,7 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
     chosen = fitting(graphs, run)
     if not chosen:
         return run
-    known = together(chosen)
+    known = with_joined(together(chosen), run)
     written = _written(run, known)
     counted = from_newest(run.operators, lambda operator: operator.name)
     operators = [_annotated(operator, back, known, written) for operator, back in counted]
@@ -158,6 +122,7 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
 
 def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
     """(node, output index) → that output's tensors, oldest execution first."""
+    last = dict(known.last)
     found: dict[tuple[str, int], list[TensorRef]] = defaultdict(list)
     for operator in run.operators:
         node, number = known.node(operator.name), ""
@@ -167,7 +132,7 @@ def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]"
         for tensor in operator.tensors if node is not None else ():
             index = int(number) if number else _index(tensor)
             if node is not None and tensor.slot.startswith("output") and index is not None:
-                found[node.name, index].append(tensor)
+                found[last.get(node.name, node.name), index].append(tensor)
     return found
 
 

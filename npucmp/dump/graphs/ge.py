@@ -12,7 +12,8 @@
                              fusion_scope (i; those that share one above 0 become one operator at the end)
                              those of attributes.py
     of a descriptor          _datadump_origin_name (s) · _datadump_origin_output_index (i) ·
-                             _datadump_origin_format, origin_format (s) · origin_shape (list i)
+                             _datadump_origin_format, origin_format (s) · origin_shape (list i) ·
+                             _fx_tensor_name (s), of TorchAir: "{operator of the FX graph}.OUTPUT.{index}"
 
 JSON has the same names, maps as lists of {"key", "value"}, and null for attributes without a value. Either leaves out
 what has its default value: the first operator has no id. Text becomes the tree that readers/textproto.py makes, JSON
@@ -23,6 +24,7 @@ Source: ge_ir.proto of the public graph_metadef; descriptions of absent inputs f
 
 from __future__ import annotations
 
+import re
 from typing import Any, Mapping, NoReturn, Optional, Sequence
 
 from npucmp.dump.graphs import attributes
@@ -41,9 +43,11 @@ _ORIGIN_NAME = "_datadump_origin_name"
 _ORIGIN_INDEX = "_datadump_origin_output_index"
 _ORIGIN_LAYOUTS = ("_datadump_origin_format", "origin_format")
 _ORIGIN_SHAPE = "origin_shape"
+_FX_NAME = "_fx_tensor_name"
+_FX = re.compile(r"(?P<name>.+)\.OUTPUT\.(?P<index>[0-9]{1,6})")
 _WANTED = {
     _ORIGINALS, _MULTIOP, _GROUP, _SCOPE, _PASSES, _ORIGIN_NAME, _ORIGIN_INDEX, *_ORIGIN_LAYOUTS, _ORIGIN_SHAPE,
-    *attributes.WANTED,
+    _FX_NAME, *attributes.WANTED,
 }  # fmt: skip
 _ABSENT = "FORMAT_RESERVED"  # layout of the description of an input that is not there
 _CONTROL = -1
@@ -159,14 +163,15 @@ def _port(description: Message, index: int) -> Port:
     attributes = _attributes(description)
     shape = tuple(integers(_first(messages(description, "shape"), {}), "dim"))
     layouts = [word for key in _ORIGIN_LAYOUTS for word in _words(attributes.get(key, {})) if word]
+    of_fx = _FX.fullmatch(_first(_words(attributes.get(_FX_NAME, {})), ""))
     return Port(
         dtype=_first(texts(description, "dtype"), ""),
         layout=_first(texts(description, "layout"), ""),
         shape=shape,
         origin_layout=_first(layouts, ""),
         origin_shape=_origin_shape(attributes.get(_ORIGIN_SHAPE), shape),
-        origin_name=_first(_words(attributes.get(_ORIGIN_NAME, {})), ""),
-        origin_index=_first(integers(attributes.get(_ORIGIN_INDEX, {}), "i"), index),
+        origin_name=of_fx["name"] if of_fx else _first(_words(attributes.get(_ORIGIN_NAME, {})), ""),
+        origin_index=int(of_fx["index"]) if of_fx else _first(integers(attributes.get(_ORIGIN_INDEX, {}), "i"), index),
     )
 
 

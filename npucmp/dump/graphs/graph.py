@@ -126,24 +126,31 @@ def united(graph: Graph) -> list[Node]:
 
 
 def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) -> Node:
-    names, scope = {node.name for node in nodes}, nodes[0].scope
-    outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]
+    scope = nodes[0].scope
     written = [
         port._replace(origin_name=port.origin_name or node.name)
         for node in nodes
         for index, port in enumerate(node.ports_out)
         if readers.get((node.name, index), {0}) - {scope}
     ]
+    originals = tuple(dict.fromkeys(name for node in nodes for name in node.originals or (node.name,)))
+    return joined("".join(node.name for node in nodes), nodes, originals, tuple(written))
+
+
+def joined(name: str, nodes: Sequence[Node], originals: "tuple[str, ...]", written: "tuple[Port, ...]") -> Node:
+    """Several nodes as one that reads what none of them wrote."""
+    names = {node.name for node in nodes}
+    outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]
     described = all(len(node.ports_in) == len(node.inputs) for node in nodes)
     return Node(
-        name="".join(node.name for node in nodes),
+        name=name,
         op_type=nodes[0].op_type,
         order=nodes[-1].order,
         inputs=tuple(node.inputs[i] for node, i in outside),
-        originals=tuple(dict.fromkeys(name for node in nodes for name in node.originals or (node.name,))),
+        originals=originals,
         passes=tuple(dict.fromkeys(name for node in nodes for name in node.passes)),
         ports_in=tuple(node.ports_in[i] for node, i in outside) if described else (),
-        ports_out=tuple(written),
+        ports_out=written,
         attributes={
             **{key: value for node in reversed(nodes) for key, value in node.attributes.items() if key != "inputs"},
             "parts": tuple(node.op_type for node in nodes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.model import first_of
 
@@ -52,3 +52,15 @@ def type_of_name(name: str) -> str:
     """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3" and "layer1_MatMul_3"."""
     parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
     return parts[-1] if parts else name
+
+
+def made_of(name: str, keys: "Mapping[str, object]", lengths: "Sequence[int]") -> "list[str]":
+    """The names that a name is made of, the longest first where several would do; none if it is not."""
+    made: dict[int, list[str]] = {len(name): []}
+    for start in range(len(name) - 1, -1, -1):
+        for length in lengths:
+            rest = made.get(start + length)
+            if rest is not None and name[start : start + length] in keys:
+                made[start] = [name[start : start + length], *rest]
+                break
+    return made.get(0, [])
