@@ -145,6 +145,9 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
     for side in ("target", "golden"):
         write_monitor(folder / "monitor" / side)
     made.append((folder / "monitor" / "target", folder / "monitor" / "golden"))
+    from tests.dump.formats.test_pt import micro
+
+    made.append((micro(folder / "pt" / "target", wrong=True), micro(folder / "pt" / "golden")))
     try:
         from tests.dump.formats.test_hdf5 import damaged_base
     except Exception:  # without h5py

@@ -151,7 +151,9 @@ def storage(identity: object) -> Storage:
 
 
 def one_tensor(value: object) -> Tensor:
-    """The value if it is a tensor; otherwise Refused, saying what it is."""
+    """The value if it is a tensor, alone or as SGLang's dumper saves it; otherwise Refused, saying what it is."""
+    if type(value) is dict and value.keys() == {"value", "meta"}:
+        value = value["value"]
     if type(value) is Tensor:
         return value
     if isinstance(value, (dict, list)) or type(value) is tuple:
