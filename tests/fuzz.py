@@ -140,11 +140,13 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
         if (place / "golden").is_dir():
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
+    from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_monitor import write_monitor
 
-    for side in ("target", "golden"):
-        write_monitor(folder / "monitor" / side)
-    made.append((folder / "monitor" / "target", folder / "monitor" / "golden"))
+    for name, write in (("monitor", write_monitor), ("fx", write_fx)):
+        for side in ("target", "golden"):
+            write(folder / name / side)
+        made.append((folder / name / "target", folder / name / "golden"))
     try:
         from tests.dump.formats.test_hdf5 import damaged_base
     except Exception:  # without h5py
