@@ -140,14 +140,14 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
         if (place / "golden").is_dir():
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
+    from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_monitor import write_monitor
+    from tests.dump.formats.test_pt import micro as write_pt
 
-    for side in ("target", "golden"):
-        write_monitor(folder / "monitor" / side)
-    made.append((folder / "monitor" / "target", folder / "monitor" / "golden"))
-    from tests.dump.formats.test_pt import micro
-
-    made.append((micro(folder / "pt" / "target", wrong=True), micro(folder / "pt" / "golden")))
+    for name, write in (("monitor", write_monitor), ("fx", write_fx), ("pt", write_pt)):
+        for side in ("target", "golden"):
+            write(folder / name / side)
+        made.append((folder / name / "target", folder / name / "golden"))
     try:
         from tests.dump.formats.test_hdf5 import damaged_base
     except Exception:  # without h5py

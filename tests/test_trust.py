@@ -72,7 +72,9 @@ def everything(target, golden, output):
     ]
 
 
-ONE_EACH = ("cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "monitor", "hdf5", "pt")
+ONE_EACH = (
+    "cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "monitor", "hdf5", "fx", "pt",
+)  # fmt: skip
 
 
 def test_valid_dumps_cause_nothing_but_reading(place):

@@ -34,13 +34,19 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
-from npucmp.dump.readers.mindspore_names import MindsporeName, kind, parse_mindspore_name, parse_raw_name
+from npucmp.dump.readers.mindspore_names import (
+    MindsporeName,
+    computed_in,
+    kind,
+    parse_mindspore_name,
+    parse_raw_name,
+)
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, Task, TensorRef
-from npucmp.model.dtypes import canonical, lookup
+from npucmp.model.dtypes import canonical
 
 NAME = "mindspore"
 ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
@@ -259,7 +265,7 @@ def _tensor(name: MindsporeName, file: str, row: Optional[StatisticRow], context
     device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(found.shape) >= 5 or name.layout.startswith("FRACTAL_"))
     return TensorRef(
         slot=name.slot,
-        dtype=_dtype(name.dtype or (row.tensor.dtype if row else ""), found.dtype),
+        dtype=computed_in(name.dtype or (row.tensor.dtype if row else ""), found.dtype),
         shape=found.shape,
         file=file,
         encoding="npy",
@@ -268,14 +274,6 @@ def _tensor(name: MindsporeName, file: str, row: Optional[StatisticRow], context
         layout=name.layout if device else "",
         label=label,
     )
-
-
-def _dtype(word: str, stored: str) -> str:
-    """The type that the run computed in, if NPY has none for it and the file holds a wider float; else the file's."""
-    named, held = lookup(canonical(from_name(word))), lookup(stored)
-    if named and held and named.kind == held.kind == "f" and named.round_off > held.round_off:
-        return named.name
-    return stored
 
 
 def _run(place: MindsporePlace, step: Optional[int], found: PlaceContents, beside: Companions) -> Run:

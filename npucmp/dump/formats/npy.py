@@ -19,11 +19,11 @@ from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
-from npucmp.dump.readers import tensor_of
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_name
+from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
@@ -120,7 +120,7 @@ def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operato
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
-        tensors=tuple(tensor_of("npy", file.path, file.slot, context) for file in files),
+        tensors=tuple(tensor_of(file.slot, file.path, "npy", context=context) for file in files),
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )

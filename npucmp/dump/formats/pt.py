@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers import tensor_of
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.names import left_out, natural
 from npucmp.dump.readers.tensor_names import by_module, named, operator_of
+from npucmp.dump.readers.tensors import tensor_of
 from npucmp.dump.readers.trees import DATA, Files, files_of, holds, is_module
 from npucmp.model import Operator, Run
 
@@ -170,7 +170,7 @@ def _path(operator: str) -> "tuple[str, str]":
 def _operator(
     order: int, files: "list[PtFile]", modules: "dict[tuple[str, str], str]", context: ReadContext
 ) -> Operator:
-    tensors = tuple(tensor_of("torch_pt", file.path, file.slot, context) for file in files)
+    tensors = tuple(tensor_of(file.slot, file.path, "torch_pt", context=context) for file in files)
     path, call = _path(files[0].operator)
     above, scope = path, ""
     while above and not scope:

@@ -11,15 +11,14 @@ A file that breaks a rule of its format is a DumpError, never a guess.
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.files import RegularFile, open_regular
-from npucmp.errors import DumpError, UnsupportedError
-from npucmp.model import Payload, TensorRef
+from npucmp.errors import UnsupportedError
+from npucmp.model import Payload
 
 READERS = ("torch_pt", "npy")
 
@@ -34,16 +33,6 @@ def header_of(encoding: str, file: RegularFile) -> Payload:
     """The same of a file that is open."""
     found: Payload = _reader(encoding).header(file)
     return found
-
-
-def tensor_of(encoding: str, path: str, slot: str, context: ReadContext = ANYWHERE) -> TensorRef:
-    """The one tensor of a file whose name tells its slot; one that cannot be read has its problem and no slot."""
-    label = os.path.basename(path)
-    try:
-        found = header(encoding, path, context)
-    except DumpError as error:
-        return TensorRef("", "", (), file=path, encoding=encoding, problem=error.because, label=label)
-    return TensorRef(slot, found.dtype, found.shape, file=path, encoding=encoding, label=label)
 
 
 @cache

@@ -13,8 +13,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Optional
 
+from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.names import BESIDE
 from npucmp.model import Task
+from npucmp.model.dtypes import canonical, lookup
 
 PARAMETER = "Parameter"
 LONGEST = 4096
@@ -80,3 +82,11 @@ def parse_raw_name(name: str) -> Optional[MindsporeName]:
 def kind(op_name: str) -> str:
     """A name without the number among kernels of its scope and type."""
     return _NUMBERED.sub("", op_name)
+
+
+def computed_in(word: str, stored: str) -> str:
+    """The type that the run computed in, if NPY has none for it and the file holds a wider float; else the file's."""
+    named, held = lookup(canonical(from_name(word))), lookup(stored)
+    if named and held and named.kind == held.kind == "f" and named.round_off > held.round_off:
+        return named.name
+    return stored

@@ -1,0 +1,154 @@
+"""Dumps of TorchAir's FX graph, run eagerly: a .npy file per input and output of every node.
+
+    {root}/worldsize{W}_global_rank{R}/{graph}/{step}/      any part of it
+    {root}/data_dump/{step + 1}/gm_{time}_dump/             older releases
+        {node}-{aten operator}.{INPUT|OUTPUT}.{index}.{time}.npy        add_1-aten.add.Tensor.OUTPUT.0.2025….npy
+
+The aten operator has dots; the time is YYYYMMDDhhmmss and six digits, and tells the order.
+Source: public documentation and sources of TorchAir and msprobe; docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers.executions import executions
+from npucmp.dump.readers.folders import folders, some_names
+from npucmp.dump.readers.long_names import MAPPING, long_names
+from npucmp.dump.readers.names import left_out
+from npucmp.dump.readers.tensors import tensor_of
+from npucmp.model import Operator, Run
+
+NAME = "fx"
+ABOUT = "TorchAir's FX graph, run eagerly: {node}-{aten operator}.{INPUT|OUTPUT}.{n}.{time}.npy"
+GRAPHS = None
+
+_NAME = re.compile(r"(?P<op>.+)\.(?P<role>INPUT|OUTPUT)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})\.npy")
+_RANK = re.compile(r"(?:worldsize[0-9]+_global_)?rank_?([0-9]{1,9})")
+_STEP = re.compile(r"step_?([0-9]{1,9})")
+_GRAPH = re.compile(r"graph_?[0-9]{1,9}")
+_OLDER = re.compile(r"gm_[0-9]+_dump")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_INDEX = re.compile(r"_[0-9]+$")
+
+
+class FxFile(NamedTuple):
+    """One tensor: what its name says, and its place."""
+
+    operator: str
+    slot: str
+    time: int
+    path: str
+    folder: str
+
+
+class FxPlace(NamedTuple):
+    """Which run a folder belongs to; graphs of one step and rank are one run."""
+
+    dump: str
+    step: Optional[int]
+    rank: Optional[int]
+
+
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """A file with such a name, or a folder that holds one at most sixteen levels down."""
+    names = [path.name] if path.is_file() else some_names(path)
+    return any(map(_NAME.fullmatch, names))
+
+
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
+    """One Run per (dump, step, rank). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    found: dict[FxPlace, list[FxFile]] = defaultdict(list)
+    notes: list[str] = []
+    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
+        real = long_names(Path(folder, MAPPING), notes, context) if MAPPING in names else {}
+        files = {name: parse_fx_name(real.get(name, name), os.path.join(folder, name)) for name in names}
+        if any(files.values()):
+            found[_place(Path(folder))] += filter(None, files.values())
+        notes += filter(None, [left_out(folder, (name for name, file in files.items() if file is None))])
+    return [_run(place, files, notes if i == 0 else [], context) for i, (place, files) in enumerate(found.items())]
+
+
+def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
+    """A file name taken apart; None if it is not one of this format."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    slot = f"{match['role'].lower()}:{int(match['index'])}"
+    return FxFile(match["op"], slot, int(match["time"]), path, os.path.dirname(path))
+
+
+def _place(folder: Path) -> FxPlace:
+    """Step and rank from the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
+    parts = folder.absolute().parts
+    step, root = None, len(parts)
+    if len(parts) > 2 and _NUMBER.fullmatch(parts[-1]) and (_GRAPH.fullmatch(parts[-2]) or _RANK.fullmatch(parts[-3])):
+        step, root = int(parts[-1]), len(parts) - 2
+    elif len(parts) > 1 and _OLDER.fullmatch(parts[-1]) and _NUMBER.fullmatch(parts[-2]):
+        step, root = int(parts[-2]) - 1, len(parts) - 2
+    steps = [int(one[1]) for one in map(_STEP.fullmatch, parts) if one]
+    ranks = [int(one[1]) for one in map(_RANK.fullmatch, parts) if one]
+    return FxPlace(
+        os.path.join(*parts[:root]), steps[-1] if steps and step is None else step, ranks[-1] if ranks else None
+    )
+
+
+def _run(place: FxPlace, files: Sequence[FxFile], notes: Sequence[str], context: ReadContext) -> Run:
+    groups = executions(files, lambda one: (one.folder, one.operator), lambda one: one.slot, lambda one: one.time)
+    groups = sorted((sorted(group, key=_slot) for group in groups), key=_position)
+    kinds = Counter(map(_kind, {file.operator for file in files}))
+    reads = any(file.slot.startswith("input") for file in files)
+    return Run(
+        path=place.dump,
+        format=NAME,
+        operators=tuple(_operator(order, group, kinds, reads, context) for order, group in enumerate(groups)),
+        step=place.step,
+        rank=place.rank,
+        detail="" if reads else "outputs only",
+        notes=tuple(notes),
+    )
+
+
+def _slot(file: FxFile) -> "tuple[str, int]":
+    role, _, index = file.slot.partition(":")
+    return role, int(index)
+
+
+def _position(group: Sequence[FxFile]) -> "tuple[int, str, str]":
+    return min(file.time for file in group), group[0].folder, group[0].operator
+
+
+def _kind(name: str) -> str:
+    """What nodes of one operator have in common: "add-aten.add.Tensor" of "add_1-aten.add.Tensor"."""
+    node, dash, target = name.partition("-")
+    return f"{_INDEX.sub('', node)}{dash}{target}"
+
+
+def _operator(
+    order: int, group: Sequence[FxFile], kinds: Mapping[str, int], reads: bool, context: ReadContext
+) -> Operator:
+    name = group[0].operator
+    kind = _kind(name)
+    return Operator(
+        name=name,
+        op_type=_type(name),
+        kind=kind,
+        phase="",
+        order=order,
+        tensors=tuple(tensor_of(one.slot, one.path, "npy", context=context) for one in group),
+        call=name,
+        unique=kinds[kind] == 1,  # one more node shifts the numbers of those after it
+        reads_recorded=reads,
+    )
+
+
+def _type(name: str) -> str:
+    """What a node computes: "add" of "add_1-aten.add.Tensor"; of one without a namespace, all behind the node."""
+    node, _, target = name.partition("-")
+    parts = (target or node).split(".")
+    return parts[1] if len(parts) > 1 and parts[1] else parts[0]
