@@ -369,7 +369,7 @@ def test_show_tells_statistics_and_arguments():
 
 def test_formats_lists_all():
     assert [line.split()[0] for line in run("formats").stdout.splitlines()] == [
-        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt",
+        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt", "safetensors", "npz",
     ]  # fmt: skip
 
 

@@ -28,7 +28,9 @@ from npucmp.model.collector import uncollected
 
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
-FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt")
+FORMATS = (
+    "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt", "safetensors", "npz",
+)  # fmt: skip
 
 
 def module_of(name: str) -> ModuleType:

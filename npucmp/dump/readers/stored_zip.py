@@ -12,7 +12,7 @@
 Source: PKWARE APPNOTE 6.3. Zip readers disagree on files that say things twice, so every such pair must agree here:
 names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts five
 entries on one local header. Checksums are left alone: torch can be told to write wrong ones
-(torch.serialization.set_crc32_options).
+(torch.serialization.set_crc32_options). numpy.savez writes sizes in the zip64 field of all local headers.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def data_offset(file: RegularFile, member: Member) -> int:
         raise DumpError(file.path, "a local zip header differs from the directory", at)
     if name_length != len(name) or not stored == full == size:
         deferred = flags & _DESCRIPTOR and stored == full == 0
-        if name_length != len(name) or not (deferred or stored == full == min(size, _FULL)):
+        wide = stored == full == _FULL and _zip64_words(file.read(at + len(start), extra_length))[:2] == [size, size]
+        if name_length != len(name) or not (deferred or wide or stored == full == min(size, _FULL)):
             raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
     offset: int = at + _LOCAL_SIZE + name_length + extra_length
     if offset + size > end:
