@@ -13,6 +13,7 @@ FORMATS names them in their order: the first that recognises a path reads it, an
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -23,9 +24,10 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Call, Run
+from npucmp.model import Call, Run, first_of
 from npucmp.model.collector import uncollected
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
 FORMATS = (
@@ -113,6 +115,9 @@ def _recognise(path: Path, context: ReadContext) -> ModuleType:
         return module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
+    packed = _archive(path)
+    if packed:
+        raise DumpError(path, f"{packed} is an archive; unpack it and give the folder that comes of it")
     below = _below(path, context)
     if below:
         raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
@@ -131,6 +136,17 @@ def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> b
         return bool(module.sniff(path, context))
     except (OSError, ValueError):  # it cannot be looked into, or no file can have such a name
         return False
+
+
+def _archive(path: Path) -> str:
+    """The archive that a path is, or that is all that a folder holds; "" if there is none."""
+    if path.is_file():
+        return path.name if path.name.lower().endswith(ARCHIVES) else ""
+    with suppress(OSError):
+        names = [entry.name for entry in os.scandir(path)]
+        if all(name.lower().endswith(ARCHIVES) for name in names):
+            return first_of(sorted(names))
+    return ""
 
 
 def _below(path: Path, context: ReadContext) -> "list[str]":

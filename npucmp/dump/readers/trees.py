@@ -23,7 +23,7 @@ _STEP = re.compile(r"(?:step|token)_?([0-9]{1,9})", re.ASCII)
 _RANK = re.compile(r"rank_?([0-9]{1,9})", re.ASCII)
 _GLOBAL = re.compile(r"world_?size_?[0-9]+_global_rank_?([0-9]{1,9})", re.ASCII)
 _DEVICE = re.compile(r"(?:npu|cuda|gpu|cpu)([0-9]{0,9})_[0-9]+", re.ASCII)
-_PROCESS = re.compile(r"(?:pid|proc)_?[0-9]+", re.ASCII)
+_PROCESS = re.compile(r"(?:pid|proc)_?[0-9]+|rank", re.ASCII)
 _MICRO = re.compile(r"micro_?(?:batch|step)_?[0-9]{1,9}", re.ASCII)
 _TOKEN = re.compile(r"([0-9]{1,9})", re.ASCII)
 DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders that hold tensors and say nothing of them
@@ -37,31 +37,22 @@ class Place(NamedTuple):
     depth: int = 0
 
 
-def place_of(parts: "Sequence[str]", devices: bool = False) -> Place:
-    """What the parts of a path tell; the last one that tells a number decides, but a global rank before another.
-
-    `devices` where {npu|cuda}{D}_{pid} may be met, which elsewhere is anything that somebody called so.
-    """
+def place_of(parts: "Sequence[str]") -> Place:
+    """What the parts of a path tell; the last one that tells a number decides, but a global rank before another."""
     step = rank = whole = None
     depth = 0
     for at, part in enumerate(parts, 1):
-        device = devices and _DEVICE.fullmatch(part)
-        token = devices and at > 1 and _DEVICE.fullmatch(parts[at - 2]) and _TOKEN.fullmatch(part)
-        if found := _STEP.fullmatch(part) or token:
+        is_token = at > 1 and _DEVICE.fullmatch(parts[at - 2])
+        if found := _STEP.fullmatch(part) or (is_token and _TOKEN.fullmatch(part)):
             step = int(found[1])
         elif found := _GLOBAL.fullmatch(part):
             whole = int(found[1])
-        elif found := _RANK.fullmatch(part) or device:
+        elif found := _RANK.fullmatch(part) or _DEVICE.fullmatch(part):
             rank = int(found[1]) if found[1] else rank
-        elif part != "rank" and not is_process(part):
+        elif not _PROCESS.fullmatch(part):
             continue
         depth = at
     return Place(step, rank if whole is None else whole, depth)
-
-
-def is_process(name: str) -> bool:
-    """Whether a folder is that of a process without a rank."""
-    return _PROCESS.fullmatch(name) is not None
 
 
 class Files(NamedTuple):
@@ -81,7 +72,7 @@ def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
     each folder is one. Where micro batches stand above that folder, they are told as if they stood below it.
     """
     if path.is_file():
-        place = place_of(path.absolute().parts[:-1], devices=True)
+        place = place_of(path.absolute().parts[:-1])
         return [Files(place.step, place.rank, str(path), [("", path.name, str(path))], [])]
     runs: dict[str, Files] = {}
     given = len(path.absolute().parts)
@@ -90,7 +81,7 @@ def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
         if not chosen:
             continue
         parts = Path(folder).absolute().parts
-        place = place_of(parts, devices=True)
+        place = place_of(parts)
         end = place.depth if place.depth >= given else _of_itself(parts)
         micro = [part for part in parts[given : place.depth] if _MICRO.fullmatch(part)]
         base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < given or part not in micro))
