@@ -32,6 +32,7 @@ from npucmp.dump.readers import (
     npz,
     opdebug,
     safetensors,
+    torch_pt,
 )
 from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
@@ -146,7 +147,7 @@ def _pickle(path: str) -> None:
 
 READERS: "dict[str, list[Callable[[str], object]]]" = {
     ".npy": [_values(partial(header, "npy"))],
-    ".pt": [_values(partial(header, "torch_pt"))],
+    ".pt": [_values(partial(header, "torch_pt")), _entries(torch_pt.entries)],
     ".npz": [_entries(npz.entries)],
     ".safetensors": [_entries(safetensors.entries)],
     ".h5": [lambda path: list(map(hdf5.payload_at, hdf5.entries_of(path).entries.values()))],

@@ -22,16 +22,18 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.executions import executions
+from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.names import left_out, natural
 from npucmp.dump.readers.tensor_names import by_module, named, operator_of
-from npucmp.dump.readers.tensors import tensor_of
+from npucmp.dump.readers.torch_pt import entries
 from npucmp.dump.readers.trees import DATA, Files, files_of, holds, is_module
-from npucmp.model import Operator, Run
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, TensorRef
 
 NAME = "pt"
 ABOUT = "folders of .pt or .pth files, a tensor each: AclGraphDumper, acl_save, msit's torch hook, SGLang, or {name}.pt"
@@ -170,7 +172,7 @@ def _path(operator: str) -> "tuple[str, str]":
 def _operator(
     order: int, files: "list[PtFile]", modules: "dict[tuple[str, str], str]", context: ReadContext
 ) -> Operator:
-    tensors = tuple(tensor_of(file.slot, file.path, "torch_pt", context=context) for file in files)
+    tensors = tuple(tensor for file in files for tensor in _tensors(file, context))
     path, call = _path(files[0].operator)
     above, scope = path, ""
     while above and not scope:
@@ -178,6 +180,25 @@ def _operator(
         scope = modules.get((above, call), "") if above else ""
     made = operator_of(_name(files[0]), order, tensors, scope)
     return made._replace(path=path) if path else made
+
+
+def _tensors(file: PtFile, context: ReadContext) -> "Iterator[TensorRef]":
+    """The tensor of a file, or those in what it holds, which are parts of its slot."""
+    label = os.path.basename(file.path)
+    try:
+        with open_regular(file.path, context) as opened:
+            found = entries(opened)
+    except DumpError as error:
+        found = {"": error.because}
+    for name, one in found.items():
+        about = f"{label}: {name}" if name else label
+        if isinstance(one, str):
+            yield TensorRef("", "", (), file.path, "torch_pt", problem=one, label=about)
+        elif name:
+            slot = f"{file.slot}.{name}"
+            yield TensorRef(slot, one.dtype, one.shape, file.path, "torch_pt", label=about, payload=one)
+        else:
+            yield TensorRef(file.slot, one.dtype, one.shape, file.path, "torch_pt", label=about)
 
 
 def _alone(run: Run) -> Run:

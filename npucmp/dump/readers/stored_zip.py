@@ -58,7 +58,10 @@ class _Directory(NamedTuple):
     entries: int
 
 
-def members(file: RegularFile) -> dict[bytes, _Member]:
+Members = dict[bytes, _Member]
+
+
+def members(file: RegularFile) -> Members:
     """All members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
     limits = file.limits
@@ -164,12 +167,12 @@ def _zip64_words(extra: bytes) -> list[int]:
     return []
 
 
-def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, _Member]:
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> Members:
     """Members by name, each with its end; DumpError when two share a name or a byte.
 
     Only the used members' local headers are read, so this takes the least that a header can be.
     """
-    named: dict[bytes, _Member] = {}
+    named: Members = {}
     found.sort(reverse=True)
     end = directory_at
     for at, name, size, flags in found:

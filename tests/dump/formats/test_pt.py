@@ -211,9 +211,10 @@ def test_two_files_of_other_shapes_are_told(tmp_path):
         compare(tmp_path / "a.pt", tmp_path / "b.pt")
 
 
-def test_every_prefix_is_an_unreadable_tensor(tmp_path):
-    data = pt_file(X)
-    for size in range(len(data)):
+@pytest.mark.parametrize("several", [False, True])
+def test_every_prefix_is_an_unreadable_tensor(tmp_path, several):
+    data = state(X, X, X) if several else pt_file(X)
+    for size in range(0, len(data), 3):
         (tmp_path / "x.pt").write_bytes(data[:size])
         (run,) = pt.open_runs(tmp_path)
         assert run.operators[0].tensors[0].problem, size
@@ -256,3 +257,48 @@ def test_many_files_open_at_once(tmp_path):
     started = time.perf_counter()
     (run,) = open_runs(tmp_path)
     assert len(run.operators) == 2000 and time.perf_counter() - started < 2
+
+
+def state(*arrays: np.ndarray) -> bytes:
+    """{"model": {"w0": tensor, 1: [tensor, …]}, "step": 7} as torch.save writes it."""
+    first, *others = (body(values, str(at)) for at, values in enumerate(arrays))
+    inner = b"}(" + text("w0") + first + integer(1) + b"](" + b"".join(others) + b"eu"
+    whole = b"}(" + text("model") + inner + text("step") + integer(7) + b"u"
+    members = {f"data/{at}": values.tobytes() for at, values in enumerate(arrays)}
+    return pt_of(whole, members.pop("data/0"), **members)
+
+
+def test_several_tensors_of_one_file_are_slots(tmp_path):
+    arrays = [np.full((2, 3), n, np.float32) for n in range(3)]
+    (tmp_path / "a.pt").write_bytes(state(*arrays))
+    (tmp_path / "b.pt").write_bytes(state(*arrays[:2], arrays[2] + 1))
+    (run,) = open_runs(tmp_path / "a.pt")
+    slots = ["output:0.model.1.0", "output:0.model.1.1", "output:0.model.w0"]
+    assert sorted(tensor.slot for tensor in run.operators[0].tensors) == slots
+    assert compare(tmp_path / "a.pt", tmp_path / "a.pt").exit_status == 0
+    report = compare(tmp_path / "a.pt", tmp_path / "b.pt")
+    assert [one.pair.slot for one in report.findings if one.verdict is Verdict.DIVERGED] == ["output:0.model.1.1"]
+
+
+def test_a_broken_tensor_of_several_costs_its_row(tmp_path):
+    arrays = [np.ones((2, 3), np.float32)] * 2
+    whole = b"](" + body(arrays[0], "0") + body(arrays[1], "9") + b"e"
+    (tmp_path / "b.pt").write_bytes(pt_of(whole, arrays[0].tobytes()))
+    (run,) = open_runs(tmp_path / "b.pt")
+    assert [bool(tensor.problem) for tensor in run.operators[0].tensors] == [False, True]
+
+
+LISTS = {
+    "holding itself": b"]q\x00" + b"h\x00a",
+    "thousands of itself": b"]q\x00(" + b"h\x00" * 40000 + b"e",
+    "doubled thirty times": b"]q\x00" + b"".join(b"](h%ch%ceq%c" % (n, n, n + 1) for n in range(30)),
+    "deep": b"]" * 3000 + b"a" * 2999,
+}
+
+
+@pytest.mark.parametrize("value", LISTS.values(), ids=LISTS)
+def test_values_that_never_end_are_refused(tmp_path, value):
+    (tmp_path / "a.pt").write_bytes(pt_of(value))
+    started = time.perf_counter()
+    (run,) = open_runs(tmp_path)
+    assert run.operators[0].tensors[0].problem and time.perf_counter() - started < 5
