@@ -23,6 +23,7 @@ from typing import Callable, Iterator
 from npucmp.dump.formats import open_runs
 from npucmp.dump.graphs import load_graphs as load_graph
 from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
+from npucmp.dump.readers.atb import read_atb
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
 from npucmp.dump.readers.values import blocks
@@ -110,6 +111,13 @@ def _raw(path: str) -> None:
         (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
 
 
+def _atb(path: str) -> None:
+    with open_regular(path) as file:
+        found = read_atb(file)
+    for _ in blocks(found.payload) if found.payload else ():
+        pass
+
+
 def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
     def call(path: str) -> None:
         for _ in blocks(read(path)):
@@ -129,6 +137,7 @@ READERS: "dict[str, list[Callable[[str], object]]]" = {
     ".txt": [load_graph],
     ".json": [load_graph, fusion_result.read_effects, opdebug.read_records, lambda path: open_runs(path)],
     ".csv": [cann_statistics.read_statistics],
+    ".bin": [_atb],
     "": [_raw, opdebug.read_records],
 }
 
@@ -140,10 +149,11 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
         if (place / "golden").is_dir():
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
+    from tests.dump.formats.test_atb import write_atb
     from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_monitor import write_monitor
 
-    for name, write in (("monitor", write_monitor), ("fx", write_fx)):
+    for name, write in (("monitor", write_monitor), ("fx", write_fx), ("atb", write_atb)):
         for side in ("target", "golden"):
             write(folder / name / side)
         made.append((folder / name / "target", folder / name / "golden"))
