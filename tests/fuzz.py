@@ -152,8 +152,9 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
     from tests.dump.formats.test_atb import write_atb
     from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_monitor import write_monitor
+    from tests.dump.formats.test_saved import write_saved
 
-    for name, write in (("monitor", write_monitor), ("fx", write_fx), ("atb", write_atb)):
+    for name, write in (("monitor", write_monitor), ("fx", write_fx), ("atb", write_atb), ("saved", write_saved)):
         for side in ("target", "golden"):
             write(folder / name / side)
         made.append((folder / name / "target", folder / name / "golden"))

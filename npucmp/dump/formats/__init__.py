@@ -28,7 +28,7 @@ from npucmp.model.collector import uncollected
 
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
-FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "npy")
+FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved", "npy")
 
 
 def module_of(name: str) -> ModuleType:
