@@ -34,6 +34,7 @@ from npucmp.dump.readers import (
     safetensors,
     torch_pt,
 )
+from npucmp.dump.readers.atb import read_atb
 from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
 from npucmp.dump.readers.values import blocks
@@ -121,6 +122,13 @@ def _raw(path: str) -> None:
         (cann_nano.read_nano if cann_nano.is_nano(file) else cann_raw.read_raw)(file)
 
 
+def _atb(path: str) -> None:
+    with open_regular(path) as file:
+        found = read_atb(file)
+    for _ in blocks(found.payload) if found.payload else ():
+        pass
+
+
 def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
     def call(path: str) -> None:
         for _ in blocks(read(path)):
@@ -154,6 +162,7 @@ READERS: "dict[str, list[Callable[[str], object]]]" = {
     ".txt": [load_graph],
     ".json": [load_graph, fusion_result.read_effects, opdebug.read_records, lambda path: open_runs(path)],
     ".csv": [cann_statistics.read_statistics],
+    ".bin": [_atb],
     "": [_raw, opdebug.read_records],
 }
 
@@ -165,14 +174,16 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
         if (place / "golden").is_dir():
             shutil.copytree(place, folder / place.name)
             made.append((folder / place.name / "target", folder / place.name / "golden"))
+    from tests.dump.formats.test_atb import write_atb
     from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_monitor import write_monitor
     from tests.dump.formats.test_npz import write_npz
     from tests.dump.formats.test_pt import micro as write_pt
     from tests.dump.formats.test_safetensors import write_safetensors
+    from tests.dump.formats.test_saved import write_saved
 
-    writers = {"monitor": write_monitor, "fx": write_fx, "pt": write_pt, "npz": write_npz}
-    for name, write in {**writers, "safetensors": write_safetensors}.items():
+    writers = {"monitor": write_monitor, "fx": write_fx, "atb": write_atb, "saved": write_saved}
+    for name, write in {**writers, "pt": write_pt, "npz": write_npz, "safetensors": write_safetensors}.items():
         for side in ("target", "golden"):
             write(folder / name / side)
         made.append((folder / name / "target", folder / name / "golden"))

@@ -369,7 +369,8 @@ def test_show_tells_statistics_and_arguments():
 
 def test_formats_lists_all():
     assert [line.split()[0] for line in run("formats").stdout.splitlines()] == [
-        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt", "safetensors", "npz",
+        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
+        "npy", "pt", "safetensors", "npz",
     ]  # fmt: skip
 
 

@@ -73,8 +73,8 @@ def everything(target, golden, output):
 
 
 ONE_EACH = (
-    "cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "monitor", "hdf5", "fx", "pt",
-    "npz", "safetensors",
+    "cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "monitor", "hdf5", "fx",
+    "atb", "saved", "pt", "npz", "safetensors",
 )  # fmt: skip
 
 

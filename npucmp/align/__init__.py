@@ -16,6 +16,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import fused, mapping, name, order
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
+from npucmp.align.unshaped import shaped
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -100,7 +101,7 @@ def _is_unreadable(match: Match) -> bool:
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
-    yield from settle_axes(list(_pairs(target, golden, alignment)))
+    yield from settle_axes([shaped(pair) for pair in _pairs(target, golden, alignment)])
 
 
 def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:

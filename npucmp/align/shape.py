@@ -19,7 +19,7 @@ def written(operator: Operator) -> "tuple[object, ...]":
     """What the shapes of two partners have in common: those of the outputs, without ones, or of all there is where no
     output was recorded; empty where that cannot be told."""
     told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
-    if any(tensor.layout not in ("", "ND") or not tensor.slot for tensor in told):
+    if any(tensor.layout not in ("", "ND") or not tensor.slot or tensor.is_unshaped for tensor in told):
         return ()
     return tuple(tuple(size for size in tensor.shape if size != 1) for tensor in told)
 
@@ -35,9 +35,16 @@ def same_but_for_rows(target: Operator, golden: Operator) -> bool:
 
 
 def same_shapes(target: Operator, golden: Operator) -> bool:
-    """Every slot that both have holds the same shape, and there is at least one, or neither has tensors."""
+    """Every slot that both have holds the same shape, and there is at least one, or neither has tensors. Where no file
+    tells a shape, none contradicts."""
     golden_shapes = dict(signature(golden))
     common = [(shape, golden_shapes[slot]) for slot, shape in signature(target) if slot in golden_shapes]
     if not common:
         return (not target.tensors and not golden.tensors) or outputs(target) == outputs(golden)
-    return all(a == b for a, b in common)
+    return all(a == b for a, b in common) or _same_where_told(target, golden)
+
+
+def _same_where_told(target: Operator, golden: Operator) -> bool:
+    told = {tensor.slot: tensor for tensor in golden.tensors}
+    both = [(tensor, told[tensor.slot]) for tensor in target.tensors if tensor.slot in told]
+    return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)

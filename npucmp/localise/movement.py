@@ -56,8 +56,9 @@ def movement(finding: Finding) -> Optional[Movement]:
     if x == y:
         return Movement(0.0, _STILL, _STILL, count, unit)
     units = _units(y, y.norm, count, unit)
-    told = [max(_told(figure, own) for figure in both) for both in zip(x[2:], y[2:])]
-    each = tuple(map(_moved, x, y, units))
+    rounding = pair.target.rounding + pair.golden.rounding
+    told = [max(rounding, *(_told(figure, own) for figure in both)) for both in zip(x[2:], y[2:])]
+    each = tuple(_moved(a, b, one, rounding) for a, b, one in zip(x, y, units))
     fine = (0.0, 0.0, *(size / one if one else 0.0 for size, one in zip(told, units[2:])))
     return Movement(max(each), each, fine, count, unit)
 
@@ -82,12 +83,14 @@ def _told(figure: Optional[float], own: float) -> float:
     return (own if digits.is_integer() else RESOLUTION) * abs(figure)
 
 
-def _moved(a: Optional[float], b: Optional[float], unit: float) -> float:
+def _moved(a: Optional[float], b: Optional[float], unit: float, rounding: float) -> float:
+    """In such units, less what the dumps rounded the figures by."""
     if a is None or b is None or a == b or (a != a and b != b):
         return 0.0
     if not (math.isfinite(a) and math.isfinite(b)):
         return math.inf
-    return abs(a - b) / unit if unit else math.inf
+    apart = max(0.0, abs(a - b) - rounding)
+    return apart / unit if unit else math.inf if apart else 0.0
 
 
 def likely_error(finding: Finding) -> Optional[float]:

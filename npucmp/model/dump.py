@@ -28,7 +28,7 @@ class Payload(NamedTuple):
     from the start of the file to the first element; `strides` is empty for a C-contiguous tensor. `byteorder` is
     "<" or ">". `device` is set where the stored order is a device's own. A tensor that was computed in slices has
     `parts`, to be joined along `axis` of their stored shapes. `dataset` names an HDF5 dataset that does not lie in
-    one piece.
+    one piece. Of `unshaped` values no file tells the shape: they are counted as a row.
     """
 
     path: str
@@ -41,6 +41,7 @@ class Payload(NamedTuple):
     parts: "tuple[Payload, ...]" = ()
     axis: int = 0
     dataset: str = ""
+    unshaped: bool = False
 
 
 class Statistics(NamedTuple):
@@ -103,6 +104,11 @@ class TensorRef(NamedTuple):
     def device(self) -> Optional[Device]:
         """How a device laid its values out, None in plain order or where that is not known."""
         return self.payload.device if self.payload is not None else None
+
+    @property
+    def is_unshaped(self) -> bool:
+        """Whether `shape` is but the number of its elements."""
+        return self.payload is not None and self.payload.unshaped
 
     @property
     def stored_shape(self) -> tuple[int, ...]:

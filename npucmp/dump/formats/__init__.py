@@ -31,7 +31,8 @@ ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
 
 FORMATS = (
-    "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "npy", "pt", "safetensors", "npz",
+    "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
+    "npy", "pt", "safetensors", "npz",
 )  # fmt: skip
 
 

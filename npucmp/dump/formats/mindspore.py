@@ -4,6 +4,7 @@
     {root}/{step}/{time}/{device}/{model}/{model id}/{iteration}/     Ascend O2; {time} has 14 digits
     {root}/rank_{r}/{time}/step_{n}/                                  msprobe, level L2
         {type}.{name}.{task}.{stream}.{microseconds}.{input|output}.{n}….npy      readers/mindspore_names.py
+        {the same}.{format}.{DTYPE}[.bin]       bytes alone                       readers/mindspore_raw.py
         statistic.csv       a row per tensor, beside the files or instead of them
         mapping.csv         {digits}.npy → the name that was too long
         Opdebug.Node_OpDebug.{task}.{stream}.{microseconds}.output.0.json         overflow records, no operators
@@ -28,25 +29,22 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.readers import header
-from npucmp.dump.readers.cann_words import from_name
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_ir import Companions
 from npucmp.dump.readers.mindspore_names import (
     MindsporeName,
-    computed_in,
     kind,
     parse_mindspore_name,
     parse_raw_name,
 )
+from npucmp.dump.readers.mindspore_raw import device_layout, raw_tensor, raw_type
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
-from npucmp.errors import DumpError
+from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, Task, TensorRef
-from npucmp.model.dtypes import canonical
 
 NAME = "mindspore"
 ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
@@ -57,13 +55,11 @@ _SNIFFED = 5000  # file names that sniffing looks at
 _NO_OPERATORS = {"constants", ".dump_metadata", "graphs", "execution_order"}
 _DEBUG_FILES = "debug_files"
 _NO_TASK = (65535, 65535)
-_RAW_BYTES = "raw bytes without a header: no file tells their shape"  # of types and formats that NPY does not have
 
 _RAW = re.compile(r"[\w-]+\.[\w-]+(\.[0-9]+){2,7}")  # formats/cann.py reads these
 _RECORD = re.compile(rf"{DEBUG}\.[\w-]+(\.[0-9]+){{2,7}}\.output\.[0-9]+\.json")
 _TIME_FOLDER = re.compile(r"[0-9]{14}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_DEVICE_LAYOUT = re.compile(r"FRACTAL_\w+|\w*C1\w*C0\w*|C1HWNCoC0")
 
 
 class Dumped(NamedTuple):
@@ -118,7 +114,8 @@ def _holds_some(folder: Path, names: Sequence[str], context: ReadContext) -> boo
 
 
 def _is_named(name: str) -> bool:
-    return parse_mindspore_name(name) is not None or _RECORD.fullmatch(name) is not None
+    raw = parse_raw_name(name)
+    return parse_mindspore_name(name) is not None or bool(raw and raw_type(raw)) or _RECORD.fullmatch(name) is not None
 
 
 def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
@@ -223,18 +220,18 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
     recorded = rows(folder / STATISTIC, notes, context) if STATISTIC in names else []
     others = [name for name, parsed in named if parsed is None]
     raw = {name: parsed for name in others if (parsed := parse_raw_name(_real_name(name, real)))}
-    for file, row in _joined(files, recorded):
+    there = {(one.key, one.time) for one, _ in files}
+    bare = {
+        os.path.join(folder, name): parsed for name, parsed in raw.items() if (parsed.key, parsed.time) not in there
+    }
+    if not (files or recorded or any(map(raw_type, bare.values()))):
+        return
+    notes += filter(None, [left_out(folder, (name for name in others if name not in raw))])
+    for file, row in _joined([*files, *((parsed, path) for path, parsed in bare.items())], recorded):
         if file:
-            yield Dumped(file[0], _tensor(*file, row, context), str(folder))
+            yield Dumped(file[0], _tensor(*file, row, file[1] in bare, context), str(folder))
         elif row:
             yield Dumped(*row, str(folder))
-    if files or recorded:
-        notes += filter(None, [left_out(folder, (name for name in others if name not in raw))])
-        known = {(one.key, one.time) for one, *_ in (*files, *recorded)}
-        for name, parsed in raw.items():
-            if (parsed.key, parsed.time) not in known:
-                bytes_alone = TensorRef(parsed.slot, canonical(from_name(parsed.dtype)), (), os.path.join(folder, name))
-                yield Dumped(parsed, bytes_alone._replace(problem=_RAW_BYTES, label=name), str(folder))
 
 
 def _joined(
@@ -256,23 +253,19 @@ def _joined(
         yield from zip_longest(newest, [row for _, row in sorted(left.get(key, {}).items(), reverse=True)])
 
 
-def _tensor(name: MindsporeName, file: str, row: Optional[StatisticRow], context: ReadContext) -> TensorRef:
-    label = os.path.basename(file)
-    try:
-        found = header("npy", file, context)
-    except DumpError as error:
-        return TensorRef("", "", (), file=file, encoding="npy", problem=error.because, label=label)
-    device = _DEVICE_LAYOUT.fullmatch(name.layout) and (len(found.shape) >= 5 or name.layout.startswith("FRACTAL_"))
-    return TensorRef(
-        slot=name.slot,
-        dtype=computed_in(name.dtype or (row.tensor.dtype if row else ""), found.dtype),
-        shape=found.shape,
-        file=file,
-        encoding="npy",
+def _tensor(
+    name: MindsporeName, file: str, row: Optional[StatisticRow], is_raw: bool, context: ReadContext
+) -> TensorRef:
+    if is_raw:
+        return raw_tensor(name, file, row.tensor if row else None, context)
+    found = tensor_of(name.slot, file, "npy", name.dtype or (row.tensor.dtype if row else ""), context)
+    if found.problem:
+        return found
+    layout = device_layout(name.layout)
+    return found._replace(
         statistics=row.tensor.statistics if row else None,
         checksum=row.tensor.checksum if row else "",
-        layout=name.layout if device else "",
-        label=label,
+        layout=layout if len(found.shape) >= 5 or layout.startswith("FRACTAL_") else "",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from npucmp.dump.formats import mindspore, open_runs
 from npucmp.model import Statistics, Task
 from npucmp.model.stack import source_line
 from tests.contracts import FormatContract
+from tests.dump.formats.three import second_is_first, three
 
 SHARED = Path(__file__).parents[4] / "shared" / "data"
 shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the shared dumps are not beside this checkout")
@@ -437,19 +439,104 @@ def test_other_files_are_told(tmp_path):
     assert names(run) == ["a-op0"] and "weights.npy" in run.notes[0]
 
 
-def test_bytes_without_a_header_are_unreadable_rows(tmp_path):
-    """msprobe writes so what NPY has no type for (BF16), and with file_format: bin everything."""
+RAW = ("Cast.a-op0", "Tanh.b-op0", "Add.c-op0")
+WORDS = {ml_dtypes.bfloat16: "BF16", np.float32: "FLOAT", np.float16: "FLOAT16"}
+
+
+def write_raw(folder, wrong=False, dtype=ml_dtypes.bfloat16, ending="", layout="ND", shown=lambda values: values):
+    """As msprobe writes what NPY has no type for: the bytes alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, (name, one) in enumerate(zip(RAW, three(wrong))):
+        for role, arrays in (("input", one.inputs), ("output", one.outputs)):
+            for index, values in enumerate(arrays):
+                file = f"{name}.10.10.{1735011096427368 + number}.{role}.{index}.{layout}.{WORDS[dtype]}{ending}"
+                (folder / file).write_bytes(shown(values).astype(dtype).tobytes())
+    return folder
+
+
+def write_npy(folder, wrong=False):
+    folder.mkdir(parents=True)
+    for number, (name, one) in enumerate(zip(RAW, three(wrong))):
+        for role, arrays in (("input", one.inputs), ("output", one.outputs)):
+            for index, values in enumerate(arrays):
+                np.save(folder / f"{name}.0.0.{1735011096427368 + number}.{role}.{index}.ND.float32.npy", values)
+    return folder
+
+
+class TestRawBytes(FormatContract):
+    module = mindspore
+
+    def write(self, folder):
+        return write_raw(folder / "rank_0" / "20250101000000" / "step_0")
+
+
+@pytest.mark.parametrize("dtype", WORDS)
+@pytest.mark.parametrize("ending", ["", ".bin"])
+def test_the_fault_is_born_among_bytes_without_a_header(tmp_path, dtype, ending):
+    target, golden = (write_raw(tmp_path / side, side == "t", dtype, ending) for side in "tg")
+    assert second_is_first(target, golden).roots[0].pair.operator.name == "b-op0"
+
+
+@pytest.mark.parametrize("raw_is_target", [True, False])
+def test_a_partner_tells_the_shape(tmp_path, raw_is_target):
+    raw, npy = write_raw(tmp_path / "raw", raw_is_target, np.float32), write_npy(tmp_path / "npy", not raw_is_target)
+    report = npucmp.compare(*((raw, npy) if raw_is_target else (npy, raw)))
+    assert [root.pair.operator.name for root in report.roots if root.cause.value == "BORN"] == ["b-op0"]
+    assert {one.pair.target.shape == one.pair.golden.shape for one in report.findings} == {True}
+    assert npucmp.compare(write_raw(tmp_path / "same", dtype=np.float32), write_npy(tmp_path / "n")).exit_status == 0
+
+
+def fractal(values):
+    """A matrix as FRACTAL_NZ stores it, in blocks of 16 by 16; other shapes as they are."""
+    if values.ndim != 2:
+        return values
+    h, w = (-(-size // 16) for size in values.shape)
+    padded = np.zeros((h * 16, w * 16), values.dtype)
+    padded[: values.shape[0], : values.shape[1]] = values
+    return padded.reshape(h, 16, w, 16).transpose(2, 0, 1, 3)
+
+
+def test_a_layout_is_undone_by_the_shape_of_the_partner(tmp_path):
+    raw = write_raw(tmp_path / "t", dtype=np.float16, layout="FRACTAL_NZ", shown=fractal)
+    report = npucmp.compare(raw, write_npy(tmp_path / "g"))
+    verdicts = {(one.pair.operator.name, one.pair.slot): one.verdict.value for one in report.findings}
+    assert verdicts.pop(("c-op0", "input:1")) == "unreadable"  # a vector is no matrix
+    assert set(verdicts.values()) == {"match"}
+    faulty = write_raw(tmp_path / "f", True, np.float16, layout="FRACTAL_NZ", shown=fractal)
+    assert npucmp.compare(faulty, tmp_path / "g").roots[0].pair.operator.name == "b-op0"
+
+
+def test_a_size_that_does_not_fit_the_partner_is_told(tmp_path):
+    raw = write_raw(tmp_path / "t", dtype=np.float32)
+    golden = write_npy(tmp_path / "g")
+    file = next(raw.glob("Tanh*output*"))
+    data = file.read_bytes()
+    for end in range(0, len(data), 11):
+        file.write_bytes(data[:end])
+        (found,) = [
+            one
+            for one in npucmp.compare(raw, golden).findings
+            if one.pair.slot in ("", "output:0") and one.pair.operator.name == "b-op0"
+        ]
+        words = f"shape [{end // 4}] against [6, 8]" if end % 4 == 0 else f"cut short: {end} bytes"
+        assert words in found.because
+
+
+def test_a_table_tells_the_shape_or_that_bytes_are_missing(tmp_path):
+    line = "Tanh,b-op0,10,10,1735011096427369,{io},0,192,float32,{shape},1,1,1"
+    folder = write_raw(tmp_path / "d", dtype=np.float32)
+    table(folder, NEW, line.format(io="output", shape='"(6, 8)"'), line.format(io="input", shape='"(6, 9)"'))
+    read, wrote = opened(folder).operators[1].tensors
+    assert (wrote.shape, wrote.problem, wrote.is_unshaped) == ((6, 8), "", False)
+    assert "192 bytes, statistic.csv gives it shape [6, 9], 216 bytes" in read.problem
+
+
+@pytest.mark.parametrize("word", ["", ".ND", ".ND.STRING", ".ND.DT_NEVER", "." + "x" * 150])
+def test_bytes_of_no_known_type_are_unreadable_rows(tmp_path, word):
     folder = touch(tmp_path, kernel("a-op0", 1))
-    raw = [f"Sub.b-op0.0.0.2.{slot}" for slot in ("input.0.ND.BF16", "output.0.ND.BF16", "output.1.NZ.FLOAT16.bin")]
-    for name in (*raw, "dump_config.json"):
-        (folder / name).write_bytes(bytes(12))
-    run = opened(folder)
-    assert names(run) == ["a-op0", "b-op0"] and run.notes == ()
-    found = [(tensor.slot, tensor.dtype, tensor.problem) for tensor in run.operators[1].tensors]
-    words = "raw bytes without a header: no file tells their shape"
-    assert found == [("input:0", "bfloat16", words), ("output:0", "bfloat16", words), ("output:1", "float16", words)]
-    report = npucmp.compare(folder, folder)
-    assert report.exit_status == 2 and [finding.verdict.value for finding in report.findings].count("unreadable") == 3
+    (folder / f"Sub.b-op0.0.0.2.output.0{word}").write_bytes(bytes(12))
+    (tensor,) = opened(folder).operators[1].tensors
+    assert tensor.slot == "output:0" and "no file tells their type" in tensor.problem
 
 
 def test_bytes_that_were_converted_too_are_one_tensor(tmp_path):

@@ -1,0 +1,285 @@
+"""Dumps of ATB (MindIE, ascend-transformer-boost): a file per tensor of every layer, operation and kernel.
+
+    {root}/data/{device}_{pid}/{execution}/{id}_{layer}/{id}_{operation}/{id}_{kernel}/   any part, any depth
+        before/intensor{n}[_{name}].bin     what it reads
+        after/outtensor{n}[_{name}].bin     what it wrote; inputs stand here too where they were kept afterwards
+        op_param.json                       its arguments
+    {root}/data/{device}_{pid}/{execution}/statistic.csv      a row per tensor, beside the files or instead of them
+
+What an operator contains ran before it ends: children stand before it. A file may name another one that holds the same.
+Layouts: readers/atb.py, readers/atb_statistics.py.
+Source: public sources and documentation of msprobe and msit; docs/formats.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.layouts import DEVICE_LAYOUTS
+from npucmp.dump.readers.atb import AtbTensor, is_atb, read_atb
+from npucmp.dump.readers.atb_statistics import STATISTIC, is_table, rows
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.folders import folders
+from npucmp.dump.readers.json_object import json_object
+from npucmp.dump.readers.names import left_out
+from npucmp.dump.readers.text import read_text
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, TensorRef
+
+NAME = "atb"
+ABOUT = "ATB, MindIE: {id}_{operation}/{before/intensor|after/outtensor}{n}.bin and statistic.csv"
+GRAPHS = None
+
+_TENSOR = re.compile(r"(?P<role>in|out)tensor(?P<index>[0-9]{1,6})(?:_.*)?\.bin", re.IGNORECASE)
+_OPERATOR = re.compile(r"([0-9]{1,9})_(.*[^0-9_].*)")
+_PROCESS = re.compile(r"([0-9]{1,9})_[0-9]+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_LINK = re.compile(r"(?P<ids>[0-9]{1,9}(?:_[0-9]{1,9})*)_(?P<file>(?:in|out)tensor.*)", re.IGNORECASE)
+_SUFFIX = re.compile(r"(?<=.)(?:Operation|Kernel)$")
+_TIMES = ("before", "after")
+_PARAMETERS = "op_param.json"
+_SNIFFED = 5000  # folders that are looked at
+
+Chain = tuple[tuple[int, str], ...]  # (id, name) of the operators around one and of its own, outermost first
+
+
+class AtbPlace(NamedTuple):
+    """Which run a folder belongs to."""
+
+    dump: str
+    step: Optional[int]
+    rank: Optional[int]
+
+
+@dataclass
+class Contents:
+    """What one execution holds: by operator, the files of its slots and what is recorded of them."""
+
+    files: "dict[Chain, dict[str, str]]" = field(default_factory=lambda: defaultdict(dict))
+    recorded: "dict[Chain, dict[str, TensorRef]]" = field(default_factory=lambda: defaultdict(dict))
+    parameters: "dict[Chain, str]" = field(default_factory=dict)
+    notes: "list[str]" = field(default_factory=list)
+
+    def linked(self) -> "dict[tuple[tuple[int, ...], str], str]":
+        """Files by what links call them: the ids of the operator, and the name of the file."""
+        return {
+            (_ids(chain), os.path.basename(file)): file
+            for chain, slots in self.files.items()
+            for file in slots.values()
+        }
+
+
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """A file with such a header, or a folder with such files or their table at most sixteen levels down."""
+    if path.is_file():
+        return is_table(path, context) if path.name == STATISTIC else _is_tensor(path, context)
+    looked_at = islice(folders(path), _SNIFFED)
+    return any(_holds(folder, names) or (STATISTIC in names and is_table(Path(folder, STATISTIC), context))
+               for folder, names in looked_at)  # fmt: skip
+
+
+def _is_tensor(path: Path, context: ReadContext) -> bool:
+    try:
+        with open_regular(str(path), context) as file:
+            return is_atb(file)
+    except DumpError:
+        return False
+
+
+def _holds(folder: str, names: Sequence[str]) -> bool:
+    return os.path.basename(folder) in _TIMES and any(map(_TENSOR.fullmatch, names))
+
+
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
+    """One Run per (process, execution). Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    if path.is_file() and path.name != STATISTIC:
+        return [_single(path, context)]
+    found: dict[AtbPlace, Contents] = defaultdict(Contents)
+    for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
+        when = os.path.basename(folder)
+        chain, place = _place(Path(folder).parent if when in _TIMES else Path(folder))
+        if _holds(folder, names):
+            _enter(found[place].files[chain], folder, names, when)
+            strangers = (name for name in names if not _TENSOR.fullmatch(name))
+            found[place].notes += filter(None, [left_out(folder, strangers)])
+        if STATISTIC in names and is_table(Path(folder, STATISTIC), context):
+            for row in rows(Path(folder, STATISTIC), found[place].notes, context):
+                found[place].recorded[row.chain][row.tensor.slot] = row.tensor
+        if _PARAMETERS in names:
+            found[place].parameters[chain] = os.path.join(folder, _PARAMETERS)
+    return [_run(place, one, context) for place, one in found.items() if one.files or one.recorded]
+
+
+def _enter(slots: "dict[str, str]", folder: str, names: Sequence[str], when: str) -> None:
+    """The files of one folder; inputs as they were before, where both were kept."""
+    for name in names:
+        match = _TENSOR.fullmatch(name)
+        if match and (match["role"].lower(), when) != ("out", "before"):  # nobody has written it yet
+            slot = f"{match['role'].lower()}put:{int(match['index'])}"
+            if when == "before" or slot not in slots or match["role"].lower() == "out":
+                slots[slot] = os.path.join(folder, name)
+
+
+def _place(folder: Path) -> "tuple[Chain, AtbPlace]":
+    """The operators that a folder is inside of, and the execution and device above them."""
+    parts = folder.absolute().parts
+    chain: list[tuple[int, str]] = []
+    while parts and (match := _OPERATOR.fullmatch(parts[-1])):
+        chain.insert(0, (int(match[1]), match[2]))
+        parts = parts[:-1]
+    step = rank = None
+    if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(r"[0-9]+(_[0-9]+)?", parts[-2]):
+        process = _PROCESS.fullmatch(parts[-2])
+        step, rank, parts = int(parts[-1]), int(process[1]) if process else None, parts[:-1]
+    return tuple(chain) or ((0, folder.name),), AtbPlace(os.path.join(*parts), step, rank)
+
+
+def _ids(chain: Chain) -> "tuple[int, ...]":
+    return tuple(number for number, _ in chain)
+
+
+def _name(chain: Chain) -> str:
+    return "/".join(f"{number}_{name}" for number, name in chain)
+
+
+def _kind(chain: Chain) -> str:
+    return "/".join(name for _, name in chain)
+
+
+def _position(chain: Chain) -> "tuple[float, ...]":
+    """Children before what contains them: it ends when they have."""
+    return (*_ids(chain), math.inf)
+
+
+def _single(path: Path, context: ReadContext) -> Run:
+    operator = Operator(
+        name=path.stem,
+        op_type=path.stem,
+        kind=path.stem,
+        phase="",
+        order=0,
+        tensors=(_tensor("output:0", str(path), None, {}, context),),
+        call=path.stem,
+        reads_recorded=False,
+    )
+    return Run(path=str(path), format=NAME, operators=(operator,))
+
+
+def _run(place: AtbPlace, contents: Contents, context: ReadContext) -> Run:
+    chains = sorted({*contents.files, *contents.recorded}, key=lambda chain: (_position(chain), chain))
+    kinds = Counter(map(_kind, chains))
+    around = {chain[:end] for chain in chains for end in range(1, len(chain))}
+    linked = contents.linked()
+    notes = list(contents.notes)
+    operators = tuple(
+        _operator(order, chain, contents, linked, kinds, around, notes, context) for order, chain in enumerate(chains)
+    )
+    return Run(
+        path=place.dump,
+        format=NAME,
+        operators=operators,
+        step=place.step,
+        rank=place.rank,
+        detail="" if contents.files else "statistics",
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _operator(
+    order: int,
+    chain: Chain,
+    contents: Contents,
+    linked: "Mapping[tuple[tuple[int, ...], str], str]",
+    kinds: "Mapping[str, int]",
+    around: "set[Chain]",
+    notes: "list[str]",
+    context: ReadContext,
+) -> Operator:
+    files, recorded = contents.files.get(chain, {}), contents.recorded.get(chain, {})
+    slots = sorted({*files, *recorded}, key=_slot)
+    tensors = (
+        _tensor(slot, files[slot], recorded.get(slot), linked, context) if slot in files else recorded[slot]
+        for slot in slots
+    )
+    scopes = [chain[:end] for end in range(len(chain) - 1, 0, -1)]
+    scope = next((one for one in scopes if one in contents.files or one in contents.recorded), ())
+    parameters = contents.parameters.get(chain)
+    return Operator(
+        name=_name(chain),
+        op_type=_SUFFIX.sub("", chain[-1][1]),
+        kind=_kind(chain),
+        phase="",
+        order=order,
+        tensors=tuple(tensors),
+        scope=_name(scope) if scope else "",
+        path=_name(chain).replace("/", ".") if chain in around else "",
+        arguments=_arguments(parameters, notes, context) if parameters else {},
+        unique=kinds[_kind(chain)] == 1,  # ids shift when something is put in
+        call=_name(chain),
+        reads_recorded=any(slot.startswith("input") for slot in slots),
+    )
+
+
+def _slot(slot: str) -> "tuple[str, int]":
+    role, _, index = slot.partition(":")
+    return role, int(index)
+
+
+def _arguments(file: str, notes: "list[str]", context: ReadContext) -> "dict[str, Any]":
+    """The plain values of an operator's parameters; of a file that cannot be read a note."""
+    try:
+        told = json_object(read_text(file, "record_bytes", context), file, "parameters", digits=40)
+    except DumpError as error:
+        notes.append(f"{file}: ignored, {error.because}")
+        return {}
+    return {key: value for key, value in told.items() if isinstance(value, (bool, int, float, str))}
+
+
+def _tensor(
+    slot: str,
+    file: str,
+    recorded: Optional[TensorRef],
+    linked: "Mapping[tuple[tuple[int, ...], str], str]",
+    context: ReadContext,
+) -> TensorRef:
+    label = "/".join(Path(file).parts[-3:])
+    try:
+        found = _read(file, context)
+        payload = found.payload
+        other = _other(found.link, linked) if payload is None else None
+        if other is not None:
+            payload = _read(other, context).payload
+            if payload is not None and (payload.dtype, payload.shape) != (found.dtype, found.shape):
+                raise DumpError(file, f"names {found.link[:80]!r}, which holds {payload.dtype} {list(payload.shape)}")
+    except DumpError as error:
+        return TensorRef("", "", (), file=file, problem=error.because, label=label)
+    return TensorRef(
+        slot=slot,
+        dtype=found.dtype,
+        shape=found.shape,
+        file=payload.path if payload is not None else "",
+        statistics=recorded.statistics if recorded else None,
+        rounding=recorded.rounding if recorded else 0.0,
+        layout=found.layout if found.layout in DEVICE_LAYOUTS else "",
+        label=label,
+        payload=payload,
+    )
+
+
+def _read(file: str, context: ReadContext) -> AtbTensor:
+    with open_regular(file, context) as opened:
+        return read_atb(opened)
+
+
+def _other(link: str, linked: "Mapping[tuple[tuple[int, ...], str], str]") -> Optional[str]:
+    """The file of this execution that a link means, None if it names none: then no values were kept."""
+    match = _LINK.fullmatch(link)
+    return linked.get((tuple(map(int, match["ids"].split("_"))), match["file"])) if match else None
