@@ -29,6 +29,7 @@ from npucmp.model.collector import uncollected
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
+LISTED = 8  # dumps of one step and rank
 
 FORMATS = (
     "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
@@ -105,9 +106,8 @@ def _require_one_dump(path: Path, runs: "list[Run]") -> None:
         places.setdefault((run.step, run.rank), []).append(run.path)
     several = next((paths for paths in places.values() if len(paths) > 1), None)
     if several:
-        raise DumpError(
-            path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them"
-        )
+        inside = first_of([os.path.relpath(one, path) for one in several], LISTED)
+        raise DumpError(path, f"holds several dumps of one step and rank ({inside}); give one of them")
 
 
 def _recognise(path: Path, context: ReadContext) -> ModuleType:

@@ -159,7 +159,7 @@ def test_several_dumps_are_listed(tmp_path):
         save_pt(tmp_path / side / "a.pt", X)
     with pytest.raises(DumpError) as caught:
         open_runs(tmp_path)
-    assert "target" in str(caught.value) and "golden" in str(caught.value)
+    assert "(golden, target)" in str(caught.value)
 
 
 def test_processes_of_one_step_are_listed(tmp_path):
