@@ -22,13 +22,24 @@ from typing import Callable, Iterator
 
 from npucmp.dump.formats import open_runs
 from npucmp.dump.graphs import load_graphs as load_graph
-from npucmp.dump.readers import cann_nano, cann_raw, cann_statistics, fusion_result, hdf5, header, opdebug
+from npucmp.dump.readers import (
+    cann_nano,
+    cann_raw,
+    cann_statistics,
+    fusion_result,
+    hdf5,
+    header,
+    npz,
+    opdebug,
+    safetensors,
+    torch_pt,
+)
 from npucmp.dump.readers.atb import read_atb
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.dump.readers.inert_pickle import unpickled as load_pickle
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import NpucmpError
-from npucmp.model import Verdict
+from npucmp.model import Payload, Verdict
 from npucmp.report import answer_of, render
 from npucmp.workflows.compare import compare
 from npucmp.workflows.overflow import overflow
@@ -126,13 +137,27 @@ def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
     return call
 
 
+def _entries(read: "Callable[[RegularFile], dict[str, Payload | str]]") -> "Callable[[str], None]":
+    def call(path: str) -> None:
+        with open_regular(path) as file:
+            found = read(file)
+        for payload in found.values():
+            if not isinstance(payload, str):
+                for _ in blocks(payload):
+                    pass
+
+    return call
+
+
 def _pickle(path: str) -> None:
     load_pickle(Path(path).read_bytes())
 
 
 READERS: "dict[str, list[Callable[[str], object]]]" = {
     ".npy": [_values(partial(header, "npy"))],
-    ".pt": [_values(partial(header, "torch_pt"))],
+    ".pt": [_values(partial(header, "torch_pt")), _entries(torch_pt.entries)],
+    ".npz": [_entries(npz.entries)],
+    ".safetensors": [_entries(safetensors.entries)],
     ".h5": [lambda path: list(map(hdf5.payload_at, hdf5.entries_of(path).entries.values()))],
     ".txt": [load_graph],
     ".json": [load_graph, fusion_result.read_effects, opdebug.read_records, lambda path: open_runs(path)],
@@ -153,15 +178,13 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
     from tests.dump.formats.test_fx import write_fx
     from tests.dump.formats.test_mindspore import write_raw
     from tests.dump.formats.test_monitor import write_monitor
+    from tests.dump.formats.test_npz import write_npz
+    from tests.dump.formats.test_pt import micro as write_pt
+    from tests.dump.formats.test_safetensors import write_safetensors
     from tests.dump.formats.test_saved import write_saved
 
-    for name, write in (
-        ("monitor", write_monitor),
-        ("fx", write_fx),
-        ("atb", write_atb),
-        ("saved", write_saved),
-        ("raw", write_raw),
-    ):
+    writers = {"monitor": write_monitor, "fx": write_fx, "atb": write_atb, "saved": write_saved, "raw": write_raw}
+    for name, write in {**writers, "pt": write_pt, "npz": write_npz, "safetensors": write_safetensors}.items():
         for side in ("target", "golden"):
             write(folder / name / side)
         made.append((folder / name / "target", folder / name / "golden"))
@@ -209,7 +232,7 @@ class Search:
             render(answer_of(report))
             for finding in report.findings:
                 one = finding.pair.target
-                if shorter and one and one.file == str(file) and file.suffix in (".npy", ".pt"):
+                if shorter and one and one.file == str(file) and file.suffix in (".npy", ".pt", ".npz", ".safetensors"):
                     assert finding.verdict is not Verdict.MATCH, "a file that was cut short is called match"
 
         def other() -> None:

@@ -74,7 +74,7 @@ def everything(target, golden, output):
 
 ONE_EACH = (
     "cann_fusion_pass", "mindspore_layer_norm", "msprobe_bfloat16", "tfdbg_batch_norm", "monitor", "hdf5", "fx",
-    "atb", "saved",
+    "atb", "saved", "pt", "npz", "safetensors",
 )  # fmt: skip
 
 

@@ -45,4 +45,4 @@ def formats() -> None:
     from npucmp.dump.formats import FORMATS, module_of
 
     for module in map(module_of, FORMATS):
-        tell(f"{module.NAME:10}  {module.ABOUT}\n")
+        tell(f"{module.NAME:11}  {module.ABOUT}\n")

@@ -34,7 +34,9 @@ class Limits:
     text_bytes: int = 16 << 20  # one string in a header
     json_bytes: int = 4 << 30  # a dump.json
     statistics_bytes: int = 256 << 20  # a table of statistics
-    table_bytes: int = 64 << 20  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results
+    table_bytes: int = (
+        64 << 20
+    )  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results; headers of safetensors
     record_bytes: int = 1 << 20  # an overflow record
     graph_bytes: int = 1 << 30  # a graph file
     graph_values: int = 20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000

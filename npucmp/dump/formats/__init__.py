@@ -15,6 +15,7 @@ FORMATS names them in their order: the first that recognises a path reads it, an
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -25,12 +26,17 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.errors import DumpError, UsageError
-from npucmp.model import Call, Head, Run
+from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
 
+ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
+LISTED = 8  # dumps of one step and rank
 
-FORMATS = ("msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved", "npy")
+FORMATS = (
+    "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
+    "npy", "pt", "safetensors", "npz",
+)  # fmt: skip
 
 
 def module_of(name: str) -> ModuleType:
@@ -139,9 +145,8 @@ def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
         places.setdefault((run.step, run.rank), []).append(run.path)
     several = next((paths for paths in places.values() if len(paths) > 1), None)
     if several:
-        raise DumpError(
-            path, f"holds several dumps of one step and rank ({', '.join(several[:3])} …); give one of them"
-        )
+        inside = first_of([os.path.relpath(one, path) for one in several], LISTED)
+        raise DumpError(path, f"holds several dumps of one step and rank ({inside}); give one of them")
 
 
 def _recognise(path: Path, context: ReadContext) -> ModuleType:
@@ -150,6 +155,9 @@ def _recognise(path: Path, context: ReadContext) -> ModuleType:
         return module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
+    packed = _archive(path)
+    if packed:
+        raise DumpError(path, f"{packed} is an archive; unpack it and give the folder that comes of it")
     below = _below(path, context)
     if below:
         raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
@@ -168,6 +176,17 @@ def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> b
         return bool(module.sniff(path, context))
     except (OSError, ValueError):  # it cannot be looked into, or no file can have such a name
         return False
+
+
+def _archive(path: Path) -> str:
+    """The archive that a path is, or that is all that a folder holds; "" if there is none."""
+    if path.is_file():
+        return path.name if path.name.lower().endswith(ARCHIVES) else ""
+    with suppress(OSError):
+        names = [entry.name for entry in os.scandir(path)]
+        if all(name.lower().endswith(ARCHIVES) for name in names):
+            return first_of(sorted(names))
+    return ""
 
 
 def _below(path: Path, context: ReadContext) -> "list[str]":

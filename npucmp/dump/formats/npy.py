@@ -19,13 +19,12 @@ from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
-from npucmp.dump.readers import header
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_name
-from npucmp.errors import DumpError
-from npucmp.model import Operator, Run, TensorRef, first_of
+from npucmp.dump.readers.tensors import tensor_of
+from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
 ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
@@ -121,16 +120,7 @@ def _operator(order: int, files: list[NpyFile], context: ReadContext) -> Operato
         kind=name,
         phase="backward" if name.endswith(".backward") else "",
         order=order,
-        tensors=tuple(_tensor(file, context) for file in files),
+        tensors=tuple(tensor_of(file.slot, file.path, "npy", context=context) for file in files),
         call=name,
         reads_recorded=any(not file.slot.startswith("output") for file in files),
     )
-
-
-def _tensor(file: NpyFile, context: ReadContext) -> TensorRef:
-    label = os.path.basename(file.path)
-    try:
-        found = header("npy", file.path, context)
-    except DumpError as error:
-        return TensorRef("", "", (), file=file.path, encoding="npy", problem=error.because, label=label)
-    return TensorRef(file.slot, found.dtype, found.shape, file=file.path, encoding="npy", label=label)

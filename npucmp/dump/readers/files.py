@@ -129,6 +129,25 @@ class RegularFile:
         return data
 
 
+class Part:
+    """A piece of an open file, read as if it were the file: reads beyond its end are DumpErrors."""
+
+    __slots__ = ("_file", "_start", "is_held", "limits", "path", "size")
+
+    def __init__(self, file: RegularFile, start: int, size: int) -> None:
+        self.path, self.limits, self.size = file.path, file.limits, size
+        self._file, self._start = file, start
+        self.is_held = False
+
+    def prefetch(self, offset: int, length: int) -> None:
+        """Windows of thousands of pieces would be looked through at every read."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
+        return self._file.read(self._start + offset, length)
+
+
 @lru_cache(maxsize=4096)
 def _leads_out(path: str, roots: "tuple[DumpFolder, ...]") -> bool:
     """Whether a path below a dump is really elsewhere."""

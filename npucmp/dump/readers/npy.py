@@ -17,10 +17,10 @@ from __future__ import annotations
 import ast
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Union
 
 from npucmp.dump.limits import tensor_size
-from npucmp.dump.readers.files import RegularFile
+from npucmp.dump.readers.files import Part, RegularFile
 from npucmp.dump.readers.strides import compact, fortran_strides
 from npucmp.errors import DumpError
 from npucmp.model import Payload
@@ -48,7 +48,7 @@ class _Bad(Exception):
     """What is wrong with a header text; header() adds the path."""
 
 
-def header(file: RegularFile) -> Payload:
+def header(file: Union[RegularFile, Part]) -> Payload:
     """Facts of the one array in an NPY file; the payload is not read. DumpError for anything that does not fit."""
     if not file.is_held:
         file.prefetch(0, _FIRST_READ)
@@ -65,7 +65,7 @@ def header(file: RegularFile) -> Payload:
     return Payload(file.path, found.dtype, found.shape, offset, strides, found.byteorder)
 
 
-def _header_text(file: RegularFile) -> tuple[bytes, int]:
+def _header_text(file: Union[RegularFile, Part]) -> tuple[bytes, int]:
     """The version byte and the header text, and the offset of the data."""
     start = file.read(0, min(8, file.size))
     if not start.startswith(_MAGIC) or len(start) < 8:

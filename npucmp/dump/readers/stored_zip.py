@@ -12,7 +12,7 @@
 Source: PKWARE APPNOTE 6.3. Zip readers disagree on files that say things twice, so every such pair must agree here:
 names, sizes, counts; members may not overlap. zipfile of the standard library is 5 times slower and accepts five
 entries on one local header. Checksums are left alone: torch can be told to write wrong ones
-(torch.serialization.set_crc32_options).
+(torch.serialization.set_crc32_options). numpy.savez writes sizes in the zip64 field of all local headers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ class _Directory(NamedTuple):
     entries: int
 
 
-def members(file: RegularFile) -> dict[bytes, _Member]:
+Members = dict[bytes, _Member]
+
+
+def members(file: RegularFile) -> Members:
     """All members by name, checked against each other. DumpError for anything torch.save would not write."""
     directory = _directory(file)
     limits = file.limits
@@ -102,7 +105,8 @@ def data_offset(file: RegularFile, member: Member) -> int:
         raise DumpError(file.path, "a local zip header differs from the directory", at)
     if name_length != len(name) or not stored == full == size:
         deferred = flags & _DESCRIPTOR and stored == full == 0
-        if name_length != len(name) or not (deferred or stored == full == min(size, _FULL)):
+        wide = stored == full == _FULL and _zip64_words(file.read(at + len(start), extra_length))[:2] == [size, size]
+        if name_length != len(name) or not (deferred or wide or stored == full == min(size, _FULL)):
             raise DumpError(file.path, "a local zip header differs from the directory in sizes", at)
     offset: int = at + _LOCAL_SIZE + name_length + extra_length
     if offset + size > end:
@@ -163,12 +167,12 @@ def _zip64_words(extra: bytes) -> list[int]:
     return []
 
 
-def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> dict[bytes, _Member]:
+def _disjoint(file: RegularFile, found: list[_Entry], directory_at: int) -> Members:
     """Members by name, each with its end; DumpError when two share a name or a byte.
 
     Only the used members' local headers are read, so this takes the least that a header can be.
     """
-    named: dict[bytes, _Member] = {}
+    named: Members = {}
     found.sort(reverse=True)
     end = directory_at
     for at, name, size, flags in found:

@@ -1,4 +1,4 @@
-"""Files of torch.save that hold one tensor or nn.Parameter, in the zip and in the legacy format. No torch.
+"""Files of torch.save with one tensor or nn.Parameter, or, in the zip format, dicts and lists of such. No torch.
 
     zip (since torch 1.6)        content                                     layout: stored_zip.py
     {p}/data.pkl                 the object's pickle                         inert_pickle.py, torch_words.py
@@ -21,14 +21,14 @@ The tar format of torch before 0.2 is refused. Source: torch/serialization.py.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 from npucmp.dump.limits import Limits, tensor_size
 from npucmp.dump.readers.files import RegularFile
 from npucmp.dump.readers.inert_pickle import Damaged, unpickled
-from npucmp.dump.readers.stored_zip import Member, data_offset, members
+from npucmp.dump.readers.stored_zip import Member, Members, data_offset, members
 from npucmp.dump.readers.strides import compact, reach
-from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor
+from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor, tensors_in
 from npucmp.errors import DumpError
 from npucmp.model import Payload
 from npucmp.model.dtypes import DTYPES, lookup
@@ -44,11 +44,7 @@ _PROTOCOL = 1001
 
 def header(file: RegularFile) -> Payload:
     """Facts of the one tensor in the file; DumpError if it holds something else or breaks a rule of its format."""
-    if not file.is_held:
-        file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
-        if file.size > _SMALL:
-            file.prefetch(file.size - _TAIL, _TAIL)
-    start = file.read(0, min(4, file.size))
+    start = _begun(file)
     try:
         if start == b"PK\3\4":
             return _zip(file)
@@ -57,7 +53,47 @@ def header(file: RegularFile) -> Payload:
         raise DumpError(file.path, str(refused)) from None
 
 
+def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
+    """Facts of all tensors in a file, or why one cannot be read, by their places in its dicts, lists and tuples:
+    "model.0.weight"; "" for one that is alone, and then what is wrong is a DumpError. The legacy format: only such."""
+    if _begun(file) != b"PK\3\4":
+        return {"": header(file)}
+    try:
+        named, top, pickle = _pickled(file)
+        value = unpickled(pickle, 0, file.limits)[0]
+        found = tensors_in(value, file.limits)
+        if not found or "" in found:
+            one = one_tensor(value)
+            return {"": _stored(file, named, top, one.storage, _viewed(one, file.limits))}
+    except Refused as refused:
+        raise DumpError(file.path, str(refused)) from None
+    read: "dict[str, Union[Payload, str]]" = {}
+    for name, one in found.items():
+        try:
+            read[name] = _stored(file, named, top, one.storage, _viewed(one, file.limits))
+        except (Refused, DumpError) as error:
+            read[name] = getattr(error, "because", str(error))
+    return read
+
+
+def _begun(file: RegularFile) -> bytes:
+    """The first bytes of a file, of which what is needed was read at once."""
+    if not file.is_held:
+        file.prefetch(0, _HEAD if file.size > _SMALL else _SMALL)
+        if file.size > _SMALL:
+            file.prefetch(file.size - _TAIL, _TAIL)
+    return file.read(0, min(4, file.size))
+
+
 def _zip(file: RegularFile) -> Payload:
+    limits = file.limits
+    named, top, pickle = _pickled(file)
+    storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
+    return _stored(file, named, top, storage, view)
+
+
+def _pickled(file: RegularFile) -> "tuple[Members, bytes, bytes]":
+    """The members of a zip file, the folder that they lie in, and its pickle."""
     limits = file.limits
     named = members(file)
     tops = [name[:-9] for name in named if name.endswith(b"/data.pkl") and name.count(b"/") == 1]
@@ -70,8 +106,11 @@ def _zip(file: RegularFile) -> Payload:
     member = Member(*named[top + b"/data.pkl"])
     if member.size > limits.pickle_bytes:
         raise Refused(limits.beyond(f"a pickle of {member.size:,} bytes", "pickle_bytes"))
-    pickle = _content(file, member)
-    storage, view = _cached(pickle, limits) if len(pickle) <= _CACHED_PICKLE else _contents(pickle, limits)
+    return named, top, _content(file, member)
+
+
+def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, view: "_View") -> Payload:
+    """A view of a storage, where that lies."""
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if place is None:
         raise Refused(f"the data of storage {storage.key} is missing")

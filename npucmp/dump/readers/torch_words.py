@@ -19,7 +19,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from npucmp.dump.limits import Limits
 from npucmp.model.dtypes import DTYPES
+
+_LONGEST = 4096  # characters of the name of a tensor in a value
 
 
 class Refused(Exception):
@@ -151,9 +154,42 @@ def storage(identity: object) -> Storage:
 
 
 def one_tensor(value: object) -> Tensor:
-    """The value if it is a tensor; otherwise Refused, saying what it is."""
+    """The value if it is a tensor, alone or as SGLang's dumper saves it; otherwise Refused, saying what it is."""
+    if type(value) is dict and value.keys() == {"value", "meta"}:
+        value = value["value"]
     if type(value) is Tensor:
         return value
     if isinstance(value, (dict, list)) or type(value) is tuple:
         raise Refused(f"holds a {type(value).__name__} of {len(value)} entries, not one tensor")
     raise Refused(f"holds a {type(value).__name__}, not a tensor")
+
+
+def tensors_in(value: object, limits: Limits) -> "dict[str, Tensor]":
+    """The tensors in a value by their places in dicts, lists and tuples; "" if it is one itself, as one_tensor says.
+
+    What a pickle makes may hold itself, or one thing thousands of times over: steps, depth and names have limits.
+    """
+    if type(value) is dict and value.keys() == {"value", "meta"}:
+        value = value["value"]
+    found: "dict[str, Tensor]" = {}
+    waiting: "list[tuple[str, object, int]]" = [("", value, 0)]
+    for _ in range(limits.pickle_opcodes):
+        if not waiting or len(waiting) > limits.pickle_opcodes:
+            break
+        name, one, depth = waiting.pop()
+        if depth > limits.pickle_depth or len(name) > _LONGEST:
+            raise Refused(limits.beyond("levels of a pickle", "pickle_depth"))
+        if type(one) is Tensor:
+            found[name if name not in found else f"{name} ({len(found)})"] = one  # the keys 1 and "1"
+        elif isinstance(one, (dict, list, tuple)):
+            items = one.items() if isinstance(one, dict) else enumerate(one)
+            inside = [(f"{name}.{key}" if name else str(key), item, depth + 1) for key, item in items if _holds(item)]
+            waiting.extend(reversed(inside))
+    if waiting:
+        raise Refused(limits.beyond("parts of a value", "pickle_opcodes"))
+    return found
+
+
+def _holds(item: object) -> bool:
+    """Whether something may be a tensor, or hold one."""
+    return type(item) in (Tensor, dict, list, tuple)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from npucmp.dump import formats, readers
 from npucmp.dump.formats import FORMATS, graph_source, module_of
 from npucmp.dump.readers import READERS
+from npucmp.errors import DumpError
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -34,3 +36,20 @@ def test_every_module_of_the_formats_is_named():
     """One that is forgotten in FORMATS would never be met."""
     files = Path(formats.__file__).parent.glob("*.py")
     assert {file.stem for file in files} - {"__init__"} == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", ["dump.tar.gz", "dump.ZIP", "dump.tgz", "step0.tar"])
+def test_an_archive_is_to_be_unpacked(tmp_path, name):
+    (tmp_path / name).write_bytes(b"PK")
+    for path in (tmp_path / name, tmp_path):
+        with pytest.raises(DumpError, match="archive; unpack it") as caught:
+            formats.open_runs(path)
+        assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_archive_beside_dumps_is_none_of_theirs(tmp_path):
+    (tmp_path / "dump.zip").write_bytes(b"PK")
+    (tmp_path / "npu").mkdir()
+    np.save(tmp_path / "npu" / "a.npy", np.ones(2))
+    with pytest.raises(DumpError, match=r"below it: give .*npu"):
+        formats.open_runs(tmp_path)

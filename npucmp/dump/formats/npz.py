@@ -1,0 +1,33 @@
+"""NPZ files of numpy.savez: one, or folders of them, also below step and rank folders (readers/trees.py).
+
+    {name}.npy     an operator with one output; {operator}.{input|output|…}[.{path}] a slot: readers/tensor_names.py
+
+Source: numpy.lib.npyio.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.keyed import runs_of
+from npucmp.dump.readers import npz
+from npucmp.dump.readers.folders import some_names
+from npucmp.dump.readers.trees import holds
+from npucmp.model import Run
+
+NAME = "npz"
+ABOUT = ".npz files of numpy.savez, one or a folder of them: arrays by name, also {operator}.{input|output}.{n}"
+GRAPHS = None
+
+ENDINGS = (".npz",)
+
+
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """A .npz file, or a folder with one among the first names below it."""
+    return holds(path, ENDINGS, some_names(path))
+
+
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
+    """One Run per step and rank. Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    return runs_of(path, ENDINGS, NAME, npz.entries, context)

@@ -1,0 +1,207 @@
+"""Folders of .pt and .pth files without a dump.json, one tensor each, as users of LLM frameworks dump them:
+
+    step{N}/{rank{M} | pid{P}}/dump_tensor_data/{name}.{call}.{input|input_kwargs|output}[.{path}].pt   AclGraphDumper
+    {given}_{n}.pt                                                                                       acl_save
+    {npu|cuda}{D}_{pid}/{token}/root.{module}/{input|output}[_{i}[_{j}…]].pth                            msit, MindIE
+    {npu|cuda}{D}_{pid}/weights/root.{parameter}.pth
+    {any order of forward_pass_id={N} | step={N}, rank={M}, name={name}, dump_index={n}, k=v}.pt         SGLang
+        joined by ___ (older: __); the tensor itself, or {"value": tensor, "meta": …}
+    {anything}.pt                                                                                        one output
+
+What folders tell of step and rank is in readers/trees.py, how other names are taken apart in tensor_names.py there.
+Only dump_index tells the order of execution. Otherwise operators stand by the numbers of their calls, then by name,
+each module behind those that it holds, and the run says so.
+
+Source: public documents and sources of msprobe (aclgraph_dumper.py), msit (dump_hook.py), SGLang (debug_utils).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers.executions import executions
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.folders import some_names
+from npucmp.dump.readers.names import left_out, natural
+from npucmp.dump.readers.tensor_names import by_module, named, operator_of
+from npucmp.dump.readers.torch_pt import entries
+from npucmp.dump.readers.trees import DATA, Files, files_of, holds, is_module
+from npucmp.errors import DumpError
+from npucmp.model import Operator, Run, TensorRef
+
+NAME = "pt"
+ABOUT = "folders of .pt or .pth files, a tensor each: AclGraphDumper, acl_save, msit's torch hook, SGLang, or {name}.pt"
+GRAPHS = None
+
+ALONE = "file"
+ENDINGS = (".pt", ".pth")
+_HOOKED = re.compile(r"(?P<role>input|output)(?P<path>(?:_[0-9]+)*)")
+_SERIAL = re.compile(r".+_([0-9]{1,18})")
+_FIELD = re.compile(r"___?(?=[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*=)")
+_GUESSED = "order: guessed, the files do not tell it; operators stand by the numbers of their calls, then by name"
+_STEPS = ("forward_pass_id", "step")
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class PtFile(NamedTuple):
+    """What a file tells by its name: `call` is the number of its call, `turn` its place in the order of execution."""
+
+    folder: str
+    operator: str
+    slot: str
+    path: str
+    call: int = -1
+    turn: int = -1
+
+
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """A .pt or .pth file, or a folder with one among the first names below it."""
+    return holds(path, ENDINGS, some_names(path))
+
+
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
+    """One Run per step and rank of each dump. Headers are read, payloads are not; a broken file is one tensor."""
+    runs = [run for found in files_of(path, ENDINGS) for run in _runs(found, context)]
+    return [_alone(run) for run in runs] if path.is_file() else runs
+
+
+def _runs(found: Files, context: ReadContext) -> "list[Run]":
+    of_msprobe = any(f"{os.sep}{word}{os.sep}" in found.paths[0][2] for word in DATA)
+    runs: "dict[tuple[Optional[int], Optional[int]], list[PtFile]]" = defaultdict(list)
+    for folder, name, file in found.paths:
+        stem = name[: name.rindex(".")]
+        fields = fields_of(stem)
+        step, rank = (_number(fields, _STEPS, found.step), _number(fields, ("rank",), found.rank))
+        runs[step, rank].append(_fielded(fields, file) if fields else parse_pt_name(folder, stem, file, of_msprobe))
+    notes = tuple(filter(None, [left_out(found.path, found.others)]))
+    return [_run(found.path, *at, files, notes, context) for at, files in runs.items()]
+
+
+def fields_of(stem: str) -> "dict[str, str]":
+    """The fields of a name of SGLang's dumper; empty for any other name."""
+    parts = [part.partition("=") for part in _FIELD.split(stem)]
+    fields = {key: value for key, equals, value in parts if equals}
+    is_one = len(fields) == len(parts) and "name" in fields and any(key in fields for key in _STEPS)
+    return fields if is_one else {}
+
+
+def _number(fields: "dict[str, str]", keys: "tuple[str, ...]", otherwise: Optional[int]) -> Optional[int]:
+    text = next((fields[key] for key in keys if key in fields), "")
+    return int(text) if _NUMBER.fullmatch(text) else otherwise
+
+
+def _fielded(fields: "dict[str, str]", file: str) -> PtFile:
+    index = _number(fields, ("dump_index",), None)
+    more = [f"{key}={value}" for key, value in fields.items() if key not in ("name", "rank", "dump_index", *_STEPS)]
+    operator, slot, call = named(fields["name"])
+    return PtFile("", "___".join([operator, *more]), slot, file, call, -1 if index is None else index)
+
+
+def parse_pt_name(folder: str, stem: str, file: str, of_msprobe: bool = False) -> PtFile:
+    """Operator and slot by the name of a file and the folders between it and its run; see the table at the top."""
+    before, _, last = folder.rpartition("/")
+    hooked = _HOOKED.fullmatch(stem)
+    if hooked and folder:
+        return PtFile(before, last, f"{hooked['role']}:{hooked['path'][1:].replace('_', '.') or 0}", file)
+    if last == "weights" and is_module(stem):
+        operator, _, parameter = stem.rpartition(".")
+        return PtFile(before, operator, f"param:{parameter}", file)
+    operator, slot, call = named(stem, of_msprobe)
+    return PtFile(folder, operator, slot, file, call)
+
+
+def _run(
+    path: str,
+    step: Optional[int],
+    rank: Optional[int],
+    files: "list[PtFile]",
+    notes: "tuple[str, ...]",
+    context: ReadContext,
+) -> Run:
+    ordered = all(file.turn >= 0 for file in files)
+    if not ordered:
+        files = _numbered(files)
+        notes = (*notes, _GUESSED)
+    groups = [
+        sorted(group, key=lambda file: natural(file.slot))
+        for group in executions(
+            files,
+            operator=lambda file: (file.folder, file.operator),
+            slot=lambda file: file.slot,
+            age=lambda file: (file.turn, file.path),
+        )
+    ]
+    groups.sort(key=lambda group: (group[0].turn if ordered else 0, *_position(group[0])))
+    modules = {_path(group[0].operator): _name(group[0]) for group in groups}
+    operators = (_operator(order, group, modules, context) for order, group in enumerate(groups))
+    outputs = all(file.slot.startswith("output:") for file in files)
+    return Run(path, NAME, tuple(operators), step, rank, "outputs only" if outputs else "", notes, ordered)
+
+
+def _numbered(files: "list[PtFile]") -> "list[PtFile]":
+    """With the numbers of acl_save, which counts all that it saves; they are its only if no two are the same."""
+    found = [_SERIAL.fullmatch(file.operator) for file in files]
+    numbers = [int(one[1]) for one in found if one]
+    if len({*numbers}) < len(files) or any(file.slot != "output:0" for file in files):
+        return files
+    return [file._replace(call=number) for file, number in zip(files, numbers)]
+
+
+def _position(file: PtFile) -> "tuple[list[object], int, list[list[object]]]":
+    return natural(file.folder), file.call, by_module(file.operator)
+
+
+def _name(file: PtFile) -> str:
+    return f"{file.folder}/{file.operator}" if file.folder else file.operator
+
+
+def _path(operator: str) -> "tuple[str, str]":
+    """Where a module sits in the model, and its call; ("", …) of what is no module."""
+    if is_module(operator):
+        return operator, ""
+    head, _, call = operator.rpartition(".")
+    return (head.rpartition(".")[0], call) if operator.startswith("Module.") and call.isdigit() else ("", "")
+
+
+def _operator(
+    order: int, files: "list[PtFile]", modules: "dict[tuple[str, str], str]", context: ReadContext
+) -> Operator:
+    tensors = tuple(tensor for file in files for tensor in _tensors(file, context))
+    path, call = _path(files[0].operator)
+    above, scope = path, ""
+    while above and not scope:
+        above = above.rpartition(".")[0]
+        scope = modules.get((above, call), "") if above else ""
+    made = operator_of(_name(files[0]), order, tensors, scope)
+    return made._replace(path=path) if path else made
+
+
+def _tensors(file: PtFile, context: ReadContext) -> "Iterator[TensorRef]":
+    """The tensor of a file, or those in what it holds, which are parts of its slot."""
+    label = os.path.basename(file.path)
+    try:
+        with open_regular(file.path, context) as opened:
+            found = entries(opened)
+    except DumpError as error:
+        found = {"": error.because}
+    for name, one in found.items():
+        about = f"{label}: {name}" if name else label
+        if isinstance(one, str):
+            yield TensorRef("", "", (), file.path, "torch_pt", problem=one, label=about)
+        elif name:
+            slot = f"{file.slot}.{name}"
+            yield TensorRef(slot, one.dtype, one.shape, file.path, "torch_pt", label=about, payload=one)
+        else:
+            yield TensorRef(file.slot, one.dtype, one.shape, file.path, "torch_pt", label=about)
+
+
+def _alone(run: Run) -> Run:
+    """A file that was given by itself: two such are partners whatever they are called."""
+    (operator,) = run.operators
+    return replace(run, operators=(operator._replace(op_type=ALONE, kind=ALONE),), notes=(), ordered=True)

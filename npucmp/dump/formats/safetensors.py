@@ -1,0 +1,33 @@
+"""safetensors files: one, or folders of them, also below step and rank folders (readers/trees.py).
+
+    {name}     an operator with one output; {operator}.{input|output|…}[.{path}] a slot of one: readers/tensor_names.py
+
+The shards of a model are one run. Source: huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.keyed import runs_of
+from npucmp.dump.readers import safetensors
+from npucmp.dump.readers.folders import some_names
+from npucmp.dump.readers.trees import holds
+from npucmp.model import Run
+
+NAME = "safetensors"
+ABOUT = "safetensors files, one or a folder of them: tensors by name, also {operator}.{input|output}.{n}"
+GRAPHS = None
+
+ENDINGS = (".safetensors",)
+
+
+def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
+    """A .safetensors file, or a folder with one among the first names below it."""
+    return holds(path, ENDINGS, some_names(path))
+
+
+def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
+    """One Run per step and rank. Headers are read, payloads are not; a broken file is one unreadable tensor."""
+    return runs_of(path, ENDINGS, NAME, safetensors.entries, context)
