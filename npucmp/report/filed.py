@@ -22,9 +22,8 @@ class Filing(NamedTuple):
     metrics: "tuple[str, ...]" = ()
     folder: str = ""
 
-    def piece(self, number: int, what: str, text: str) -> Piece:
-        """Lines of one comparison."""
-        data = encoded(text)
+    def piece(self, number: int, what: str, data: bytes) -> Piece:
+        """What is made of one comparison."""
         if not self.folder:
             return data
         path = Path(self.folder, f"{number}.{what}")
@@ -58,8 +57,8 @@ def filed(
     )
 
 
-def _lines(names: "Sequence[str]", columns: Columns) -> str:
-    return csv_of(names, columns).partition("\n")[2]
+def _lines(names: "Sequence[str]", columns: Columns) -> bytes:
+    return encoded(csv_of(names, columns).partition("\n")[2])
 
 
 def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes]":
