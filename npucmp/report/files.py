@@ -15,12 +15,15 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
+
+from npucmp.model.merged import Slice
 
 LAST = "summary.json"
 SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
@@ -35,7 +38,7 @@ _BLOCK = 1 << 20  # bytes that are copied at once
 class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
-    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+    def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
         self._pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
@@ -43,9 +46,12 @@ class Joined:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            with open(piece, "rb") as file:
-                while block := file.read(_BLOCK):
+            path, start, stop = piece if isinstance(piece, Slice) else (piece, 0, sys.maxsize)
+            with open(path, "rb") as file:
+                file.seek(start)
+                while block := file.read(min(_BLOCK, stop - start)):
                     yield block
+                    start += len(block)
 
 
 class Streamed(Protocol):
