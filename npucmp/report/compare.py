@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.report import next_dump, pairs, tables
@@ -16,7 +16,7 @@ from npucmp.report.filed import Filed, Filing, by_place, filed
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, ranges, where_words
+from npucmp.report.words import count_of, in_bytes, numbers, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -80,7 +80,8 @@ class Parts:
             sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
         )
         content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-        which = [_numbers(name, {getattr(run, name) for run in runs}) for name in ("step", "rank")]
+        known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
+        which = [numbers(name, sorted(found)) for name, found in known]
         return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
     def shown(self) -> "list[int]":
@@ -217,15 +218,6 @@ class _Files:
             paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
         rest = len(self._parts.every) - len(numbers)
         return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
-
-
-def _numbers(name: str, found: "set[Optional[int]]") -> str:
-    """ "steps 0-9", "" of what the dump does not number."""
-    known = sorted(number for number in found if number is not None)
-    words = ranges(known)
-    if len(words) > 40:
-        return f"{len(known):,} {name}s from {known[0]} to {known[-1]}"
-    return f"{name}{'s' if len(known) > 1 else ''} {words}" if known else ""
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:
