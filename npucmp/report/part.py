@@ -143,6 +143,11 @@ class Part:
     cell: Optional[Cell] = None
     joint: Optional[Joint] = None
 
+    @property
+    def key(self) -> str:
+        """ "step-rank", as names of files have it; one without a number counts as 0."""
+        return f"{self.step or 0}-{self.rank or 0}"
+
 
 class Ran(NamedTuple):
     """What is told of a run."""
