@@ -11,10 +11,10 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.localise.communications import peer_of
+from npucmp.localise.communications import groups_of, peer_of
 from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import SUM_ROUNDING, Fingerprint, fingerprint
-from npucmp.model import DIFFERS, Comparison, Finding, Group, Operator, Verdict
+from npucmp.model import DIFFERS, Comparison, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
 SIZE = 8  # bytes of a digest
@@ -61,7 +61,7 @@ def joint_of(one: Comparison) -> Joint:
         "".join(_verdict(finding) for _, finding, _ in held.values()),
         b"".join(_digest(_known(mark)) for _, _, mark in held.values()),
         b"".join(_digest(_of_target(finding)) for _, finding, _ in held.values()),
-        tuple(dict.fromkeys(group for op in calls if op.order < backward for group in _groups(op))),
+        tuple(dict.fromkeys(group for op in calls if op.order < backward for group in groups_of(op))),
         tuple(_peers(calls)),
     )
 
@@ -95,10 +95,6 @@ def _of_target(finding: Finding) -> object:
 
 def _digest(mark: object) -> bytes:
     return blake2b(repr(mark).encode("utf-8", "backslashreplace"), digest_size=SIZE).digest()
-
-
-def _groups(operator: Operator) -> "Iterator[tuple[int, ...]]":
-    return (tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
 
 
 def _peers(calls: "Sequence[Operator]") -> "Iterator[tuple[int, bool]]":
