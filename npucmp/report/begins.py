@@ -132,7 +132,7 @@ def odd_words(one: Odd) -> str:
     since = "" if one.step is None else f" since step {one.step}"
     which, others = numbers("rank", one.ranks), numbers("rank", one.others)
     what = f"{'hold' if len(one.ranks) > 1 else 'holds'} another {one.what}"
-    told = f"{which} {what} than {others}" if others != which else f"{which} hold each another {one.what}"
+    told = f"{which} {what} than {others}" if others != which else f"{which} each hold another {one.what}"
     weak = "" if one.wrong else "; it may be rounding: none of them is proven to differ from its golden"
     return f"{told}{since}: {' '.join(one.first)}{more}, of which the golden's ranks hold the same{weak}"
 

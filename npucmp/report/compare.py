@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
-from typing import Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.report import next_dump, pairs, tables
@@ -35,7 +35,9 @@ class Parts:
     def __init__(self, report: Report) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
         self.report = report
-        self.every: "list[Part]" = [*each(report.comparisons, partial(part_of, asked, report.strict), lost_part)]
+        pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
+        told = each(report.comparisons, partial(part_of, asked, report.strict), lost_part)
+        self.every: "list[Part]" = [one.pooled(pool) for one in told]
         self.tally = Tally.sum(one.tally for one in self.every)
         self.coverage = Coverage.sum([one.coverage for one in self.every])
 
