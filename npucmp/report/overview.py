@@ -160,13 +160,15 @@ def _places(cells: "Sequence[Cell]") -> str:
 
 
 def written(cells: "Sequence[Cell]") -> "list[int]":
-    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place."""
+    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place, and
+    others until there are PAGES."""
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
     if len(cells) <= PAGES:
         return sorted(first.values())
     some = [at for at in first.values() if cells[at].verdict != "AGREES"]
     some.sort(key=lambda at: (cells[at].first is None, _place(cells[at]), cells[at].key))
-    return some[:MOST_PAGES]
+    others = sorted({*first.values()} - {*some})
+    return [*some[:MOST_PAGES], *others[: max(0, PAGES - len(some))]]
 
 
 def _place(cell: Cell) -> int:
@@ -175,13 +177,11 @@ def _place(cell: Cell) -> int:
 
 def unwritten(cells: "Sequence[Cell]", pages: "Sequence[int]") -> str:
     """Which shards have no page, and why; "" if all have one."""
-    without = len(cells) - len(pages)
-    if not without:
-        return ""
-    agree = sum(one.verdict == "AGREES" for one in cells)
-    words = [f"of {len(cells):,} the {agree:,} that agree have none"] if agree else []
-    words += [f"of those that do not agree the first {MOST_PAGES} have one"] if without > agree else []
-    return f"{' and '.join(words)} (compare them alone, with --step and --rank)"
+    without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
+    agree, others = sum(without), len(without) - sum(without)
+    told = [(agree, "that agree"), (others, f"that do not, behind the first {MOST_PAGES}")]
+    words = " and ".join(f"{count:,} {what}" for count, what in told if count)
+    return f"of {len(cells):,} {words} have none (compare them alone, with --step and --rank)" if words else ""
 
 
 def _facts(cells: "Sequence[Cell]", begin: Optional[Begin], odd: "Sequence[Odd]") -> "dict[str, object]":

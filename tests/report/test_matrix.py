@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.localise.peers import Odd
 from npucmp.model import Run
-from npucmp.report import answer_of, overview, terminal
+from npucmp.report import answer_of, html, overview, terminal
 from npucmp.report.begins import begin_of, odd_words
 from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First, Matrix
 from npucmp.report.grid import gridded
@@ -21,6 +22,7 @@ from npucmp.report.matrix import COLUMNS, cells_of_runs, rows
 from npucmp.report.overview import unwritten, written
 from npucmp.report.picture import STATES, folded_words, pictured
 from npucmp.report.words import numbers, ranges
+from tests.browser import browser, skip_reason
 from tests.localise.test_peers import parallel
 from tests.localise.test_ranks import collective, pipeline
 from tests.synthetic import write_run
@@ -171,12 +173,13 @@ def test_rows_of_what_could_not_be_compared():
 def test_which_shards_have_a_page(monkeypatch):
     cells = [cell(0, rank) for rank in range(10)] + [born(1, rank, place=20 - rank) for rank in range(10)]
     assert written(cells) == [*range(20)] and unwritten(cells, written(cells)) == ""
-    monkeypatch.setattr(overview, "PAGES", 19)
-    assert written(cells) == [*range(19, 9, -1)]
-    assert unwritten(cells, written(cells)).startswith("of 20 the 10 that agree have none (")
+    monkeypatch.setattr(overview, "PAGES", 12)
+    assert written(cells) == [*range(19, 9, -1), 0, 1]
+    assert unwritten(cells, written(cells)).startswith("of 20 8 that agree have none (")
     monkeypatch.setattr(overview, "MOST_PAGES", 3)
+    monkeypatch.setattr(overview, "PAGES", 5)
     assert written(cells) == [19, 18, 17]
-    assert "and of those that do not agree the first 3 have one" in unwritten(cells, written(cells))
+    assert unwritten(cells, written(cells)).startswith("of 20 10 that agree and 7 that do not, behind the first 3 have")
 
 
 def test_words_of_numbers():
@@ -270,8 +273,6 @@ def hostile(tmp_path_factory):
 
 
 def test_a_hostile_name_runs_nowhere(hostile):
-    from npucmp.report import html
-
     assert hostile.matrix.sentence.count("<script>") == 1
     pages = html.render(hostile)
     assert [*pages] == ["report.html", "shards/0-0.html", "shards/0-1.html"]
@@ -292,3 +293,23 @@ def test_as_wide_as_the_terminal(hostile):
     lines = terminal.render(wide, width=60).splitlines()
     (line,) = (line for line in lines if line.startswith("step 0  "))
     assert 50 < len(line) <= 60 and any("up to 161 ranks" in line for line in lines)
+
+
+@pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())
+def test_a_page_of_1024_opens_in_a_second(hostile, tmp_path):
+    """In a browser, links and all; it asks for nothing else."""
+    cells = [cell(step, rank) for step in range(16) for rank in range(64)]
+    names = [one.name for one in cells]
+    page = html.page(replace(hostile, matrix=Matrix([*cells[:-1], born(15, 63)], "begins", (15, 63), pages=names)))
+    assert len(page) < 300_000
+    (tmp_path / "report.html").write_bytes(page)
+    with browser() as started:
+        found = started.new_page(viewport={"width": 420, "height": 900})
+        asked = []
+        found.on("request", lambda request: asked.append(request.url))
+        began = time.monotonic()
+        found.goto((tmp_path / "report.html").as_uri(), wait_until="load")
+        took = time.monotonic() - began
+        assert found.locator("table.grid a").count() == 1024 and found.locator("td.m-first").inner_text() == "1"
+        assert found.evaluate("document.documentElement.scrollWidth") <= 420  # the grid scrolls by itself
+    assert took < 1 and len(asked) <= 2
