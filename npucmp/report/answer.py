@@ -22,12 +22,14 @@ Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, 
 
 class Table(NamedTuple):
     """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known. `rows`
-    makes the same as lines of CSV, in pieces of which some may lie in files."""
+    makes the same as lines of CSV, in pieces of which some may lie in files, `parts` those of each step and rank by its
+    name, where a file may be made of each."""
 
     file: str
     names: tuple[str, ...]
     columns: Callable[[], Columns]
     rows: "Optional[Callable[[], Iterable[Piece]]]" = None
+    parts: "Optional[Sequence[tuple[str, Callable[[], Iterable[Piece]]]]]" = None
 
 
 class Text(NamedTuple):

@@ -15,7 +15,7 @@ from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
-from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
+from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
 from npucmp.report.words import count_of, in_bytes, numbers, where_words
 
 MEANING = {
@@ -201,12 +201,18 @@ class _Files:
     def tables(self) -> "list[Table]":
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
-        tensors = Table("tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors)
+        parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
+        tensors = Table(
+            "tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors, parts
+        )
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
     def _tensors(self) -> "Iterator[Piece]":
         return (one.tensors for one in self.every())
+
+    def _of_one(self, at: int) -> "list[Piece]":
+        return [self.every()[at].tensors]
 
     def _roots(self) -> "Iterator[Piece]":
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
