@@ -1,6 +1,6 @@
 """msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
-    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          also step_{N}/rank_{M}/ (verl)
+    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          and the other spellings of readers/places.py
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
         stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
         construct.json   {operator: parent module | [parent, …] | null}
@@ -31,8 +31,9 @@ from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.micro import whole
 from npucmp.dump.readers.msprobe_call import call_of
-from npucmp.dump.readers.msprobe_files import DATA_FOLDER, dump_files, files_of, place_of, starts_like_a_dump
+from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, files_at, files_of, starts_like_a_dump
 from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
@@ -77,25 +78,30 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
     files = files_of(path)
     if len(files) == 1:
-        return [_open(files[0], context)]
+        return [_open_all(files[0], context)]
     return [_open_one_of_many(file, context) for file in files]
 
 
 def heads(path: Path, context: ReadContext = ANYWHERE) -> "list[Head]":
-    """One per dump.json, by the names of its folders."""
-    return [Head(str(path), NAME, *place_of(file), str(file)) for file in files_of(path)]
+    """One per dump.json, or per step and rank of micro batches, by the names of their folders."""
+    return [Head(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
 
 
-def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
-    return _open_one_of_many(Path(head.path), context)
+def open_head(head: Head, context: ReadContext) -> Run:
+    return _open_one_of_many(files_at(head.path), context)
 
 
-def _open_one_of_many(file: Path, context: ReadContext) -> Run:
+def _open_one_of_many(files: Files, context: ReadContext) -> Run:
     """A broken dump.json costs its own step and rank, not the others."""
     try:
-        return _open(file, context)
+        return _open_all(files, context)
     except DumpError as error:
-        return Run(str(file), NAME, (), *place_of(file), problem=str(error))
+        return Run(str(files.path), NAME, (), files.step, files.rank, problem=str(error))
+
+
+def _open_all(files: Files, context: ReadContext) -> Run:
+    runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
+    return whole(str(files.path), runs) if runs[0][0] else runs[0][1]
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -116,7 +122,7 @@ def _load(path: Path, context: ReadContext) -> Any:
         raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
 
 
-def _open(path: Path, context: ReadContext) -> Run:
+def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadContext) -> Run:
     top = _load(path, context)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
@@ -124,7 +130,6 @@ def _open(path: Path, context: ReadContext) -> Run:
     scopes, more = _beside(path, "construct.json", _scopes, context)
     dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
-    step, rank = place_of(path)
     return Run(
         path=str(path),
         format=NAME,
@@ -138,10 +143,13 @@ def _open(path: Path, context: ReadContext) -> Run:
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     """The calls that the records of a run tell, by operator."""
-    top = _load(Path(run.path), context)
-    framework = str(top.get("framework") or _framework(top["data"]))
-    found = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
-    return {name: call for name, call in found if call is not None}
+    found: dict[str, Call] = {}
+    for batch, file in files_at(run.path).batches:
+        top = _load(file, context)
+        framework = str(top.get("framework") or _framework(top["data"]))
+        told = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
+        found.update((f"{batch}/{name}" if batch else name, call) for name, call in told if call is not None)
+    return found
 
 
 def _whole_number(digits: str) -> "int | float":
