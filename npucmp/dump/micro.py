@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Sequence
 
+from npucmp.dump.readers.names import natural
 from npucmp.model import Operator, Run
 
 
 def whole(path: str, batches: "Sequence[tuple[str, Run]]") -> Run:
-    """One Run of the batches in their order, of which each has a name ("micro_batch_0")."""
-    operators: "list[Operator]" = []
-    for name, run in batches:
-        operators += (_named(one, name, len(operators) + at) for at, one in enumerate(run.operators))
+    """One Run of the batches, in the order of the numbers in their names ("micro_batch_0")."""
+    sorted_batches = sorted(batches, key=lambda one: natural(one[0]))
+    operators = [(name, one) for name, run in sorted_batches for one in run.operators]
     notes = dict.fromkeys(note for _, run in batches for note in run.notes)
-    return replace(batches[0][1], path=path, operators=tuple(operators), notes=tuple(notes))
+    named = tuple(_named(one, name, order) for order, (name, one) in enumerate(operators))
+    return replace(batches[0][1], path=path, operators=named, notes=tuple(notes))
 
 
 def _named(operator: Operator, batch: str, order: int) -> Operator:

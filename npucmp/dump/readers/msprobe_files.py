@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
-from npucmp.dump.readers.names import natural
 from npucmp.dump.readers.places import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 
@@ -54,7 +53,7 @@ def files_at(path: str) -> Files:
 
 def _files(where: Path, found: "list[tuple[str, Path]]") -> Files:
     step, rank, _ = place_of(found[0][1].parent.absolute().parts)
-    return Files(where, step, rank, tuple(sorted(found, key=lambda one: natural(one[0]))))
+    return Files(where, step, rank, tuple(found))
 
 
 def starts_like_a_dump(path: Path) -> bool:

@@ -24,8 +24,8 @@ def three(wrong: bool = False, dtype=np.float32) -> "list[One]":
 
 
 def second_is_first(target, golden, cause: str = "BORN", second: int = 1, **options) -> "npucmp.Report":
-    """A wrong second operator (`second` counts all that the dump holds) is the first root, with that cause, and the only
-    one that nothing before it explains; a copy agrees."""
+    """A wrong second operator (`second` counts all that the dump holds) is the first root, with that cause, and the
+    only one that nothing before it explains; a copy agrees."""
     report = npucmp.compare(target, golden, **options)
     found = [(one.pair.operator.order, one.cause.value) for one in report.roots]
     assert found[0] == (second, cause) and {why for _, why in found[1:]} <= {"PROPAGATED", "UNKNOWN"}, found
