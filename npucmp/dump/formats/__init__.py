@@ -2,7 +2,6 @@
 
 A format is a module of this package with
     NAME                    the word of `--format`, which is the module's name
-    ABOUT                   one line: what it is and how it is recognised
     sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
     heads(path, context) -> list[Head]      optional: which runs there are, without reading any; `open_head` opens one

@@ -35,7 +35,6 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "atb"
-ABOUT = "ATB, MindIE: {id}_{operation}/{before/intensor|after/outtensor}{n}.bin and statistic.csv"
 GRAPHS = None
 
 _TENSOR = re.compile(r"(?P<role>in|out)tensor(?P<index>[0-9]{1,6})(?:_.*)?\.bin", re.IGNORECASE)

@@ -44,7 +44,6 @@ from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.model.optypes import op_type
 
 NAME = "cann"
-ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
 GRAPHS = GraphSource(of_device=True)
 
 _NAME = re.compile(

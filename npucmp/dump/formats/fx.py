@@ -26,7 +26,6 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 
 NAME = "fx"
-ABOUT = "TorchAir's FX graph, run eagerly: {node}-{aten operator}.{INPUT|OUTPUT}.{n}.{time}.npy"
 GRAPHS = None
 
 _NAME = re.compile(r"(?P<op>.+)\.(?P<role>INPUT|OUTPUT)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})\.npy")

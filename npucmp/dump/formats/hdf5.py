@@ -41,7 +41,6 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 
 NAME = "hdf5"
-ABOUT = "HDF5 files (.h5): /{op}/{seq}/{input|output}/… of PyTorch 1.5 for Ascend, or one dataset per tensor"
 GRAPHS = None
 
 _SUFFIXES = (".h5", ".hdf5")

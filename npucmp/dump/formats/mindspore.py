@@ -48,7 +48,6 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, Task, TensorRef
 
 NAME = "mindspore"
-ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
 GRAPHS = None
 
 _DEPTH = 8

@@ -43,7 +43,6 @@ from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import PACKED, canonical
 
 NAME = "msprobe"
-ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
 GRAPHS = None
 
 _DIGITS = 300  # of a whole number; a float has up to 309

@@ -30,7 +30,6 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
-ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
 GRAPHS = GraphSource()
 
 _SNIFFED = 1000  # folders that are looked through

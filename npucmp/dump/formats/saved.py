@@ -25,9 +25,6 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 
 NAME = "saved"
-ABOUT = (
-    "msprobe's save and SingleSave of MindSpore: step{N}/rank{M}/{name}_{dtype}_{n}.npy, data/{tag}/step{N}/rank{M}/…"
-)
 GRAPHS = None
 
 _SAVED = re.compile(

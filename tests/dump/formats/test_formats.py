@@ -17,7 +17,7 @@ from npucmp.errors import DumpError
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_says_what_the_package_asks(name):
     module = module_of(name)
-    assert name == module.NAME and module.ABOUT and module.sniff.__doc__ and module.open_runs.__doc__
+    assert name == module.NAME and module.sniff.__doc__ and module.open_runs.__doc__
 
 
 def test_a_format_says_which_graphs_know_its_operators():
