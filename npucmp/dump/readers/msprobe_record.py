@@ -2,7 +2,7 @@
 
 A record holds trees of values under input_args, input_kwargs, output and parameters (forward), input and output
 (backward), or parameter names (parameters_grad). A leaf is a tensor {"type", "dtype", "shape", …} or {"type", "value"};
-of what has a class besides (a P2POp, a process group) each plain value is one.
+of what has a class besides (a P2POp) each plain value is one; a process group is the ranks that it has.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping
 
 from npucmp.dump.readers.msprobe_names import MsprobeName
+from npucmp.model import Group
 
 NESTING = 64
 _TREES = (  # of a record, and how their slots begin
@@ -36,6 +37,9 @@ def argument_of(leaf: "Mapping[str, Any]") -> Any:
     """What a leaf that is no tensor says."""
     if "dtype" in leaf and "shape" in leaf:
         return f"text {leaf['dtype']} {leaf['shape']}"
+    ranks = leaf.get("group_ranks")
+    if isinstance(ranks, list) and all(type(one) is int for one in ranks):
+        return Group(ranks)
     return leaf.get("value", leaf.get("format"))
 
 
@@ -90,7 +94,7 @@ def _walk(slot: str, value: Any, depth: int, found: Leaves) -> None:
 
 
 def _values(slot: str, record: "Mapping[str, Any]") -> "Iterator[tuple[str, dict[str, Any]]]":
-    """The plain values of what has a class: "peer" of a P2POp, "group_ranks" of a process group."""
+    """The plain values of what has a class, as "peer" of a P2POp."""
     of_class = any(type(record.get(key)) is str for key in _CLASS)
     for key, below in record.items() if of_class else ():
         if key not in _CLASS and (type(below) in _PLAIN or (isinstance(below, list) and {*map(type, below)} <= _PLAIN)):
@@ -98,4 +102,4 @@ def _values(slot: str, record: "Mapping[str, Any]") -> "Iterator[tuple[str, dict
 
 
 def _is_leaf(value: "dict[str, Any]") -> bool:
-    return "type" in value and ("shape" in value or "value" in value or "format" in value)
+    return "type" in value and ("shape" in value or "value" in value or "format" in value or "group_ranks" in value)
