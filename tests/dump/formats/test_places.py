@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ WRITERS = {
     "msprobe": msprobe, "npy": npy, "pt": pt, "cann": cann, "mindspore": write_mindspore, "npz": write_npz,
     "safetensors": write_safetensors,
 }  # fmt: skip
+
+
+def in_parts(format: str) -> "Callable[[Path], None]":
+    """Writes a step of two micro batches."""
+
+    def write(folder: Path) -> None:
+        for batch in (0, 1):
+            WRITERS[format](folder / "step_0" / "rank_0" / f"micro_batch_{batch}")
+
+    return write
 
 
 @pytest.mark.parametrize("tree", TREES)
