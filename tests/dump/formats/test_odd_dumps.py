@@ -63,8 +63,9 @@ P2P = {"class_type": "torch.distributed.P2POp", "op": "isend", "tensor": leaf(),
 GROUP = {"type": "torch.ProcessGroup", "group_ranks": [0, 1], "group_id": "7"}
 
 
-def sent(folder, peer):
-    record = {"input_args": [[{**P2P, "peer": peer}]], "input_kwargs": {"group": GROUP}, "output": [leaf()]}
+def sent(folder, peer, largest=1.0):
+    written = leaf(figures=(largest, 0.0, 0.5, 2.0))
+    record = {"input_args": [[{**P2P, "peer": peer}]], "input_kwargs": {"group": GROUP}, "output": [written]}
     return dump(folder, records={"Distributed.batch_isend_irecv.0.forward": record})
 
 
@@ -78,6 +79,8 @@ def test_peers_and_groups_are_arguments(tmp_path):
         "input:group": Group([0, 1]),
     }
     assert [tensor.slot for tensor in one.tensors] == ["input:0.0.tensor", "output:0"]
+    report = npucmp.compare(sent(tmp_path / "b", 0, 9.0), tmp_path / "a", trust_statistics=True)
+    assert "argument input:0.0.peer is 0 in the target, 1 in the golden" in screen(report)
 
 
 TYPES = {
