@@ -16,23 +16,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Iterator, Mapping, NamedTuple, Optional
+from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.micro import whole
 from npucmp.dump.readers.executions import executions
-from npucmp.dump.readers.folders import folders, some_names
+from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_name
 from npucmp.dump.readers.places import micro_of, place_of
 from npucmp.dump.readers.tensors import tensor_of
+from npucmp.dump.readers.trees import SNIFFED, told_folders
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
 GRAPHS = GraphSource()
 
-_SNIFFED = 1000  # folders that are looked through
 _READ = "input_"
 _TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
 _SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\.\w+)*)")
@@ -51,7 +51,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     """A .npy file, or a folder that directly holds one, or has one in folders below that tell step, rank or process."""
     if not path.is_dir():
         return path.is_file() and path.suffix == ".npy"
-    return next(_folders(path, _SNIFFED), None) is not None
+    return next(told_folders(path, (".npy",), SNIFFED), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -59,7 +59,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     unreadable tensor."""
     if path.is_file():
         return [_run(path, [path], context)]
-    found = [*_folders(path)]
+    found = [*told_folders(path, (".npy",))]
     read = {above for folder in found for above in (folder, *folder.parents)}
     runs: "dict[str, list[tuple[str, Run]]]" = {}
     for folder in found:
@@ -69,17 +69,6 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         one = _run(folder, sorted(folder.iterdir()), context, read)
         runs.setdefault(str(where if micro else folder), []).append(("/".join(micro), one))
     return [whole(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
-
-
-def _folders(path: Path, most: int = 0) -> "Iterator[Path]":
-    """The folder, and those below it that tell step, rank or process, if they hold a .npy file; of the first `most`."""
-    given = len(path.absolute().parts)
-    for at, (folder, names) in enumerate(folders(path)):
-        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
-        if is_run and any(name.endswith(".npy") for name in names):
-            yield Path(folder)
-        if most and at >= most:
-            return
 
 
 def _run(path: Path, names: "list[Path]", context: ReadContext, read: "Optional[set[Path]]" = None) -> Run:

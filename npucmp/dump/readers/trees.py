@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.places import micro_of, place_of
 
+SNIFFED = 1000  # folders that are looked through
 DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders that hold tensors and say nothing of them
 
 
@@ -48,6 +49,17 @@ def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
         found.paths.extend(("/".join(below), name, os.path.join(folder, name)) for name in chosen)
         found.others.extend(name for name in names if not name.endswith(endings))
     return list(runs.values())
+
+
+def told_folders(path: Path, endings: "tuple[str, ...]", most: int = 0) -> "Iterator[Path]":
+    """The folder, and those below it that tell step, rank or process, if they hold such a file; of the first `most`."""
+    given = len(path.absolute().parts)
+    for at, (folder, names) in enumerate(folders(path)):
+        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
+        if is_run and any(name.endswith(endings) for name in names):
+            yield Path(folder)
+        if most and at >= most:
+            return
 
 
 def _of_itself(parts: "Sequence[str]") -> int:

@@ -12,9 +12,12 @@ import pytest
 import npucmp
 from npucmp.dump.formats import heads, open_head, open_runs
 from npucmp.dump.formats.msprobe import calls
+from npucmp.dump.readers import hdf5 as hdf5_reader
 from npucmp.dump.readers.places import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 from tests.dump.formats.pt_files import save_pt
+from tests.dump.formats.test_atb import write_atb
+from tests.dump.formats.test_every_format import WRITERS as WRITERS_OF_ONE
 from tests.dump.formats.test_mindspore import write_npy as write_mindspore
 from tests.dump.formats.test_npz import write_npz
 from tests.dump.formats.test_safetensors import write_safetensors
@@ -127,6 +130,18 @@ def test_several_steps_and_ranks_are_runs_and_the_wrong_one_is_found(tmp_path, f
     assert [*places] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [bool(found) for found in places.values()] == [False, False, False, True]
     assert places[1, 1][0] == "BORN"
+
+
+def test_dumps_of_one_file_or_of_processes_have_steps_and_ranks_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5_reader, "ISOLATED", False)
+    for rank in (0, 1):
+        write_atb(tmp_path / "atb" / f"rank{rank}", tree="data/0_4711/3")
+        WRITERS_OF_ONE["hdf5"](tmp_path / "hdf5" / "step2" / f"rank{rank}", False)
+    for name, step in (("atb", 3), ("hdf5", 2)):
+        assert [(run.format, run.step, run.rank) for run in open_runs(tmp_path / name)] == [
+            (name, step, 0),
+            (name, step, 1),
+        ]
 
 
 @pytest.mark.parametrize("format", ["msprobe", "npy", "pt"])
