@@ -16,16 +16,18 @@ import npucmp
 from npucmp.dump.formats import FORMATS, open_runs
 from npucmp.dump.readers import hdf5 as hdf5_reader
 from npucmp.errors import NpucmpError
+from npucmp.report.sanitise import visible
 from tests.dump.formats import test_hdf5, test_tfdbg
-from tests.dump.formats.pt_files import save_pt
+from tests.dump.formats.pt_files import pt_file, save_pt
 from tests.dump.formats.test_atb import write_atb
 from tests.dump.formats.test_fx import write_fx
 from tests.dump.formats.test_mindspore import write_raw
 from tests.dump.formats.test_npz import write_npz
-from tests.dump.formats.test_safetensors import write_safetensors
+from tests.dump.formats.test_safetensors import packed, write_safetensors
 from tests.dump.formats.test_saved import write_saved
 from tests.dump.formats.three import second_is_first, three
 from tests.dump.readers import craft_cann
+from tests.reports import screen
 
 NAMES, TYPES = ("product", "bent", "sum"), ("MatMul", "Tanh", "Add")
 TIME = 1_767_225_600_000_000
@@ -175,3 +177,24 @@ def test_a_file_that_was_cut_short_agrees_with_nothing(tmp_path, name, share, mo
         assert str(file) in str(error) or str(tmp_path / "target") in str(error)
     else:
         assert report.exit_status != 0
+
+
+FILES = {  # where a name of an operator stands in the name of a file, and what such a file holds
+    "atb": ("data/0_1/0/0_{}/after/outtensor0.bin", b"dtype=0\ndims=2\n$Object.data=0,8\n$End=1\n" + bytes(8)),
+    "mindspore": ("Add.{}.0.0.1735011096427368.output.0.ND.FLOAT", bytes(8)),
+    "pt": ("step0/rank0/{}.output.0.pt", pt_file(np.zeros(2, np.float32))),
+    "safetensors": ("{}.safetensors", packed({"x": np.zeros(2, np.float32)})),
+}
+
+
+@pytest.mark.parametrize("text", ["=1+1", "\x1b[31m", "<script>", "a b", "७", "-", "a\nb", "\u202e", "x" * 180])
+@pytest.mark.parametrize("name", FILES)
+def test_hostile_names_are_harmless(tmp_path, name, text):
+    for side in ("target", "golden"):
+        place = tmp_path / side / FILES[name][0].format(text)
+        place.parent.mkdir(parents=True)
+        place.write_bytes(FILES[name][1])
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    assert [one.target.format for one in report.comparisons] == [name] and report.exit_status == 0
+    shown = screen(report) + "\n".join(visible(one.pair.operator.name) for one in report.findings)
+    assert not {*shown} & {"\x1b", "\u202e"} and "a\nb" not in shown
