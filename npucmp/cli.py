@@ -24,7 +24,7 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "merge": ("merge", "Reports of compare, made on several machines, become one."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
-    "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
+    "formats": ("show", "What npucmp reads, by who writes it, and what to point at."),
 }
 
 

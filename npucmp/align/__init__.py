@@ -82,6 +82,9 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     own_names = own >= 0.8 * smaller and alike >= 0.5 * smaller
     if names_given or own_names or named >= 0.8 * larger or alike >= 0.5 * smaller:
         return
+    broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
+    if broken is not None:
+        raise UsageError(f"too little lines up, and {broken.file or broken.label} cannot be read: {broken.problem}")
     raise UsageError(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "
         f"{len(golden.operators)} operators {alike} line up with equal shapes; "
