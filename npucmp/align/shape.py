@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npucmp.model import Operator
 
 
@@ -48,3 +50,8 @@ def _same_where_told(target: Operator, golden: Operator) -> bool:
     told = {tensor.slot: tensor for tensor in golden.tensors}
     both = [(tensor, told[tensor.slot]) for tensor in target.tensors if tensor.slot in told]
     return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)
+
+
+def merged(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    """A shape with all axes but the last in one: batch and sequence, which vLLM has as one axis of tokens."""
+    return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 1 else shape

@@ -330,6 +330,14 @@ def op_type(spelled: str) -> OpType:
     return OpType(row.name, frozenset(traits | more), *slots)
 
 
+@lru_cache(maxsize=1 << 14)
+def same_type(spelled: str) -> str:
+    """A word that all spellings of one operator share: of one that no row knows, its own letters."""
+    name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")
+    key = _OWN.sub("", _key(name))
+    return op_type(spelled).name or _ALIKE.get(key) or op_type(key).name or key
+
+
 def _told(name: str) -> "set[str]":
     """The traits of an operator that no row knows."""
     words = {word.lower() for word in _WORD.findall(name)}
@@ -351,4 +359,14 @@ def _row(key: str) -> "Row | None":
     return _ROWS[key]
 
 
+# Spellings of what has no row, for no rule asks: mindspore.ops, Tensor, ATB, torch
+_ALIKE = {
+    spelling: words.split()[0]
+    for words in (
+        "logicalor or", "logicaland and", "logicalxor xor", "logicalnot invert", "eq equal", "ne notequal",
+        "gt greater", "ge greaterequal", "lt less", "le lessequal", "attention selfattention pagedattention",
+    )
+    for spelling in words.split()
+}  # fmt: skip
+_OWN = re.compile(r"^npu(?=.)|(?<=.)operation$")
 _ROWS = {_key(spelling): row for row in TABLE for spelling in (row.name, *row.spellings.split())}
