@@ -22,6 +22,7 @@ from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
+_KNOWN = ("fused", "world", "parts", "weights")  # ways that tell as much as equal names
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
 
 
@@ -84,7 +85,7 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     sizes = [sum(not operator.inserted for operator in run.operators) for run in (target, golden)]
     smaller, larger = min(sizes), max(sizes)
     names_given = any(match.via == "mapping" for match in matches)
-    named = sum(match.target.name == match.golden.name or match.via == "fused" for match in matches)
+    named = sum(match.target.name == match.golden.name or match.via in _KNOWN for match in matches)
     named += sum(len(match.inside) for match in matches)
     alike = sum(_is_alike(match) or _is_unreadable(match) for match in matches)
     own = sum(match.target.unique and match.target.name == match.golden.name for match in matches)

@@ -335,7 +335,8 @@ def same_type(spelled: str) -> str:
     """A word that all spellings of one operator share: of one that no row knows, its own letters."""
     name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")
     key = _OWN.sub("", _key(name))
-    return op_type(spelled).name or _ALIKE.get(key) or op_type(key).name or key
+    known, end = op_type(spelled).name or _ALIKE.get(key) or op_type(key).name, _CLASS.search(key)
+    return known or (op_type(end[0]).name if end else key)
 
 
 def _told(name: str) -> "set[str]":
@@ -368,5 +369,6 @@ _ALIKE = {
     )
     for spelling in words.split()
 }  # fmt: skip
+_CLASS = re.compile(r"(rmsnorm|layernorm|linear|embedding)$")  # of LlamaRMSNorm, VocabParallelEmbedding
 _OWN = re.compile(r"^npu(?=.)|(?<=.)operation$")
 _ROWS = {_key(spelling): row for row in TABLE for spelling in (row.name, *row.spellings.split())}

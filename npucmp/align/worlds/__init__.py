@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import order
 from npucmp.align.content import content
 from npucmp.align.name import longest_increasing
-from npucmp.align.worlds import parts
+from npucmp.align.worlds import parts, weights
 from npucmp.align.worlds.partners import adds_up, bare, partner_of
-from npucmp.align.worlds.spelling import Plain, executions, plain, world_of
-from npucmp.align.worlds.vendor import Vendor
+from npucmp.align.worlds.spelling import ATB, Plain, executions, plain, world_of
+from npucmp.align.worlds.vendor import Api, Vendor
 from npucmp.dump.context import ReadContext
 from npucmp.model import Match, Operator, Run
 
@@ -41,7 +41,7 @@ class Lined(NamedTuple):
 def are_apart(target: Run, golden: Run, vendor: Vendor) -> bool:
     """Whether the names of two runs are those of two worlds."""
     worlds = world_of(target), world_of(golden)
-    if vendor != Vendor() or (worlds[0] != worlds[1] and all(worlds)):
+    if vendor != Vendor() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
         return True
     if not all(worlds):
         return False
@@ -53,7 +53,9 @@ def line_up(target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, 
     """Matches of two runs of two worlds, those that the user gave among them."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
-    work.projections()
+    work.projections(parts.named(*work.unmatched()))
+    if ATB in (world_of(target), world_of(golden)):
+        work.weights(world_of(golden) == ATB)
     work.functions()
     work.rest()
     return Lined(work.matches, work.open)
@@ -82,9 +84,12 @@ class _Work:
             [one for one in self.right if one.operator.order not in used],
         )
 
-    def add(self, target: Operator, golden: Operator, via: str, confidence: float) -> None:
-        via = "mapping" if target.order in self.told or self.vendor.api(target) else via
-        partner = partner_of(target, golden, self.context, self.vendor.api(target))
+    def add(
+        self, target: Operator, golden: Operator, via: str, confidence: float, slots: "Optional[Api]" = None
+    ) -> None:
+        api = self.vendor.api(target)
+        via = "mapping" if target.order in self.told or api else via
+        partner = partner_of(target, golden, self.context, api or slots)
         self.matches.append(Match(target, partner, via, confidence, (), True))
 
     def modules(self) -> None:
@@ -118,8 +123,24 @@ class _Work:
             return f"reads {[*reads[1]]}, this {[*reads[0]]}"
         return ""
 
-    def projections(self) -> None:
-        found, unsure = parts.matches_of([*parts.named(*self.unmatched())], self.context)
+    def weights(self, is_golden: bool) -> None:
+        """By what weights they read; `is_golden`: the golden run is the one whose names tell nothing."""
+        turn = -1 if is_golden else 1
+        some, others = [weights.weights_of(side, self.context) for side in self.unmatched()][::turn]
+        for found in weights.same(some, others, self.context):
+            one, other = found[::turn]
+            if _writes_alike(one.owner, other.owner):
+                slots = Api("", "", {one.tensor.slot: other.tensor.slot})
+                self.add(one.as_read, other.as_read, weights.VIA, 0.9, slots)
+        left = [{each.operator.order for each in side} for side in self.unmatched()][::turn]
+        some, others = (
+            [each for each in side if each.owner.operator.order in orders] for side, orders in zip((some, others), left)
+        )
+        self.projections(weights.fused(some, others, is_golden, self.context))
+
+    def projections(self, groups: "Iterable[parts.Group]") -> None:
+        """Fused products and their parts."""
+        found, unsure = parts.matches_of([*groups], self.context)
         self.matches += found
         for group in unsure:
             for part in group.parts:

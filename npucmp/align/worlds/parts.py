@@ -210,13 +210,13 @@ def _joined(group: Group) -> "Optional[tuple[TensorRef, TensorRef]]":
 
 def _is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[bool]:
     """Whether both ends of two tensors have one direction; None where that cannot be told."""
-    found = [_ends(each, context) for each in (one, reshaped(other, one.shape, context))]
+    found = [ends_of(each, context) for each in (one, reshaped(other, one.shape, context))]
     if found[0] is None or found[1] is None:
         return None
     return all(_cosine(a, b) > SAME for a, b in zip(found[0], found[1]))
 
 
-def _ends(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[Any, Any]]":
+def ends_of(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[Any, Any]]":
     """Samples of the first and the last rows of a weight, or columns of an output."""
     import numpy as np
 
