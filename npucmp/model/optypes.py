@@ -360,14 +360,10 @@ def _row(key: str) -> "Row | None":
     return _ROWS[key]
 
 
-# Spellings of what has no row, for no rule asks: mindspore.ops, Tensor, ATB, torch
-_ALIKE = {
-    spelling: words.split()[0]
-    for words in (
-        "logicalor or", "logicaland and", "logicalxor xor", "logicalnot invert", "eq equal", "ne notequal",
-        "gt greater", "ge greaterequal", "lt less", "le lessequal", "attention selfattention pagedattention",
-    )
-    for spelling in words.split()
+_ALIKE = {  # spellings of what has no row, for no rule asks: mindspore.ops, Tensor, ATB, torch
+    "or": "logicalor", "and": "logicaland", "xor": "logicalxor", "invert": "logicalnot", "equal": "eq",
+    "notequal": "ne", "greater": "gt", "greaterequal": "ge", "less": "lt", "lessequal": "le",
+    "selfattention": "attention", "pagedattention": "attention",
 }  # fmt: skip
 _CLASS = re.compile(r"(rmsnorm|layernorm|linear|embedding)$")  # of LlamaRMSNorm, VocabParallelEmbedding
 _OWN = re.compile(r"^npu(?=.)|(?<=.)operation$")

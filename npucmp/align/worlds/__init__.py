@@ -29,6 +29,7 @@ from npucmp.model import Match, Operator, Run
 
 VIA = "world"
 _NAMED = 3  # candidates in a note
+_ALIKE = 0.9  # how much of a pair's content is the same at least, where its place leaves a choice
 
 
 class Lined(NamedTuple):
@@ -38,7 +39,7 @@ class Lined(NamedTuple):
     open: "Mapping[tuple[str, int], str]"
 
 
-def are_apart(target: Run, golden: Run, vendor: Vendor) -> bool:
+def are_apart(target: Run, golden: Run, vendor: Vendor = Vendor()) -> bool:
     """Whether the names of two runs are those of two worlds."""
     worlds = world_of(target), world_of(golden)
     if vendor != Vendor() or (worlds[0] != worlds[1] and (all(worlds) or ATB in worlds)):
@@ -163,30 +164,32 @@ class _Work:
         left, right = self.unmatched()
         stretches = self._stretches()
         groups: dict[object, tuple[list[Plain], list[Plain]]] = defaultdict(lambda: ([], []))
+        of: dict[tuple[int, int], object] = {}  # by side and order
         for side, some in enumerate((left, right)):
             for one in some:
-                groups[stretches.key(one, side)][side].append(one)
+                key = of[side, one.operator.order] = stretches.key(one, side)
+                groups[key][side].append(one)
         found = order.match(
             [one.neutral for one in left], [one.neutral for one in right], self.matches, context=self.context
         )
-        mine, theirs = self.own, {one.operator.order: one for one in right}
+        theirs = {one.operator.order: one for one in right}
+        no_choice = {key: _is_no_choice(*rivals) for key, rivals in groups.items()}
         for match in found:
-            one, other = mine[match.target.order], theirs[match.golden.order]
-            rivals = groups[stretches.key(one, 0)]
-            longer = max(rivals, key=len)
-            sure = other in rivals[1] and (len(rivals[0]) == len(rivals[1]) or len({*map(_record, longer)}) == 1)
-            if sure or content([match.target], [match.golden], self.context).like[0, 0] > 0.9:
+            one, other = self.own[match.target.order], theirs[match.golden.order]
+            key = of[0, one.operator.order]
+            sure = key == of[1, other.operator.order] and no_choice[key]
+            if sure or content([match.target], [match.golden], self.context).like[0, 0] > _ALIKE:
                 self.add(one.operator, other.operator, order.VIA, match.confidence)
         taken = self.unmatched()
+        free = [{one.operator.order for one in some} for some in taken]
         for side, some in enumerate(taken):
             for one in some:
-                free = {each.operator.order for each in taken[1 - side]}
-                others = groups[stretches.key(one, side)][1 - side]
-                names = [each.operator.name for each in others if each.operator.order in free]
+                rivals = groups[of[side, one.operator.order]][1 - side]
+                names = [each.operator.name for each in rivals if each.operator.order in free[1 - side]]
                 if names:
                     words = " or ".join(names[:_NAMED]) + (f" or {len(names) - _NAMED} more" if names[_NAMED:] else "")
-                    key = ("target", "golden")[side], one.operator.order
-                    self.open.setdefault(key, f"it is open which is its partner: {words}; --mapping can tell")
+                    where = ("target", "golden")[side], one.operator.order
+                    self.open.setdefault(where, f"it is open which is its partner: {words}; --mapping can tell")
 
     def _stretches(self) -> "_Stretches":
         known = sorted((m.target.order, m.golden.order) for m in self.matches if m.target.phase != "backward")
@@ -213,11 +216,17 @@ class _Stretches:
         return at, neutral.op_type, one.phase, tuple(written)
 
 
+def _is_no_choice(some: "Sequence[Plain]", others: "Sequence[Plain]") -> bool:
+    """Whether there are as many on both sides, or those of which there are more have all recorded the same."""
+    longer = max(some, others, key=len)
+    return len(some) == len(others) or len({*map(_record, longer)}) == 1
+
+
 def _record(one: Plain) -> object:
     """What was recorded instead of values: of those of which all is the same, any will do."""
     some = one.operator.tensors
     told = all(each.checksum or (each.statistics and None not in each.statistics) for each in some)
-    return [(each.slot, each.shape, each.statistics, each.checksum) for each in some].__repr__() if told else id(one)
+    return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)
 
 
 def _writes_alike(one: Plain, other: Plain) -> bool:

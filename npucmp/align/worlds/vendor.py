@@ -12,7 +12,7 @@ The first three say how MindSpore's names become PyTorch's. Source: documents an
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional
 
 from npucmp.model import Operator
 
@@ -107,7 +107,7 @@ def _api(one: "Mapping[str, Any]") -> Api:
     roles = []
     for word, role in _LISTS.items():
         here, there = one.get(f"ms_{word}"), one.get(f"pt_{word}")
-        if isinstance(here, Sequence) and isinstance(there, Sequence) and len(here) == len(there) > 0:
+        if isinstance(here, list) and isinstance(there, list) and len(here) == len(there) > 0:
             slots.update((f"{role}:{a}", f"{role}:{b}") for a, b in zip(here, there))
             roles.append(role)
     return Api(one["ms_api"], one["pt_api"], slots, tuple(roles))
