@@ -53,5 +53,17 @@ def _same_where_told(target: Operator, golden: Operator) -> bool:
 
 
 def merged(shape: "tuple[int, ...]") -> "tuple[int, ...]":
-    """A shape with all axes but the last in one: batch and sequence, which vLLM has as one axis of tokens."""
-    return (math.prod(shape[:-1]), shape[-1]) if len(shape) > 1 else shape
+    """A shape of three axes with the first two in one: batch and sequence, one axis of tokens in vLLM. Of more
+    axes nobody knows which these are."""
+    bare = _bare(shape)
+    return (bare[0] * bare[1], bare[2]) if len(bare) == 3 else bare
+
+
+def alike(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:
+    """Whether two shapes are the same without axes of one, or once the first two of the longer are in one."""
+    short, long = sorted((_bare(one), _bare(other)), key=len)
+    return short == long or short == (math.prod(long[:2]), *long[2:])
+
+
+def _bare(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    return tuple(size for size in shape if size != 1)

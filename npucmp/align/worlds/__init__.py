@@ -20,8 +20,9 @@ from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 from npucmp.align import order
 from npucmp.align.content import content
 from npucmp.align.name import longest_increasing
+from npucmp.align.shape import alike
 from npucmp.align.worlds import parts, weights
-from npucmp.align.worlds.partners import adds_up, bare, partner_of
+from npucmp.align.worlds.partners import adds_up, partner_of
 from npucmp.align.worlds.spelling import ATB, Plain, executions, plain, world_of
 from npucmp.align.worlds.vendor import Api, Vendor
 from npucmp.dump.context import ReadContext
@@ -55,7 +56,7 @@ def line_up(target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, 
     work = _Work(target, golden, given, vendor, context)
     work.modules()
     work.projections(parts.named(*work.unmatched()))
-    if ATB in (world_of(target), world_of(golden)):
+    if work.is_unnamed:
         work.weights(world_of(golden) == ATB)
     work.functions()
     work.rest()
@@ -73,6 +74,7 @@ class _Work:
         self.vendor, self.context = vendor, context
         self.left, self.right = plain(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
+        self.is_unnamed = ATB in (world_of(target), world_of(golden))  # whose names tell no place
         self.is_fused = parts.is_apart(*({one.place for one in some} for some in (self.left, self.right)))
         self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, Vendor())[0])
                      if one.key != bare.key} if vendor != Vendor() else set()  # fmt: skip
@@ -112,13 +114,14 @@ class _Work:
             return ""
         if any(one.slot.startswith("grad") for one in target.tensors):
             return ""
-        first = [next((one.shape for one in some if one.slot == "output:0"), ()) for some in sides]
-        if bare(first[0]) != bare(first[1]):
+        first = [some[0].shape for some in sides]
+        if not alike(first[0], first[1]):
             return f"writes {[*first[1]]}, this {[*first[0]]}"
         if not self.is_fused:
             return ""
-        if len(sides[0]) != len(sides[1]) and not adds_up(target, golden):
-            return f"writes {len(sides[1])} tensors, this {len(sides[0])}"
+        more = [one for some in sides for one in some[min(map(len, sides)) :] if alike(one.shape, first[0])]
+        if more and not adds_up(target, golden):  # the residual beside the stream
+            return f"writes {len(sides[1])} of such tensors, this {len(sides[0])}"
         reads = [next((one.shape for one in op.tensors if one.slot == "input:0"), ()) for op in (target, golden)]
         if all(reads) and reads[0][-1:] != reads[1][-1:] and len(reads[0]) > 1 < len(reads[1]):
             return f"reads {[*reads[1]]}, this {[*reads[0]]}"
@@ -161,7 +164,10 @@ class _Work:
     def rest(self) -> None:
         """By order, between what is matched: what is of one type and shape as often on both sides, or has the same
         values."""
-        left, right = self.unmatched()
+        left, right = (
+            [one for one in some if (side, one.operator.order) not in self.open]
+            for side, some in zip(("target", "golden"), self.unmatched())
+        )
         stretches = self._stretches()
         groups: dict[object, tuple[list[Plain], list[Plain]]] = defaultdict(lambda: ([], []))
         of: dict[tuple[int, int], object] = {}  # by side and order
@@ -177,19 +183,26 @@ class _Work:
         for match in found:
             one, other = self.own[match.target.order], theirs[match.golden.order]
             key = of[0, one.operator.order]
-            sure = key == of[1, other.operator.order] and no_choice[key]
+            sure = key == of[1, other.operator.order] and no_choice[key] and self._is_near_by(one, other)
             if sure or content([match.target], [match.golden], self.context).like[0, 0] > _ALIKE:
                 self.add(one.operator, other.operator, order.VIA, match.confidence)
         taken = self.unmatched()
         free = [{one.operator.order for one in some} for some in taken]
-        for side, some in enumerate(taken):
+        for side, some in enumerate((left, right)):
             for one in some:
+                if one.operator.order not in free[side]:
+                    continue
                 rivals = groups[of[side, one.operator.order]][1 - side]
                 names = [each.operator.name for each in rivals if each.operator.order in free[1 - side]]
                 if names:
                     words = " or ".join(names[:_NAMED]) + (f" or {len(names) - _NAMED} more" if names[_NAMED:] else "")
                     where = ("target", "golden")[side], one.operator.order
                     self.open.setdefault(where, f"it is open which is its partner: {words}; --mapping can tell")
+
+    def _is_near_by(self, one: Plain, other: Plain) -> bool:
+        """Whether one of two operators sits in the module of the other or in one within it, as far as names tell."""
+        here, there = sorted((one.place, other.place), key=len)
+        return self.is_unnamed or (here == there[: len(here)] and one.is_module == other.is_module)
 
     def _stretches(self) -> "_Stretches":
         known = sorted((m.target.order, m.golden.order) for m in self.matches if m.target.phase != "backward")
@@ -211,9 +224,9 @@ class _Stretches:
         """What has to be counted: operators of one type that write one shape in one stretch. Backward ones follow
         their forward's, not this order."""
         neutral = one.neutral
-        written = bare(neutral.tensors[0].shape) if neutral.tensors else ()
+        written = neutral.tensors[0].shape if neutral.tensors else ()
         at = bisect_right(self.ends[side], one.operator.order) if one.phase != "backward" else -1
-        return at, neutral.op_type, one.phase, tuple(written)
+        return at, neutral.op_type, one.phase, written
 
 
 def _is_no_choice(some: "Sequence[Plain]", others: "Sequence[Plain]") -> bool:
@@ -231,4 +244,4 @@ def _record(one: Plain) -> object:
 
 def _writes_alike(one: Plain, other: Plain) -> bool:
     here, there = one.neutral.tensors, other.neutral.tensors
-    return not here or not there or bare(here[0].shape) == bare(there[0].shape)
+    return not here or not there or alike(here[0].shape, there[0].shape)

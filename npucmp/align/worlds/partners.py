@@ -8,15 +8,15 @@ looked at in the target's shape: as many elements, in the same order. What is le
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Iterator, Optional
+from itertools import combinations
+from typing import Callable, Iterator, Optional, Sequence
 
-from npucmp.align.shape import merged
+from npucmp.align.shape import alike, merged
+from npucmp.align.worlds.samples import is_near, reshaped
 from npucmp.align.worlds.spelling import parameter
 from npucmp.align.worlds.vendor import Api
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers import header
-from npucmp.errors import NpucmpError
-from npucmp.model import Operator, Payload, TensorRef
+from npucmp.model import Operator, TensorRef
 from npucmp.model.arguments import tensor_name
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type
@@ -32,7 +32,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
         taken[left.index(one)] = right.pop(right.index(other))
     rules: list[tuple[Key, Key, bool]] = [
         (lambda one: _wanted(target, golden, one, api), lambda one: _named(golden, one), False),
-        (_shaped, _shaped, True),
+        (lambda one: None if _is_told(one, api) else _shaped(one), _shaped, True),
     ]
     for of_target, of_golden, alone in rules:
         for place, one in enumerate(left):
@@ -48,10 +48,22 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
         if place not in taken and same and _is_whole(one) == _is_whole(same[0]):
             taken[place] = same[0]
             right.remove(same[0])
+    if not target.path:
+        _swap(left, taken, context)
     tensors = [reshaped(other._replace(slot=left[at].slot), left[at].shape, context) for at, other in taken.items()]
     slots = {one.slot for one in left}
     rest = [one._replace(slot=f"{one.slot} of the golden") if one.slot in slots else one for one in right]
     return golden._replace(tensors=(*tensors, *rest), arguments=_arguments(target, golden))
+
+
+def _swap(left: "Sequence[TensorRef]", taken: "dict[int, TensorRef]", context: ReadContext) -> None:
+    """Two operands of one shape that stand the other way round on the other side, if their values tell so."""
+    reads = [at for at in taken if left[at].slot.startswith("input")]
+    for a, b in combinations(reads, 2):
+        if left[a].shape == left[b].shape and alike(taken[a].shape, taken[b].shape):
+            crossed = is_near(left[a], taken[b], context) and is_near(left[b], taken[a], context)
+            if crossed and is_near(left[a], taken[a], context) is False:
+                taken[a], taken[b] = taken[b], taken[a]
 
 
 def _named(operator: Operator, tensor: TensorRef) -> Optional[str]:
@@ -63,21 +75,21 @@ def _wanted(target: Operator, golden: Operator, tensor: TensorRef, api: Optional
     slot = api.slots.get(tensor.slot) if api is not None else None
     if slot is not None:
         return tensor_name(golden, parameter(slot))
-    return None if api is not None and tensor.slot.partition(":")[0] in api.roles else _named(target, tensor)
+    return None if _is_told(tensor, api) else _named(target, tensor)
+
+
+def _is_told(tensor: TensorRef, api: Optional[Api]) -> bool:
+    """Whether a file names all tensors of this role that have a partner."""
+    return api is not None and tensor.slot.partition(":")[0] in api.roles
 
 
 def _shaped(tensor: TensorRef) -> Optional[object]:
     role = tensor.slot.partition(":")[0]
-    return (role, merged(tensor.shape), _is_whole(tensor)) if role == "input" and tensor.shape else None
+    return (role, merged(tensor.shape), _is_whole(tensor)) if role in ("input", "output") and tensor.shape else None
 
 
 def _is_alike(one: TensorRef, other: TensorRef) -> bool:
-    return _is_whole(one) == _is_whole(other) and bare(one.shape) == bare(other.shape)
-
-
-def bare(shape: "tuple[int, ...]") -> "list[int]":
-    """A shape with its leading axes merged and without those of length one."""
-    return [size for size in merged(shape) if size != 1]
+    return _is_whole(one) == _is_whole(other) and alike(one.shape, other.shape)
 
 
 def _is_whole(tensor: TensorRef) -> bool:
@@ -110,31 +122,3 @@ def _arguments(target: Operator, golden: Operator) -> "dict[str, object]":
         slot: value if type(value) in (int, float) and type(own) in (int, float) and value != own else own
         for (slot, value), own in zip(found.items(), target.arguments.values())
     }
-
-
-def reshaped(tensor: TensorRef, shape: "tuple[int, ...]", context: ReadContext) -> TensorRef:
-    """A tensor in a shape that has its leading axes merged, or parted; as it is where that is not what differs."""
-    if tensor.shape == shape or bare(tensor.shape) != bare(shape) or tensor.device or tensor.problem:
-        return tensor
-    if not tensor.file and tensor.payload is None:
-        return tensor._replace(shape=shape)
-    found = opened(tensor, context)
-    if found is None:
-        return tensor
-    plain = not (found.strides or found.parts or found.dataset)
-    payload = found._replace(shape=shape) if plain else found._replace(shape=shape, parts=(found,), strides=(), axis=0)
-    return tensor._replace(shape=shape, payload=payload)
-
-
-def opened(tensor: TensorRef, context: ReadContext) -> Optional[Payload]:
-    """Where the values of a tensor lie, its file opened if need be; None where that is not as the dump says. MindSpore
-    keeps those of 16 bits in 32."""
-    if tensor.problem or (tensor.payload is None and not tensor.file):
-        return None
-    try:
-        found = tensor.payload or header(tensor.encoding, tensor.file, context)
-    except NpucmpError:  # measuring will say what is wrong with it
-        return None
-    kinds = lookup(found.dtype), lookup(tensor.dtype)
-    widened = kinds[0] and kinds[1] and kinds[0].kind == kinds[1].kind == "f" and kinds[0].itemsize > kinds[1].itemsize
-    return found if found.shape == tensor.shape and (found.dtype == tensor.dtype or widened) else None

@@ -16,15 +16,13 @@ import math
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.shape import merged
-from npucmp.align.worlds.partners import opened, partner_of, reshaped
+from npucmp.align.worlds.partners import partner_of
+from npucmp.align.worlds.samples import is_near, opened, reshaped
 from npucmp.align.worlds.spelling import Plain, executions
 from npucmp.align.worlds.vendor import Path
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
-from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError
-from npucmp.model import Match, Operator, Payload, Statistics, TensorRef
+from npucmp.model import Match, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
 VIA = "parts"
@@ -35,9 +33,6 @@ TABLE = (  # wholes, and the parts that they consist of, in their order
     ("fused_qkv_a_proj", ("q_a_proj kv_a_proj_with_mqa",)),
 )  # fmt: skip
 WHOLES = {whole: [one.split() for one in parts] for wholes, parts in TABLE for whole in wholes.split()}
-SAME = 0.9  # cosine of two samples of one tensor, be it scaled; of two tensors it is near 0
-_ROWS = 8  # of a sample, and so many columns at either end
-_LARGEST = 1 << 22  # bytes that a sample may lie apart
 
 
 class Group(NamedTuple):
@@ -93,7 +88,7 @@ def agrees(group: Group, context: ReadContext) -> Optional[bool]:
     """Whether samples of the weights, or of the outputs, are those of the parts; None where no values tell."""
     for role in ("param", "output"):
         found = [
-            _is_near(one, other, context)
+            is_near(one, other, context)
             for slot, whole in _slots(group.whole, role)
             for one, other in zip(*_cut(group, slot, whole, context))
         ]
@@ -130,8 +125,8 @@ def views_of(
     kind = lookup(payload.dtype)
     last = axis == len(whole.shape) - 1
     sizes = [shape[-1] if last else shape[0] for shape in shapes if shape]
-    rest = {merged(shape)[:-1] if last else shape[1:] for shape in shapes}
-    own = merged(whole.shape)[:-1] if last else whole.shape[1:]
+    rest = {_rows(shape) if last else shape[1:] for shape in shapes}
+    own = _rows(whole.shape) if last else whole.shape[1:]
     if kind is None or kind.bits or len(sizes) < len(shapes) or sum(sizes) != whole.shape[axis] or rest != {own}:
         return []
     strides = payload.strides or c_strides(payload.shape)
@@ -180,6 +175,11 @@ def _matches(group: Group, context: ReadContext) -> "Iterator[Match]":
     yield Match(target, golden, VIA, 0.9, tuple(part.order for part in group.parts), True)
 
 
+def _rows(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    """How many rows are cut along the last axis."""
+    return (math.prod(shape[:-1]),)
+
+
 def _joined(group: Group) -> "Optional[tuple[TensorRef, TensorRef]]":
     """The whole's output and one with the statistics of all parts together; None where these are not told."""
     whole, *parts = [next((one for one in op.tensors if one.slot == "output:0"), None)
@@ -188,8 +188,7 @@ def _joined(group: Group) -> "Optional[tuple[TensorRef, TensorRef]]":
     if whole is None or whole.statistics is None or len(known) < len(parts) or not whole.shape:
         return None
     shapes = [one.shape for one in known]
-    rest = {merged(shape)[:-1] for shape in shapes}
-    if rest != {merged(whole.shape)[:-1]} or sum(shape[-1] for shape in shapes if shape) != whole.shape[-1]:
+    if {*map(_rows, shapes)} != {_rows(whole.shape)} or sum(shape[-1] for shape in shapes if shape) != whole.shape[-1]:
         return None
     recorded = [one.statistics for one in known if one.statistics]
     counts = [math.prod(shape) for shape in shapes]
@@ -206,50 +205,3 @@ def _joined(group: Group) -> "Optional[tuple[TensorRef, TensorRef]]":
     rounding = max(one.rounding for one in known)
     return whole, known[0]._replace(shape=whole.shape, statistics=together, checksum="", file="", payload=None,
                                     label=label, rounding=rounding)  # fmt: skip
-
-
-def _is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[bool]:
-    """Whether both ends of two tensors have one direction; None where that cannot be told."""
-    found = [ends_of(each, context) for each in (one, reshaped(other, one.shape, context))]
-    if found[0] is None or found[1] is None:
-        return None
-    return all(_cosine(a, b) > SAME for a, b in zip(found[0], found[1]))
-
-
-def ends_of(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[Any, Any]]":
-    """Samples of the first and the last rows of a weight, or columns of an output."""
-    import numpy as np
-
-    payload = opened(tensor, context)
-    kind = lookup(payload.dtype) if payload is not None else None
-    if payload is None or kind is None or kind.bits or payload.device or payload.parts or payload.dataset:
-        return None
-    if kind.kind != "f" or 0 in payload.shape or not payload.shape:
-        return None
-    try:
-        found = [np.concatenate([*blocks(view, context=context)]) for view in _corners(tensor, payload, kind.itemsize)]
-    except NpucmpError:
-        return None
-    with np.errstate(all="ignore"):
-        first, last = (np.nan_to_num(one.astype(np.float64), posinf=0, neginf=0) for one in found)
-    return first, last
-
-
-def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> "Iterator[Payload]":
-    """A few rows and columns at the beginning and at the end of the axis that is cut."""
-    shape, strides = payload.shape, payload.strides or c_strides(payload.shape)
-    axis = 0 if tensor.slot.startswith("param") else len(shape) - 1
-    few = [min(size, _ROWS) if at in (0, len(shape) - 1) else 1 for at, size in enumerate(shape)]
-    for start in (0, shape[axis] - few[axis]):
-        yield payload._replace(
-            shape=tuple(few), strides=strides, offset=payload.offset + start * strides[axis] * itemsize
-        )
-
-
-def _cosine(a: Any, b: Any) -> float:
-    import numpy as np
-
-    if len(a) != len(b):
-        return 0.0
-    size = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / size if size > 0.0 else 0.0

@@ -152,6 +152,7 @@ def _renamed(left: "list[Plain]", right: "Sequence[Plain]") -> "list[Plain]":
     """The target's, where a module is the only one of its class that has no namesake within one that has, called as
     the golden's: attention, self_attention. What is inside moves with it."""
     theirs = _by_class(right)
+    around = {one.place[:end] for one in right for end in range(len(one.place))}
     for _ in range(_DEEPEST):
         mine = _by_class(left)
         known = {place for places in theirs.values() for place in places}
@@ -159,7 +160,7 @@ def _renamed(left: "list[Plain]", right: "Sequence[Plain]") -> "list[Plain]":
         moved = {}
         for key, places in mine.items():
             here, there = [*places - known], [*theirs.get(key, set()) - own]
-            if len(here) == len(there) == 1 and (key[0] in known or not key[0]):
+            if len(here) == len(there) == 1 and key[0] in around:
                 moved[here[0]] = there[0]
         if not moved:
             break

@@ -11,8 +11,8 @@ import math
 from collections import defaultdict
 from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.align.worlds.partners import opened
-from npucmp.align.worlds.parts import Group, ends_of
+from npucmp.align.worlds.parts import Group
+from npucmp.align.worlds.samples import ends_of, opened
 from npucmp.align.worlds.spelling import Plain
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact

@@ -62,7 +62,10 @@ def calls(wrong: str = "") -> "list[Call]":
         Call("Mint.tanh.0.forward", "Torch.tanh.0.forward", (("0", "0", dense),), (active,), (), BLOCK),
         Call("Primitive.norm.LayerNorm.0.forward", "Functional.layer_norm.0.forward",
              (("0", "0", active), ("1", "2", gamma), ("2", "bias", beta)), (last,), (), BLOCK),
-        Call(*BLOCK, (("0", "hidden_states", first),), (last,)),
+        Call(f"Cell.net.module.{place}.attention.out.Dense.forward.0",
+             f"Module.module.{place}.self_attention.last.Linear.forward.0",
+             (("0", "0", last),), (last @ w.T,), (("weight", "weight", w),)),
+        Call(*BLOCK, (("0", "hidden_states", first),), (last @ w.T,)),
     ]  # fmt: skip
 
 
@@ -114,7 +117,7 @@ def test_a_copy_agrees_by_the_tables(tmp_path, turned):
     names = {b: a for a, b in names.items()} if turned else names
     assert {here: there for here, (there, _) in lined_up(report).items()} == names
     verdicts = {(f.pair.operator.name, f.pair.slot): f.verdict.value for f in report.comparisons[0].findings}
-    assert set(verdicts.values()) == {"match"} and len(verdicts) == 16, verdicts
+    assert set(verdicts.values()) == {"match"} and len(verdicts) == 19, verdicts
 
 
 @pytest.mark.parametrize("wrong, at", [("norm", 0), ("dense", 1), ("gelu", 2), ("layer_norm", 3)])
