@@ -15,7 +15,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,8 +25,9 @@ _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 
 
-def write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
+def write(folder: Path, contents: Mapping[str, bytes], sometimes: "Sequence[str]" = SOMETIMES) -> None:
+    """Writes files {name: content} below a folder, which is created; what of `sometimes` is not among them is taken
+    away. Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
@@ -39,7 +40,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in SOMETIMES:
+        for name in sometimes:
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.sizes import in_bytes
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,8 @@ class Options(Choice):
         )
 
     def bytes_on_disk(self) -> Optional[int]:
-        """What the next dump may take. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
-        if self.disk is None or isinstance(self.disk, int):
-            return self.disk
-        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", self.disk, re.IGNORECASE)
-        if not found or not float(found[1]):
-            raise UsageError(f"--disk {self.disk}: a positive size is wanted, as in --disk 20GB")
-        return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
+        """What the next dump may take."""
+        return in_bytes("disk", self.disk)
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:

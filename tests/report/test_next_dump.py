@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.plan.recorded import OfMsprobe
 from npucmp.report import answer_of, next_dump, pairs, write_reports
 from npucmp.workflows.compare import Options, Sides, compared
 from tests.synthetic import chain, with_statistics, write_run
@@ -145,7 +146,7 @@ def records(*names, level="L1", **scopes):
 
 
 def given(run, number):
-    recorded = next_dump.OfMsprobe(run)
+    recorded = OfMsprobe(run)
     name = recorded.asked(run.operators[number])
     return name, [run.operators[order].name for order in recorded.given(name)]
 
