@@ -42,6 +42,11 @@ class Asked:
         return os.path.join(self.folder, name)
 
     @property
+    def is_reference(self) -> bool:
+        """Whether this is the run that is to be right, on whatever device; without fusion it is one on the NPU."""
+        return self.side == "golden" and self.question.name != "fusion-diff"
+
+    @property
     def is_unfused(self) -> bool:
         """Whether this is the run that is to be made without fusion."""
         return self.question.name == "fusion-diff" and self.side == "golden"
@@ -91,7 +96,8 @@ class Framework(Protocol):
     """A module of frameworks/.
 
     FORMAT   of the dumps that it makes, by npucmp's name
-    KINDS    what it can record of a tensor; `DETECTION` where the device itself tells what overflows
+    KINDS    what it can record of a tensor; `DETECTION` where the device itself tells what overflows; REFERENCE is what
+             its reference can, on whatever device
     REFUSED  questions that it cannot answer: why, and what to ask instead
     SERVES   it answers requests: a run has to be stopped, and the first steps may be warming up
     """
@@ -101,6 +107,7 @@ class Framework(Protocol):
     SOURCE: str
     FORMAT: str
     KINDS: "tuple[str, ...]"
+    REFERENCE: "tuple[str, ...]"
     REFUSED: "Mapping[str, str]"
     SERVES: bool
 

@@ -58,17 +58,17 @@ def when(steps: Ranges) -> "dict[str, str]":
 def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: "Sequence[str]") -> Row:
     """The JSON of MINDSPORE_DUMP_CONFIG, with an empty path: MindSpore writes below MS_DIAGNOSTIC_DATA_PATH then.
 
-    Source: MindSpore's dump.md, 2.3 to 2.10. `op_debug_mode` 3 dumps what overflows, on Ascend in O0 and O1;
-    `support_device` are the devices of this server.
+    Source: MindSpore's dump.md, 2.3 to 2.10. `support_device` are the devices of this server. `op_debug_mode` 3 would
+    dump only what overflows; statistics tell NaN and Inf whatever mode the device is in.
     """
     devices = _devices(ranks) or [*range(DEVICES)]
     common: Row = {
-        "op_debug_mode": 3 if kind == DETECTION else 0,
+        "op_debug_mode": 0,
         "dump_mode": 1 if names else 0,
         "path": "",
         "net_name": net,
         "iteration": barred(steps) or "all",
-        "saved_data": "tensor" if kind in (VALUES, DETECTION) else "statistic",
+        "saved_data": "tensor" if kind == VALUES else "statistic",
         "input_output": 0,
         "kernels": [*names],
         "support_device": devices,

@@ -82,6 +82,11 @@ def _outputs(looked: Looked) -> str:
     return "" if looked.has(lambda one: one.is_output and one.slot) else "no outputs"
 
 
+def _data(looked: Looked) -> str:
+    known = looked.run.format != "mindspore"
+    return "" if known else "what the graph was fed has no record of its own: whether it is the same stays unknown"
+
+
 def _order(looked: Looked) -> str:
     return "" if looked.run.ordered else "no order of execution: none of the operators can be called the first"
 
@@ -125,8 +130,9 @@ def _checksum(tensor: TensorRef) -> bool:
 
 _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # where the passes are not told apart
 NEEDS: "dict[str, Callable[[Looked], str]]" = {
-    "values": _values, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs, "order": _order,
-    "backward": _backward, "modules": _modules, "steps": _steps, "compiled": _compiled, "graph": _graph,
+    "values": _values, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs, "data": _data,
+    "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
+    "compiled": _compiled, "graph": _graph,
 }  # fmt: skip
 
 SETTINGS: "dict[str, dict[str, str]]" = {  # by the format of the dump; as in configs.py

@@ -101,7 +101,7 @@ def _of_steps(asked: Asked, framework: Framework) -> "list[str]":
             "a step is a forward pass since the start, warming up included (made-up shapes, no request): npucmp show "
             f"{shlex.quote(asked.dump)} tells them apart, --steps asks for others"
         )
-    if asked.question.name == "overflow":
+    if asked.question.name == "overflow" and asked.steps:
         found.append("--steps: the first step that is NaN, or in which the loss scale falls; and the one before it")
     if asked.question.equal:
         found.append(

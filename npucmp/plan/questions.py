@@ -36,7 +36,13 @@ _EVERY = (
     Question("replay", (VALUES,), "values inputs outputs"),
     Question("check", (VALUES, STATISTICS), "values inputs outputs modules steps backward", "mix", (0, 2)),
     Question(
-        "precheck", (VALUES, STATISTICS, MD5), "values inputs outputs steps backward", "mix", (0, 2), True, "golden"
+        "precheck",
+        (VALUES, STATISTICS, MD5),
+        "values inputs outputs data steps backward",
+        "mix",
+        (0, 2),
+        False,
+        "golden",
     ),
 )
 QUESTIONS = {one.name: one for one in _EVERY}

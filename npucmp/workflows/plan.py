@@ -66,7 +66,7 @@ def plan(
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
-    steps, ranks = _steps(asks, module, options), some("ranks", options.ranks).ranges
+    steps, ranks = _steps(asks, module, kind, options), some("ranks", options.ranks).ranges
     asked = Asked(asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model)
     again = _again(options, ops)
     disk = in_bytes("disk", options.disk)
@@ -116,19 +116,21 @@ def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
         raise UsageError(f"{module.NAME} has no dump for {asks.name}: {module.REFUSED[asks.name]}")
     if options.side not in ("target", "golden"):
         raise UsageError(f"side is {options.side!r:.60}", ["target", "golden"])
+    of_reference = options.side == "golden" and asks.name != "fusion-diff"
+    known = [kind for kind in asks.kinds if kind in (module.REFERENCE if of_reference else module.KINDS)]
     if options.kind is None:
-        if asks.name == "overflow" and DETECTION in module.KINDS and options.side == "target":
-            return DETECTION
-        return next(kind for kind in asks.kinds if kind in module.KINDS)
+        watches = asks.name == "overflow" and DETECTION in module.KINDS and not of_reference
+        return DETECTION if watches else known[0]
     if options.kind not in asks.kinds:
         raise UsageError(f"{options.kind} do not answer {asks.name}", [f"--{kind}" for kind in asks.kinds])
     if options.kind not in module.KINDS:
-        near = [f"--{kind}" for kind in asks.kinds if kind in module.KINDS]
-        raise UsageError(f"{module.NAME} does not record {options.kind}", near)
-    return options.kind
+        raise UsageError(f"{module.NAME} does not record {options.kind}", [f"--{kind}" for kind in known])
+    return options.kind if options.kind in known else known[0]  # its reference writes what it can
 
 
-def _steps(asks: Question, module: Framework, options: PlanOptions) -> Ranges:
+def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -> Ranges:
+    if kind == DETECTION:  # whenever it happens
+        return ()
     if options.steps is None:
         first, last = asks.steps
         return ((first, max(last, 2 if module.SERVES else 0)),)  # the first pass of a service may be a warm-up

@@ -6,10 +6,11 @@ infer_offline_dump_instruct.md.
 
 from __future__ import annotations
 
+import os
 import shlex
 
 from npucmp.plan import configs
-from npucmp.plan.asked import Asked, Export, Line, Prepared, exact
+from npucmp.plan.asked import Asked, Line, Prepared, exact
 from npucmp.plan.frameworks import tensorflow
 from npucmp.plan.questions import DETECTION, STATISTICS, VALUES
 
@@ -18,9 +19,8 @@ ABOUT = "offline models (.om) of atc by acl.json, their reference by ONNX Runtim
 SOURCE = "CANN 8.0 to 9.0: dump configuration of acl.json, atc; msprobe 26.2: infer_offline_dump_instruct.md"
 FORMAT = "cann"
 KINDS = (VALUES, STATISTICS, DETECTION)
-REFUSED = {
-    "check": "an offline model is not trained: ask overflow or replay",
-}
+REFERENCE = (VALUES,)
+REFUSED: "dict[str, str]" = {}
 SERVES = False
 CONFIG = "acl.json"
 GRAPH = "graph_model.json"  # the model as atc shows it, beside the dump
@@ -30,7 +30,7 @@ named = exact
 
 def prepare(asked: Asked) -> Prepared:
     """acl.json, the line of atc that goes with it, and the model's graph beside the dump."""
-    if asked.side == "golden" and asked.question.name != "fusion-diff":
+    if asked.is_reference:
         return _of_reference(asked)
     told = configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
     files = {CONFIG: configs.text_of(told)}
@@ -56,7 +56,7 @@ def prepare(asked: Asked) -> Prepared:
         ),
         before=('mkdir -p "$here/dump"',),
         steps=(shlex.join(convert), shlex.join(graph)),
-        notes=tuple(notes),
+        notes=(*notes, *tensorflow.all_devices(asked)),
         unverified=("acl.json was not run here: it needs an Ascend device",),
     )
 
@@ -70,13 +70,8 @@ def _of_reference(asked: Asked) -> Prepared:
     command = 'msprobe offline_dump --model_path "$PWD/model.onnx" --input_data "$PWD/input_0.npy"'
     return Prepared(
         files={},
-        command=f"{command} --onnx_fusion_switch False -o {shlex.quote(asked.dump)}",
-        exports=(
-            Export(
-                "ASCEND_TOOLKIT_HOME", "${ASCEND_TOOLKIT_HOME:-/usr/local/Ascend/cann}", "where msprobe looks for CANN"
-            ),
-        ),
+        command=f"{command} --onnx_fusion_switch False -o {shlex.quote(os.path.abspath(asked.dump))}",
         found="*/dump_data/onnx",
         notes=("the same inputs as the offline model gets: --input_data; without it they are random",),
-        unverified=("the folder of an ONNX dump is the document's; -o has to be an absolute path in some releases",),
+        unverified=("the folder of an ONNX dump is the document's, it was not run here",),
     )

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from npucmp.plan import configs
 from npucmp.plan.asked import Asked, Prepared, beginnings, seeded
-from npucmp.plan.frameworks import vllm
 from npucmp.plan.questions import STATISTICS, VALUES
 
 NAME = "mindie"
 ABOUT = "MindIE (ATB) by msprobe's ATB dump module"
 SOURCE = "msprobe 26.2: atb_data_dump_instruct.md; CANN 8.3.RC1 and newer"
 FORMAT = "atb"
-KINDS = (VALUES, STATISTICS)
+KINDS = REFERENCE = (VALUES, STATISTICS)
 REFUSED = {
     "fusion-diff": "ATB fuses by hand, no switch turns that off: ask compare against another release",
-    "check": vllm.REFUSED["check"],
     "replay": "operators of ATB are not among those that are replayed: ask compare or overflow",
 }
 SERVES = True

@@ -15,7 +15,7 @@ NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"
 SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md"
 FORMAT = "msprobe"
-KINDS = (VALUES, STATISTICS, MD5)
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
 REFUSED = {"fusion-diff": f"{EAGER}, or fusion-diff with --framework mindspore-graph"}
 SERVES = False
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from npucmp.plan import configs
 from npucmp.plan.asked import SEED, Asked, Export, Line, Prepared
 from npucmp.plan.frameworks import mindspore
-from npucmp.plan.questions import DETECTION, MD5, STATISTICS, VALUES
+from npucmp.plan.questions import MD5, STATISTICS, VALUES
 from npucmp.plan.recorded import UNSURE
 
 NAME = "mindspore-graph"
 ABOUT = "MindSpore, graph mode, by its own dump"
 SOURCE = "MindSpore's dump.md, 2.3 to 2.10; tried with MindSpore 2.10.0 on a CPU"
 FORMAT = "mindspore"
-KINDS = (VALUES, STATISTICS, MD5, DETECTION)
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
 REFUSED: "dict[str, str]" = {}
 SERVES = False
 CONFIG = "data_dump.json"
@@ -46,8 +46,10 @@ def prepare(asked: Asked) -> Prepared:
     notes = [
         "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); the process must be started anew for each dump"
     ]
-    if asked.kind == DETECTION:
-        notes.append("only what overflows is dumped, on Ascend with jit_level O0 or O1; no overflow, no folder")
+    if asked.kind in (STATISTICS, MD5):
+        notes.append("on a CPU MindSpore writes values alone, and refuses this file: --values there")
+    if asked.question.name == "precheck":
+        notes.append("what the graph is fed has no record of its own: row input of precheck stays unknown")
     return Prepared(
         files={CONFIG: configs.text_of(told)},
         command="python train.py",
@@ -60,6 +62,6 @@ def prepare(asked: Asked) -> Prepared:
         notes=tuple(notes),
         unverified=(
             "set_deterministic: older releases have set_context(deterministic='ON')",
-            "op_debug_mode 3 and enable_graph_kernel were not run here: they need an Ascend device",
+            "statistics and graph kernels were not run here: they need an Ascend device",
         ),
     )

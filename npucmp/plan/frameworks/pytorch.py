@@ -13,7 +13,7 @@ NAME = "pytorch"
 ABOUT = "PyTorch (torch_npu, CUDA, CPU) by msprobe"
 SOURCE = "msprobe 26.2: config_json_introduct.md, pytorch_data_dump_instruct.md; tried with mindstudio-probe 26.2.0"
 FORMAT = "msprobe"
-KINDS = (VALUES, STATISTICS, MD5)
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
 REFUSED = {"fusion-diff": EAGER}
 SERVES = False
 CONFIG = "config.json"

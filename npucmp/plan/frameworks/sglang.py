@@ -10,15 +10,15 @@ import shlex
 from dataclasses import replace
 
 from npucmp.plan.asked import EAGER, Asked, Export, Prepared, parts
-from npucmp.plan.frameworks import pytorch, vllm
+from npucmp.plan.frameworks import pytorch
 from npucmp.plan.questions import MD5, STATISTICS, VALUES
 
 NAME = "sglang"
 ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"
 SOURCE = "msprobe 26.2: sglang_eager_dump_instruct_new.md, config_json_introduct.md"
 FORMAT = "msprobe"
-KINDS = (VALUES, STATISTICS, MD5)
-REFUSED = {"fusion-diff": EAGER, "check": vllm.REFUSED["check"]}
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": EAGER}
 SERVES = True
 
 named = parts

@@ -5,6 +5,7 @@ Sources: CANN's TensorFlow adapter, NPURunConfig and DumpConfig (8.0 to 9.0); Te
 
 from __future__ import annotations
 
+from npucmp.errors import UsageError
 from npucmp.plan import configs
 from npucmp.plan.asked import SEED, Asked, Export, Line, Prepared, exact, seeded
 from npucmp.plan.questions import DETECTION, STATISTICS, VALUES
@@ -14,6 +15,7 @@ ABOUT = "TensorFlow 1 (NPU adapter), its reference by tfdbg"
 SOURCE = "CANN's TensorFlow 1 adapter, DumpConfig and session options, 8.0 to 9.0; tfdbg v1 of TensorFlow 1.15"
 FORMAT = "cann"
 KINDS = (VALUES, STATISTICS, DETECTION)
+REFERENCE = (VALUES,)
 REFUSED: "dict[str, str]" = {}
 SERVES = False
 FUSION = "fusion_switch.cfg"
@@ -35,7 +37,7 @@ named = exact
 def prepare(asked: Asked) -> Prepared:
     """The options of the session; those of the reference are another tool's."""
     seeds = (Line(f"tf.compat.v1.set_random_seed({SEED})", "at the top"),) if asked.question.second else ()
-    if asked.side == "golden" and asked.question.name != "fusion-diff":
+    if asked.is_reference:
         return of_reference(asked, seeds)
     script = [OPTION.format(name, kind_of(value), told(value)) for name, value in options(asked).items()]
     script += [OPTION.format("deterministic", "i", 1)] if asked.question.equal else []
@@ -57,13 +59,14 @@ def of_npu(asked: Asked, script: "tuple[Line, ...]") -> Prepared:
         exports=(*GRAPH, *seeded(asked, on_npu=True)),
         before=('mkdir -p "$here/dump"', *FUSION_RESULT[:fusion]),
         after=FUSION_RESULT[1:] if fusion else (),
-        notes=(*notes, *_all_devices(asked)),
+        notes=(*notes, *all_devices(asked)),
         unverified=("the adapter was not run here; options are those of its documents",),
     )
 
 
-def _all_devices(asked: Asked) -> "tuple[str, ...]":
-    return ("the adapter dumps every device of the run: --ranks is for npucmp's --rank",) if asked.ranks else ()
+def all_devices(asked: Asked) -> "tuple[str, ...]":
+    """CANN asks no device in particular."""
+    return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
 
 
 def options(asked: Asked) -> "dict[str, object]":
@@ -74,7 +77,10 @@ def options(asked: Asked) -> "dict[str, object]":
     else:
         found.update(dump_mode="all", dump_data="stats" if asked.kind == STATISTICS else "tensor")
     if asked.names:
-        found["dump_layer"] = " ".join(name for name in asked.names if name.split() == [name])
+        strange = next((name for name in asked.names if name.split() != [name]), None)
+        if strange is not None:
+            raise UsageError(f"--ops: the adapter separates names by blanks, so {strange!r:.80} cannot be asked for")
+        found["dump_layer"] = " ".join(asked.names)
     if asked.is_unfused:
         found["fusion_switch_file"] = asked.at(FUSION)
     return found
@@ -104,5 +110,5 @@ def of_reference(asked: Asked, seeds: "tuple[Line, ...]") -> Prepared:
         command="python train.py",
         script=script,
         exports=seeded(asked, on_npu=False),
-        notes=("tfdbg writes every call of session.run: run one step", hook),
+        notes=("tfdbg writes all operators in every call of session.run: run one step", hook),
     )

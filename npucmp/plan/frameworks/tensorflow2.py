@@ -14,6 +14,7 @@ ABOUT = "TensorFlow 2 (npu_device), its reference by tfdbg_ascend"
 SOURCE = "CANN's TensorFlow 2 adapter, options of npu.global_options(), 9.0; tfdbg_ascend 0.2 of Ascend/tools"
 FORMAT = "cann"
 KINDS = (VALUES, STATISTICS, DETECTION)
+REFERENCE = (VALUES,)
 REFUSED: "dict[str, str]" = {}
 SERVES = False
 OPTIONS = "npu.global_options()"
@@ -24,7 +25,7 @@ named = exact
 def prepare(asked: Asked) -> Prepared:
     """The options before the device is opened."""
     seeds = (Line(f"tf.random.set_seed({SEED})", "at the top"),) if asked.question.second else ()
-    if asked.side == "golden" and asked.question.name != "fusion-diff":
+    if asked.is_reference:
         return _of_reference(asked, seeds)
     script = [f"{OPTIONS}.{_place(name)} = {value!r}" for name, value in tensorflow.options(asked).items()]
     script += [f"{OPTIONS}.deterministic = 1"] if asked.question.equal else []

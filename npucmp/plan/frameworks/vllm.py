@@ -18,8 +18,8 @@ NAME = "vllm"
 ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"
 SOURCE = "msprobe 26.2: vllm_dump_instruct.md, config_json_introduct.md; the MSProbe guide of vLLM-Ascend"
 FORMAT = "msprobe"
-KINDS = (VALUES, STATISTICS, MD5)
-REFUSED = {"fusion-diff": EAGER, "check": "a service does not train: ask overflow, replay or compare"}
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": EAGER}
 SERVES = True
 
 named = parts
