@@ -104,8 +104,9 @@ def _of_steps(asked: Asked, framework: Framework) -> "list[str]":
     if asked.question.name == "overflow" and asked.steps:
         found.append("--steps: the first step that is NaN, or in which the loss scale falls; and the one before it")
     if asked.question.equal:
+        dropout = "" if framework.FORMAT == "msprobe" else ", dropout 0"  # which seed_all removes
         found.append(
-            "on both sides the same weights and the same data in the same order: no shuffling, no augmentation"
+            f"every time the same weights, the same data in the same order: no shuffling, no augmentation{dropout}"
         )
     if asked.question.second == "run":
         found.append("no difference with these switches? Without them the dump names what adds in the order of arrival")

@@ -36,13 +36,19 @@ named = exact
 
 def prepare(asked: Asked) -> Prepared:
     """The options of the session; those of the reference are another tool's."""
-    seeds = (Line(f"tf.compat.v1.set_random_seed({SEED})", "at the top"),) if asked.question.second else ()
+    seeds = seeds_of(asked, f"tf.compat.v1.set_random_seed({SEED})")
     if asked.is_reference:
         return of_reference(asked, seeds)
     script = [OPTION.format(name, kind_of(value), told(value)) for name, value in options(asked).items()]
     script += [OPTION.format("deterministic", "i", 1)] if asked.question.equal else []
     lines = (Line(code, "" if number else WHERE) for number, code in enumerate(script))
     return of_npu(asked, (*seeds, *lines))
+
+
+def seeds_of(asked: Asked, own: str) -> "tuple[Line, ...]":
+    """For runs that are to be equal: Python's, numpy's and TensorFlow's own."""
+    others = f"import random, numpy; random.seed({SEED}); numpy.random.seed({SEED})"
+    return (Line(others, "at the top"), Line(own)) if asked.question.second else ()
 
 
 def of_npu(asked: Asked, script: "tuple[Line, ...]") -> Prepared:

@@ -24,7 +24,7 @@ named = exact
 
 def prepare(asked: Asked) -> Prepared:
     """The options before the device is opened."""
-    seeds = (Line(f"tf.random.set_seed({SEED})", "at the top"),) if asked.question.second else ()
+    seeds = tensorflow.seeds_of(asked, f"tf.random.set_seed({SEED})")
     if asked.is_reference:
         return _of_reference(asked, seeds)
     script = [f"{OPTIONS}.{_place(name)} = {value!r}" for name, value in tensorflow.options(asked).items()]
