@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.model import Run
-from npucmp.plan.growing import FORMATS, Growing, recorded
+from npucmp.plan.growing import FORMATS, Given, Growing, recorded
 from npucmp.plan.questions import DETECTION, VALUES
 from npucmp.plan.recorded import Recorded
 
@@ -48,7 +48,7 @@ def bytes_of(one: Recorded, kind: str, names: "Sequence[str]" = ()) -> "tuple[in
 
 def sized(runs: "Sequence[Run]", kind: str, steps: int, ranks: int, names: "Sequence[str]" = ()) -> Size:
     """The largest run stands for all: so many steps × ranks of it."""
-    every = recorded(runs) or [Recorded(run) for run in runs]
+    every = [recorded(run) or Recorded(run) for run in runs]
     each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
     return Size(each, steps, ranks, each * steps * ranks, operators, known)
 
@@ -78,8 +78,9 @@ def fitted(
 
 def _first(runs: "Sequence[Run]", names: "Sequence[str]", disk: int) -> "tuple[str, ...]":
     """The names of the first operators of the largest run that fit into a rank's share of the disk."""
-    largest = max(recorded(runs), key=lambda one: bytes_of(one, VALUES, names)[0])
-    growing = Growing([largest])
+    known = [one for run in runs if (one := recorded(run)) is not None]
+    largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
+    growing = Growing({0: Given.of(largest.run)})
     orders = {order for name in names for order in largest.given(name)}
     for operator in largest.run.operators:
         name = largest.asked(operator)

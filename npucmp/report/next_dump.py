@@ -6,17 +6,55 @@ It is written in the words of the tool that made the dump, with the names that t
 from __future__ import annotations
 
 import shlex
-from typing import NamedTuple, Optional, Sequence
+from functools import partial
+from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.next_dump import Linked, Wish, wishes
-from npucmp.model import Comparison, Operator, Report
+from npucmp.localise.next_dump import Open, Wishes, in_order
+from npucmp.model import Comparison, Operator, Pair, Report, each
 from npucmp.plan.configs import text_of
-from npucmp.plan.growing import Growing, recorded
+from npucmp.plan.growing import FORMATS, Given, Growing, recorded
+from npucmp.plan.recorded import Recorded
 from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
 
 SIDES = ("target", "golden")
 FILES = ("next_dump.json", "next_dump_golden.json")  # the second where two differ
+
+
+class Wanted(NamedTuple):
+    """The operators of one comparison whose values would tell more; of both sides, target first.
+
+    roots  that they would decide; `runs`: format, step and rank
+    names  by the order of an operator: what asks for it, "" for nothing, and whether it lacks values; None on a side
+           that has no such operator
+    """
+
+    roots: "tuple[Open, ...]"
+    runs: "tuple[tuple[str, Optional[int], Optional[int]], ...]"
+    names: "Mapping[int, tuple[Optional[tuple[str, bool]], ...]]"
+
+    @classmethod
+    def of(cls, one: Comparison, wishes: Wishes) -> "Wanted":
+        runs = one.target, one.golden
+        both = [*map(recorded, runs)]
+        names = {order: tuple(map(_asked, both, _sides(pair))) for order, pair in wishes.pairs.items()}
+        return cls(wishes.roots, tuple((run.format, run.step, run.rank) for run in runs), names)
+
+
+def _sides(pair: Pair) -> "tuple[Optional[Operator], Optional[Operator]]":
+    return pair.target_op, pair.golden_op
+
+
+def _asked(run: Optional[Recorded], operator: Optional[Operator]) -> "Optional[tuple[str, bool]]":
+    if operator is None:
+        return None
+    lacks = not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
+    return run.asked(operator) if run is not None else "", lacks
+
+
+def given_of(names: "Mapping[int, frozenset[str]]", number: int, one: Comparison) -> "dict[int, Given]":
+    """What both sides of a comparison give for the names that are asked of them; a plain function."""
+    return {side: Given.of((one.target, one.golden)[side], some) for side, some in names.items()}
 
 
 class NextDump(NamedTuple):
@@ -37,56 +75,69 @@ class NextDump(NamedTuple):
     sides: "tuple[str, ...]"
 
 
-def next_dump(report: Report, linked: Linked) -> Optional[NextDump]:
-    """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made."""
-    found = wishes(report.comparisons, linked)
-    sides = tuple(side for side in SIDES if any(_lacks(side, report.comparisons, wish) for wish in found))
-    asked_of = {side: recorded([getattr(one, side) for one in report.comparisons]) for side in sides}
-    plans = {side: Growing(runs) for side, runs in asked_of.items() if runs}
-    wanted: set[str] = set()
+def next_dump(report: Report, wanted: "Sequence[Wanted]") -> Optional[NextDump]:
+    """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made.
+    `wanted` is what each comparison wants."""
+    found = in_order([one.roots for one in wanted])
+    asks = [(number, wanted[number].names[order]) for number, order in found]
+    lacking = [at for at in range(len(SIDES)) if any(asked[1] for _, one in asks if (asked := one[at]) is not None)]
+    plans = {side: Growing(runs) for side, runs in _given(report, wanted, asks, lacking).items()}
+    whole: set[str] = set()
     sizes: list[int] = []  # of what did not fit
     too_large: set[object] = set()  # names and runs that did not, nor will when more is asked for
-    for wish in found:
-        operators = {side: operator for side in plans if (operator := _of(side, wish)) is not None}
-        asked = {side: plans[side].runs[wish.comparison].asked(operator) for side, operator in operators.items()}
-        names = {side: name for side, name in asked.items() if name}
+    for number, one in asks:
+        names = {side: asked[0] for side in plans if (asked := one[side]) is not None and asked[0]}
         key = tuple(names.values())
-        wanted.update(key[:1])
-        if not names or key in too_large or wish.comparison in too_large:
+        whole.update(key[:1])
+        if not names or key in too_large or number in too_large:
             continue
-        more = {side: plans[side].more(wish.comparison, name) for side, name in names.items()}
+        more = {side: plans[side].more(number, name) for side, name in names.items()}
         size = max(plans[side].size + one.size for side, one in more.items())
         if report.disk is None or size <= report.disk:
-            for side, one in more.items():
-                plans[side].take(one)
+            for side, one_more in more.items():
+                plans[side].take(one_more)
         else:
             sizes.append(size)
             is_asked_for = all(name in plans[side].names for side, name in names.items())
-            too_large.add(wish.comparison if is_asked_for else key)
-    if not wanted:
+            too_large.add(number if is_asked_for else key)
+    if not whole:
         return None
     configs = [text_of(plan.config()) for plan in plans.values() if plan.names]
     files = dict(zip(FILES, dict.fromkeys(configs)))  # one does for both sides if it is the same
     most = max(len(plan.names) for plan in plans.values())
     size = max(plan.size for plan in plans.values()) if files else min(sizes)
-    return NextDump(files, most, len(wanted), not sizes, size, sides)
+    return NextDump(files, most, len(whole), not sizes, size, tuple(SIDES[at] for at in lacking))
+
+
+def _given(
+    report: Report,
+    wanted: "Sequence[Wanted]",
+    asks: "Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]]",
+    lacking: "Sequence[int]",
+) -> "dict[int, dict[int, Given]]":
+    """By side: what the runs of all comparisons give that such a dump would hold; no side of which it is not known how
+    its dumps are configured."""
+    sides = [at for at in lacking if {one.runs[at][0] for one in wanted} <= {*FORMATS}]
+    names = {at: frozenset(asked[0] for _, one in asks if (asked := one[at]) and asked[0]) for at in sides}
+    meant: set[int] = set()
+    for at in sides:
+        steps, ranks = ({wanted[number].runs[at][part] for number, _ in asks} for part in (1, 2))
+        meant.update(
+            number for number, one in enumerate(wanted) if one.runs[at][1] in steps and one.runs[at][2] in ranks
+        )
+    numbers = sorted(meant)
+    found: "dict[int, dict[int, Given]]" = {at: {} for at in sides}
+    known: "dict[tuple[tuple[str, tuple[tuple[int, int], ...]], ...], Mapping[str, tuple[tuple[int, int], ...]]]" = {}
+    for number, both in zip(numbers, each(report.comparisons, partial(given_of, names), numbers=numbers)):
+        for at, one in both.items():  # most runs are those of one network: what they give is kept once
+            same = known.setdefault(tuple(sorted(one.names.items())), one.names)
+            found[at][number] = one._replace(names=same)
+    return found
 
 
 def facts(found: Optional[NextDump]) -> Optional[Row]:
     """What summary.json says of it."""
     return None if found is None else {**found._asdict(), "files": [*found.files]}
-
-
-def _of(side: str, wish: Wish) -> Optional[Operator]:
-    return wish.pair.target_op if side == "target" else wish.pair.golden_op
-
-
-def _lacks(side: str, comparisons: "Sequence[Comparison]", wish: Wish) -> bool:
-    """Whether a dump has an operator without values, or without what it reads."""
-    operator = _of(side, wish)
-    if operator is None:
-        return False
-    return not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
 
 
 def files(found: Optional[NextDump]) -> "dict[str, str]":

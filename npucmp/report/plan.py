@@ -34,7 +34,7 @@ def write(found: Planned, force: bool = False) -> "list[Path]":
         if os.path.lexists(folder / name):
             raise UsageError(f"{folder / name}: is there already; another -o DIR, or --force to write over it")
     try:
-        files.write(folder, {name: data.encode() for name, data in contents.items()}, sometimes=())
+        files.write(folder, {name: data.encode() for name, data in contents.items()}, is_report=False)
     except OSError as error:
         raise DumpError(folder, f"the plan was not written: {error.strerror or error}") from None
     return [folder / name for name in contents]

@@ -175,7 +175,7 @@ def _has(ranges: Ranges, number: Optional[int]) -> bool:
 def _names(runs: "Sequence[Run]", globs: "Sequence[str]", dump: str) -> "tuple[str, ...]":
     """The operators that the globs name, as the tool is asked for them."""
     found: dict[str, None] = {}
-    known = recorded(runs)
+    known = [one for run in runs if (one := recorded(run)) is not None]
     if not known:
         raise UsageError(f"--ops: npucmp does not know how single operators of {runs[0].format} are asked for")
     for one in known:

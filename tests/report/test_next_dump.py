@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
+from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.plan.recorded import OfMsprobe
 from npucmp.report import answer_of, next_dump, pairs, write_reports
-from npucmp.workflows.compare import Options, Sides, compared
+from npucmp.workflows.compare import Sides, compared
+from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
 
 KB = 8 * 16 * 4 + 16 * 16 * 4 + 8 * 16 * 4  # what an operator of chain reads and writes, in float32
@@ -32,7 +34,8 @@ def dumps(tmp_path):
 
 
 def next_of(report):
-    return next_dump.next_dump(report, partial(pairs.linked_in, report))
+    wishes = [Wishes.of(one, partial(pairs.linked_in, one)) for one in report.comparisons]
+    return next_dump.next_dump(report, [*map(next_dump.Wanted.of, report.comparisons, wishes)])
 
 
 def asked(report):
