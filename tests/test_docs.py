@@ -36,7 +36,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$
 SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
-PATHS = ("target", "golden", "dump", "on", "off", "mapping", "tolerances", "noise")
+PATHS = ("target", "golden", "dump", "on", "off", "mapping", "tolerances", "noise", "before")
 
 
 class Line(NamedTuple):
