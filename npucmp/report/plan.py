@@ -11,7 +11,7 @@ from npucmp.model import Run
 from npucmp.plan.configs import barred
 from npucmp.plan.fit import Missing
 from npucmp.plan.planned import Planned
-from npucmp.plan.questions import DETECTION, MD5, STATISTICS, VALUES
+from npucmp.plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
 from npucmp.plan.size import Size
 from npucmp.report import files
 from npucmp.report.sanitise import visible
@@ -82,11 +82,17 @@ def _size(size: "Size | None") -> Iterator[str]:
         yield f"{in_bytes(size.each)} for a step of a rank, {in_bytes(size.total)} for {parts}{some}"
 
 
+_BESIDE = {
+    "golden": ", held against a second one (npucmp plan --side golden)",
+    "run": ", held against a second run (run.sh once more)",
+}
+
+
 def fit(run: Run, question: str, found: "Sequence[Missing]") -> str:
-    """What a dump lacks, line by line."""
+    """What a dump lacks, line by line; what it is to be held against, where it lacks nothing."""
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"
     if not found:
-        return visible(f"{head}: answers {question}") + "\n"
+        return visible(f"{head}: answers {question}{_BESIDE.get(QUESTIONS[question].second, '')}") + "\n"
     lines = [f"{head}: {count_of(len(found), 'thing')} missing for {question}"]
     return "\n".join(map(visible, [*lines, *(f"  {one.words}" for one in found)])) + "\n"

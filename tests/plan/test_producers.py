@@ -52,6 +52,29 @@ x = Tensor(numpy.random.RandomState(1).randn(6, 8).astype(numpy.float32))
 for _ in range(4):
     step(x)
 """
+DYNAMIC = """
+import mindspore, numpy
+from mindspore import nn, ops, Tensor
+mindspore.set_context(mode=mindspore.PYNATIVE_MODE, device_target="CPU")
+# a CPU has no kernel for the norms of msprobe's statistics
+mindspore.mint.norm = lambda data, **_: Tensor(numpy.linalg.norm(data.asnumpy().ravel()).astype(numpy.float32))
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        random = numpy.random.RandomState(0)
+        self.a = nn.Dense(8, 16, Tensor(random.randn(16, 8).astype(numpy.float32)), has_bias=False)
+        self.b = nn.Dense(16, 4, Tensor(random.randn(4, 16).astype(numpy.float32)), has_bias=False)
+    def construct(self, x):
+        return self.b(ops.relu(self.a(x)))
+model = Net()
+optimizer = nn.SGD(model.trainable_params(), 0.001)
+x = Tensor(numpy.random.RandomState(1).randn(6, 8).astype(numpy.float32))
+gradients = mindspore.grad(lambda x: (model(x) * model(x)).sum(), None, optimizer.parameters)
+for _ in range(4):
+    {start}
+    optimizer(gradients(x))
+    {end}
+"""
 ANSWERS = {  # the last line begins with one of these; a clean run may have a warning of its own
     "compare": ("AGREES",), "overflow": ("CLEAN",), "fusion-diff": ("AGREES",), "rerun-diff": ("SAME",),
     "replay": ("INNOCENT",), "check": ("HEALTHY", "UNHEALTHY: 0 errors"), "precheck": ("COMPARABLE",),
@@ -87,7 +110,7 @@ def answered(question: str, framework: str, script: "dict[str, str]", where: Pat
 
 
 AROUND = {"start": "debugger.start(model=model)", "end": "debugger.stop(); debugger.step()"}
-SCRIPTS = {"pytorch": TORCH, "mindspore-graph": MINDSPORE}
+SCRIPTS = {"pytorch": TORCH, "mindspore": DYNAMIC, "mindspore-graph": MINDSPORE}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="msprobe is not installed")
@@ -114,6 +137,17 @@ def test_msprobe_records_what_it_is_asked_for(question, kind, wanted, tmp_path, 
     monkeypatch.chdir(tmp_path)
     said = answered(question, "pytorch", SCRIPTS, tmp_path, kind=kind)
     assert said.startswith(wanted), said
+
+
+BOTH = importlib.util.find_spec("msprobe") is None or importlib.util.find_spec("mindspore") is None
+
+
+@pytest.mark.skipif(BOTH, reason="msprobe or MindSpore is not installed")
+@pytest.mark.parametrize("question", [name for name in QUESTIONS if name != "fusion-diff"])
+def test_msprobe_of_mindspore(question, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = answered(question, "mindspore", SCRIPTS, tmp_path)
+    assert said.startswith(ANSWERS[question]) and f"answers {question}" in said, said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed")

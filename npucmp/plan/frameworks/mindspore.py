@@ -1,6 +1,7 @@
 """MindSpore's dynamic graph (PYNATIVE_MODE), by msprobe's PrecisionDebugger.
 
-Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md.
+Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md. Tried with mindstudio-probe 26.2.0 and
+MindSpore 2.10.0 on a CPU, which has no kernel for msprobe's norms: those were numpy's.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from npucmp.plan.questions import MD5, STATISTICS, VALUES
 
 NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"
-SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md"
+SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md; tried with 26.2.0 on a CPU"
 FORMAT = "msprobe"
 KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
 REFUSED = {"fusion-diff": f"{EAGER}, or fusion-diff with --framework mindspore-graph"}
@@ -31,7 +32,7 @@ def prepare(asked: Asked) -> Prepared:
         script=(*pytorch.calls(asked, "mindspore"), *pytorch.AROUND),
         exports=exports(asked),
         notes=(*of_torch.notes, callback),
-        unverified=("msprobe's dump of MindSpore was not run here: it needs an Ascend device",),
+        unverified=("msprobe's dump of MindSpore was run on a CPU alone, with norms of numpy",),
     )
 
 
