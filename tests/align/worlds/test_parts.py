@@ -103,7 +103,8 @@ def test_the_axis_of_the_cut_is_told(tmp_path):
 def test_interleaved_heads_are_not_taken_for_others(tmp_path, weights):
     report = compared(tmp_path, vllm(interleaved=True), transformers(), weights=weights)
     assert report.comparisons[0].matched == {"world": 10, "parts": 2}  # gate and up are as they were
-    assert "q_proj" in missing(report)["0.self_attn.qkv_proj"] or "v_proj" in missing(report)["0.self_attn.qkv_proj"]
+    whole = missing(report)["0.self_attn.qkv_proj"]
+    assert all(f"layers.0.self_attn.{name}." in whole for name in ("q_proj", "k_proj", "v_proj")) and "values" in whole
     assert "qkv_proj" in missing(report)["0.self_attn.k_proj"]
 
 
@@ -119,6 +120,16 @@ def test_a_product_of_other_weights_never_agrees(tmp_path):
     ]
     report = compared(tmp_path, other, transformers())
     assert "1.self_attn.qkv_proj" in missing(report) and report.comparisons[0].matched["parts"] == 2
+
+
+def test_a_shard_is_no_whole(tmp_path):
+    """One rank of two has half of each part."""
+    half = [
+        one._replace(outputs=(one.outputs[0][:, : Q // 2 + KV],), weights={}) if "qkv" in one.name else one
+        for one in vllm()
+    ]
+    report = compared(tmp_path, half, transformers())
+    assert "16 + 8 + 8 columns do not make 16" in missing(report)["0.self_attn.qkv_proj"]
 
 
 def test_statistics_of_parts_are_those_of_the_whole(tmp_path):
