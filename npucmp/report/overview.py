@@ -34,12 +34,13 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_placed(cells, joints), *lost]
     begin, odd = begin_of(every), odd_ones(joints)
+    told = [one for one in odd if one.wrong] or odd  # what may be rounding is of no interest beside what is not
     pages = written(cells)
     matrix = Matrix(
         every,
         begin.sentence if begin else "",
         begin.cell.key if begin else None,
-        [*map(odd_words, odd[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(odd) > ODD else [])],
+        [*map(odd_words, told[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(told) > ODD else [])],
         [cells[at].name for at in pages],
         unwritten(cells, pages),
     )
@@ -100,7 +101,7 @@ def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section
         aligned=answer.aligned,
         warnings=[words for one in answer.sections for words in one.warnings],
         suspects=Suspects(first, passed),
-        unlisted=(sum(one.section.unlisted[0] for one in parts), sum(one.section.unlisted[1] for one in parts)),
+        unlisted=_unlisted(parts, bool(first)),
     )
     if first or passed:
         chosen = Suspects(first, passed) if first else Suspects(passed)
@@ -114,6 +115,17 @@ def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section
     if agreement.tensors:
         return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
     return section._replace(lines=earliest.lines)
+
+
+def _unlisted(parts: "Sequence[Part]", several: bool) -> "tuple[int, int]":
+    """How many suspects, and how many that pass on, only the tables have: of a part that has none but these, they stand
+    first, as they do here unless there are `several` kinds."""
+    suspects = passed = 0
+    for one in parts:
+        first, rest = one.section.unlisted
+        alone = several and not _of_kind(one.section.suspects, 0)
+        suspects, passed = suspects + (0 if alone else first), passed + rest + (first if alone else 0)
+    return suspects, passed
 
 
 def _nothing(section: Section) -> "list[str]":
