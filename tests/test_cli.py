@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp.dump.formats import FORMATS
+from npucmp.dump.producers import PRODUCERS, told
 from npucmp.localise.rules import RULES
 from tests.synthetic import chain, write_run
 
@@ -368,11 +370,11 @@ def test_show_tells_statistics_and_arguments():
     assert "output:0 float32[2, 8, 8]  min " in got.stdout
 
 
-def test_formats_lists_all():
-    assert [line.split()[0] for line in run("formats").stdout.splitlines()] == [
-        "msprobe", "cann", "mindspore", "tfdbg", "hdf5", "monitor", "fx", "atb", "saved",
-        "npy", "pt", "safetensors", "npz",
-    ]  # fmt: skip
+def test_formats_lists_what_is_read_by_who_writes_it():
+    lines = run("formats").stdout.splitlines()
+    every = [line for one in PRODUCERS for line in (one.name, *(f"  {line}" for line in told(one)))]
+    assert lines[: lines.index("")] == every
+    assert lines[-1].strip() == ", ".join(FORMATS)
 
 
 def test_the_readme_shows_the_real_output():

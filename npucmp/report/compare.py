@@ -229,10 +229,8 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     counts = tally.verdicts
     if status == 130:
         return f"interrupted after {count_of(tally.tensors, 'tensor')}"
-    if status == 1 and tally.is_suspected:
-        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
     if status == 1:
-        return ", ".join(_diverged_words(report, tally))
+        return found_words(tally, len(report.unpaired))
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
@@ -253,6 +251,13 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     return f"nothing could be compared: {why}"
 
 
+def found_words(tally: Tally, unpaired: int = 0) -> str:
+    """What differs, or what statistics make suspect."""
+    if tally.is_suspected:
+        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
+    return ", ".join(_diverged_words(tally, unpaired))
+
+
 def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
     """What statistics alone make suspect."""
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
@@ -260,7 +265,7 @@ def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
+def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
@@ -274,7 +279,7 @@ def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
     if not causes and differing:
         yield f"{count_of(differing, 'tensor')} differ"
     elif not causes:
-        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(len(report.unpaired), "run")
+        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
     if counts[Verdict.UNREADABLE]:
         yield f"{counts[Verdict.UNREADABLE]} unreadable"

@@ -15,12 +15,15 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol, Union
+
+from npucmp.model.merged import Slice
 
 LAST = "summary.json"
 SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
@@ -35,7 +38,7 @@ _BLOCK = 1 << 20  # bytes that are copied at once
 class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
-    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+    def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
         self._pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
@@ -43,9 +46,12 @@ class Joined:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            with open(piece, "rb") as file:
-                while block := file.read(_BLOCK):
+            path, start, stop = piece if isinstance(piece, Slice) else (piece, 0, sys.maxsize)
+            with open(path, "rb") as file:
+                file.seek(start)
+                while block := file.read(min(_BLOCK, stop - start)):
                     yield block
+                    start += len(block)
 
 
 class Streamed(Protocol):
@@ -58,8 +64,9 @@ class Streamed(Protocol):
 Content = Union[bytes, Joined, Streamed]
 
 
-def write(folder: Path, contents: Mapping[str, Content]) -> None:
-    """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
+def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
+    """Writes files {name: content} below a folder, which is created; a report takes away what another one has besides.
+    Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
@@ -73,7 +80,8 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in (*SOMETIMES, *_parts(folder, contents), *_pages(folder)):
+        earlier = (*SOMETIMES, *_parts(folder, contents), *_pages(folder)) if is_report else ()
+        for name in earlier:
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -93,8 +101,9 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
-    with suppress(OSError):  # if nothing is in it any more
-        os.rmdir(folder / BELOW)
+    if is_report:
+        with suppress(OSError):  # if nothing is in it any more
+            os.rmdir(folder / BELOW)
 
 
 def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
