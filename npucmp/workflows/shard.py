@@ -3,9 +3,7 @@ and laid in a folder between these."""
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
@@ -24,6 +22,7 @@ from npucmp.model import Comparison, Finding, Head, Measurement, Run
 from npucmp.workflows.compare import Options
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import StrPath, odd_pairs
+from npucmp.workflows.spool import Spool
 
 
 class Shard(NamedTuple):
@@ -49,21 +48,16 @@ class Work:
     target: StrPath
     golden: StrPath
     options: Options
-    folder: str
+    spool: Spool
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules)
 
     def keep(self, shard: Shard, what: str, thing: object) -> None:
-        with open(self._file(shard.number, what), "wb") as file:
-            pickle.dump(thing, file, pickle.HIGHEST_PROTOCOL)
+        self.spool.keep(shard.number, what, thing)
 
     def kept(self, number: int, what: str) -> Any:
-        with open(self._file(number, what), "rb") as file:
-            return pickle.load(file)
-
-    def _file(self, number: int, what: str) -> Path:
-        return Path(self.folder, f"{number}.{what}")
+        return self.spool.kept(number, what)
 
 
 class Measured(NamedTuple):

@@ -12,11 +12,10 @@ the report are read from there, one at a time. The roots and findings are those 
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.dump.formats import graph_source, open_head
 from npucmp.errors import DumpError, UsageError
@@ -40,6 +39,7 @@ from npucmp.workflows.shard import (
     of_rank,
     of_step,
 )
+from npucmp.workflows.spool import Folder, Names, Spool
 
 Part = TypeVar("Part")
 HELD = 20_000  # pairs of tensors of a step without values that one worker holds at once: some 100 MB
@@ -52,9 +52,14 @@ def fits(options: Options, heads: "Sequence[Head]") -> bool:
 
 
 def compared_in_shards(
-    target: StrPath, golden: StrPath, options: Options, executor: Optional[Executor] = None
+    target: StrPath,
+    golden: StrPath,
+    options: Options,
+    executor: Optional[Executor] = None,
+    output: Optional[StrPath] = None,
 ) -> Report:
-    """As `compare` does, for dumps and options that `fits` lets through."""
+    """As `compare` does, for dumps and options that `fits` lets through. Between its phases shards lie below `output`,
+    which all workers of the executor can write, or else where this machine keeps temporary files."""
     started = time.monotonic()
     context = options.context(target, golden)
     lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
@@ -62,8 +67,8 @@ def compared_in_shards(
     if not together:
         raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
     shards = [Shard(number, *both) for number, both in enumerate(together)]
-    folder = tempfile.TemporaryDirectory(prefix="npucmp-")
-    work = Work(target, golden, replace(options, progress=None, jobs=1), folder.name)
+    folder = Folder(output)
+    work = Work(target, golden, replace(options, progress=None, jobs=1), Spool(folder.path))
     crew = _Crew(work, executor or workers(options.jobs or default_jobs(), apart=True))
     measured = crew.each(measure, shards)
     broken = tuple(one for some in measured for one in some.broken)
@@ -101,6 +106,10 @@ class Finished(NamedTuple):
     roots: "tuple[Root, ...]"
 
     @property
+    def number(self) -> int:
+        return self.shard.number
+
+    @property
     def target(self) -> Head:
         return self.shard.target
 
@@ -115,7 +124,7 @@ class Finished(NamedTuple):
 class Stored(Sequence[Comparison]):
     """The comparisons of shards, read when they are asked for and not kept."""
 
-    def __init__(self, work: Work, shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    def __init__(self, work: Work, shards: "Sequence[Finished]", folder: Folder) -> None:
         self.work, self.shards, self._folder = work, shards, folder
 
     def __len__(self) -> int:
@@ -164,22 +173,38 @@ class _Crew:
         given: "Sequence[tuple[Any, ...]]",
     ) -> "list[Part]":
         """The same with something else for each shard."""
-        tasks = [_Task(function, self.work, (shard, *more)) for shard, more in zip(shards, given)]
-        return list(self._executor.map(_do, tasks, _lost))
+        spool, answers = self.work.spool, []
+        tasks = []
+        for arguments in ((shard, *more) for shard, more in zip(shards, given)):
+            tasks.append(_Task(function, replace(self.work, spool=spool.about(_numbers(arguments))), arguments))
+        for answer, made in self._executor.map(_do, tasks, _lost):
+            spool.learn(made)
+            answers.append(answer)
+        return answers
+
+
+def _numbers(some: "Iterable[Any]") -> "Iterator[int]":
+    """Of all shards that are meant."""
+    for one in some:
+        if isinstance(one, (Shard, Finished, Before)):
+            yield from () if one.number is None else (one.number,)
+        elif isinstance(one, list):
+            yield from _numbers(one)
 
 
 @uncollected()
-def _do(task: _Task) -> Any:
-    return task.function(task.work, *task.arguments)
+def _do(task: _Task) -> "tuple[Any, Names]":
+    answer = task.function(task.work, *task.arguments)
+    return answer, task.work.spool.made
 
 
-def _lost(task: _Task, because: str) -> Any:
+def _lost(task: _Task, because: str) -> "tuple[Any, Names]":
     """A shard over which workers died costs itself while it is measured, which is when files are read."""
     head: Head = task.arguments[0].target
     if task.function is not measure:
         raise DumpError(head.path, f"judging it ended the process: {because}")
     problem = f"{head.path}: reading it ended the process: {because}"
-    return Measured(broken=(("target", Run(head.path, head.format, (), head.step, head.rank, problem=problem)),))
+    return Measured(broken=(("target", Run(head.path, head.format, (), head.step, head.rank, problem=problem)),)), {}
 
 
 def _walked(crew: _Crew, shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "list[Ranked]":
