@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
+Piece = Union[bytes, Path]  # of a file: what stands in it, or in another one
 
 
 class Table(NamedTuple):
-    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known."""
+    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known. `rows`
+    makes the same as lines of CSV, in pieces of which some may lie in files."""
 
     file: str
     names: tuple[str, ...]
     columns: Callable[[], Columns]
+    rows: "Optional[Callable[[], Iterable[Piece]]]" = None
 
 
 class Text(NamedTuple):
@@ -70,11 +74,13 @@ class Line(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all."""
+    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all, and `more` how
+    many only that one has."""
 
     title: str
     lines: Sequence[str]
     rest: str
+    more: int = 0
 
 
 class Step(NamedTuple):
@@ -180,6 +186,7 @@ class Section(NamedTuple):
     passed_words  in one line, of those that pass the error on
     agreeing      how many tensors agree, where nothing else is to be said than the first of `lines`
     lines         where there is nobody to suspect; `after` and `listings` stand below the suspects
+    unlisted      how many suspects, and how many that pass on, only the tables have
     """
 
     where: str
@@ -193,6 +200,7 @@ class Section(NamedTuple):
     lines: Sequence[Line] = ()
     after: Sequence[Line] = ()
     listings: Sequence[Listing] = ()
+    unlisted: "tuple[int, int]" = (0, 0)
 
     @property
     def place(self) -> int:
@@ -208,6 +216,8 @@ class Answer:
     sections        by the place of their first suspect; `suspects` are those of all, `places` the file that has them
     compared        the title of what was held against what
     counts          of rows, by what they are
+    sides           the dumps, where each has several runs; else the sections tell
+    unlisted        how many suspects only the tables have
     left_out        runs that were not looked at; `undecided` says what else was not, and why
     remarks         what to do next, given the folder in which the files are, "" if there are none
     marked          the dumps that the marks of suspects stand for
@@ -233,6 +243,8 @@ class Answer:
     facts: Callable[[], Row]
     passed_words: str = ""
     nothing: Sequence[str] = ()
+    sides: Sequence[Side] = ()
+    unlisted: int = 0
     left_out: Sequence[str] = ()
     undecided: Sequence[str] = ()
     remarks: Callable[[str], Sequence[str]] = lambda folder: ()

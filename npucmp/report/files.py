@@ -15,17 +15,38 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Union
 
 LAST = "summary.json"
 SOMETIMES = ("next_dump.json", "next_dump_golden.json")  # not in every report: none may stand beside another one's
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
+_BLOCK = 1 << 20  # bytes that are copied at once
 
 
-def write(folder: Path, contents: Mapping[str, bytes]) -> None:
+class Joined:
+    """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
+
+    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+        self._pieces = [*pieces]
+
+    def __iter__(self) -> "Iterator[bytes]":
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                yield piece
+                continue
+            with open(piece, "rb") as file:
+                while block := file.read(_BLOCK):
+                    yield block
+
+
+Content = Union[bytes, Joined]
+
+
+def write(folder: Path, contents: Mapping[str, Content]) -> None:
     """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
@@ -61,13 +82,14 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
         _remove(path)
 
 
-def _written(folder: Path, data: bytes) -> str:
+def _written(folder: Path, content: Content) -> str:
     """A complete temporary file."""
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
-            while data:
-                data = data[os.write(handle, data) :]
+            for data in (content,) if isinstance(content, bytes) else content:
+                while data:
+                    data = data[os.write(handle, data) :]
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -64,12 +64,12 @@ def words(answer: Answer) -> Words:
     """What the template shows of an Answer that does not stand there as such: the first of many, drawings."""
     first, passed = answer.suspects
     later = [*first[FIRST:], *passed] if answer.rest else []
-    sides = dict.fromkeys(side for section in answer.sections for side in section.sides)
+    sides = dict.fromkeys(answer.sides or (side for section in answer.sections for side in section.sides))
     warnings = [text for section in answer.sections for text in section.warnings]
     notes = [text for listing in answer.notes for text in listing.lines]
     return {
         "first": first[:FIRST],
-        "more": 0 if answer.rest else len(first) - FIRST,
+        "more": 0 if answer.rest else len(first[FIRST:]) + answer.unlisted,
         "later": later[: MOST - FIRST],
         "later_more": len(later) - (MOST - FIRST),
         "chains": answer.chains[:MOST],

@@ -48,7 +48,7 @@ class _Screen:
         left = top  # suspects that may still be shown
         for one in full:
             if one is not full[0] and left <= 0:
-                rows = sum(map(len, one.suspects))
+                rows = sum(map(len, one.suspects)) + sum(one.unlisted)
                 yield f"{one.where}: {count_of(rows, 'row')} more in {self.answer.places}"
                 continue
             yield from self.section(one, max(1, left))
@@ -77,10 +77,13 @@ class _Screen:
         first, passed = one.suspects
         for suspect in first[:top]:
             yield from self.suspect(suspect)
-        if len(first) > top:
-            yield f"     … and {len(first) - top} more in {self.answer.places}"
+        more = len(first[top:]) + one.unlisted[0]
+        if more:
+            yield f"     … and {more} more in {self.answer.places}"
         for suspect in passed if self.verbose else ():
             yield from self.suspect(suspect)
+        if self.verbose and one.unlisted[1]:
+            yield f"     … and {one.unlisted[1]} more that pass it on in {self.answer.places}"
         if passed and not self.verbose:
             yield f"     {passed[0].word}  {visible(one.passed_words)}"
         yield from map(self.line, one.lines)
@@ -88,8 +91,9 @@ class _Screen:
         for listing in one.listings:
             yield self.line(Line(listing.title, "title"))
             yield from (f"     {visible(words)}" for words in listing.lines[:top])
-            if len(listing.lines) > top:
-                yield f"     … and {len(listing.lines) - top} more in {listing.rest}"
+            more = len(listing.lines[top:]) + listing.more
+            if more:
+                yield f"     … and {more} more in {listing.rest}"
 
     def suspect(self, one: Suspect) -> Iterator[str]:
         aside = f"   {one.aside}" if one.aside else ""
@@ -111,11 +115,12 @@ class _Screen:
         """What stands under all sections, the verdict last."""
         answer = self.answer
         yield from map(visible, answer.left_out)
-        for kind, lines, rest in (*answer.notes, answer.unreadable):
+        for kind, lines, rest, unlisted in (*answer.notes, answer.unreadable):
             most = len(lines) if self.verbose else NOTES
             yield from (f"{kind}: {visible(words)}" for words in lines[:most])
-            if len(lines) > most:
-                yield f"{kind}: and {len(lines) - most} more in {rest}"
+            more = len(lines[most:]) + unlisted
+            if more:
+                yield f"{kind}: and {more} more in {rest}"
         yield from map(visible, answer.remarks(folder))
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 

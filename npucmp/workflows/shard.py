@@ -19,8 +19,8 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import Closeness, measure_pairs
 from npucmp.model import Comparison, Finding, Head, Measurement, Run
-from npucmp.workflows.compare import Options
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
+from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath, odd_pairs
 from npucmp.workflows.spool import Spool
 

@@ -25,7 +25,7 @@ from npucmp.localise.ranks import Ranked, as_ranked, placed_roots
 from npucmp.measure.executor import Executor, default_jobs, workers
 from npucmp.model import Cause, Comparison, Head, Report, Root, Run
 from npucmp.model.collector import uncollected
-from npucmp.workflows.compare import Options, rules_of
+from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, keys, pair_runs
 from npucmp.workflows.shard import (
     Before,

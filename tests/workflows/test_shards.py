@@ -13,7 +13,7 @@ from npucmp.measure.executor import Processes, Serial
 from npucmp.report.csv import csv_of
 from npucmp.report.tables import TENSOR_COLUMNS, columns_of, tensor_columns
 from npucmp.workflows import shard, shards
-from npucmp.workflows.compare import Options
+from npucmp.workflows.options import Options
 from npucmp.workflows.shards import compared_in_shards
 from tests.localise.test_ranks import collective, pipeline
 from tests.synthetic import with_statistics, write_run
