@@ -31,7 +31,7 @@ from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib.parse import urlsplit
 
 from npucmp import __version__
-from npucmp.errors import MissingExtra, NpucmpError, UsageError
+from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure.executor import Item, Result
 from npucmp.measure.kernel import native
 
@@ -89,7 +89,7 @@ def is_private(address: str) -> bool:
 
 class Cluster:
     """Workers of the Dask cluster at `scheduler`. `reads` are files and folders that tasks read, `writes` a folder that
-    they write. UsageError, if there is no such cluster, or a worker cannot do it."""
+    they write. UsageError, if there is no such cluster, or a worker cannot do it. To be closed, or used by `with`."""
 
     def __init__(self, scheduler: str, reads: "Sequence[str | os.PathLike[str]]", writes: str) -> None:
         self._address = address_of(scheduler)
@@ -101,13 +101,15 @@ class Cluster:
         self._dask: Any = distributed
         paths = [os.fspath(path) for path in reads]
         folder = None if all(map(os.path.isabs, paths)) else os.getcwd()
+        self._probe = _probe(writes)
         self._place = pickle.dumps({**_self(), "folder": folder, "reads": {one: _seen(one) for one in paths},
-                                    "writes": writes})  # fmt: skip
+                                    "probe": self._probe.name})  # fmt: skip
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is told in one line
         warnings.filterwarnings("ignore", module="distributed")
         try:
             self._client = distributed.Client(self._address, set_as_default=False)
         except Exception as error:  # of sockets, of ssl, of its configuration
+            self._probe.close()
             raise UsageError(f"{self._called}: cannot be reached: {_line(error)}") from None
         try:
             self._meet()
@@ -117,7 +119,14 @@ class Cluster:
 
     def close(self) -> None:
         """What is under way is given up."""
+        self._probe.close()
         self._client.close()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def map(
         self,
@@ -225,6 +234,15 @@ def _self() -> "dict[str, str]":
     }
 
 
+def _probe(folder: str) -> Any:
+    """A file in a folder, which is created, that only who sees this folder can see."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        return tempfile.NamedTemporaryFile(prefix=".npucmp-seen-", dir=os.path.abspath(folder))
+    except OSError as error:
+        raise DumpError(folder, f"cannot be written: {error.strerror or error}") from None
+
+
 def _seen(path: str) -> str:
     """What is there, "" for nothing: names in a folder, or the size of a file."""
     try:
@@ -256,11 +274,14 @@ def unfit(place: bytes) -> Optional[str]:
         found = _seen(os.path.join(folder, path))
         if found != seen:
             return f"{'sees something else at' if found else 'cannot see'} {path}"
+    output = os.path.dirname(told["probe"])
+    if not os.path.exists(told["probe"]):
+        return f"cannot see {output}"
     try:
-        with tempfile.TemporaryFile(dir=told["writes"]):
+        with tempfile.TemporaryFile(dir=output):
             return None
     except OSError as error:
-        return f"cannot write to {told['writes']}: {error.strerror or error}"
+        return f"cannot write to {output}: {error.strerror or error}"
 
 
 def work(place: bytes, task: bytes) -> bytes:
