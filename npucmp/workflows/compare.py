@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
 from dataclasses import replace
-from itertools import islice
-from typing import Iterator, NamedTuple, Optional, Sequence
+from functools import partial
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment, align, pairs
 from npucmp.align.extent import extent
@@ -20,15 +19,14 @@ from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
-from npucmp.measure.executor import default_jobs
-from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
-from npucmp.model import Comparison, Measurement, Pair, Report, Run
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
-from npucmp.workflows.runs import Meter, StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
@@ -41,6 +39,35 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()
     context = options.context(target, golden)
+    report = _compared_apart(target, golden, options) or _compared_at_once(target, golden, options, context, started)
+    if options.precheck and not report.partial and report.comparisons:
+        (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
+        report = replace(report, unlike=line, seconds=time.monotonic() - started)
+    if options.replay is None or report.partial:
+        return report
+    from npucmp.workflows.replay_roots import with_replays
+
+    report = with_replays(report, options.replay, context, options.jobs)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:
+    """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
+    from npucmp.workflows.shards import compared_in_shards, paying
+
+    pairing = paying(target, golden, options)
+    return None if pairing is None else compared_in_shards(target, golden, options, pairing)
+
+
+def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
+    from npucmp.precheck.line import unlike
+
+    return unlike([one], context)
+
+
+def _compared_at_once(
+    target: StrPath, golden: StrPath, options: Options, context: ReadContext, started: float
+) -> Report:
     sides = {
         "target": Place(target, options.runs(target, context)),
         "golden": Place(golden, options.runs(golden, context, golden=True)),
@@ -55,17 +82,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
-    report = compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
-    if options.precheck and not report.partial:
-        from npucmp.precheck.line import unlike
-
-        report = replace(report, unlike=unlike(report.comparisons, context), seconds=time.monotonic() - started)
-    if options.replay is None or report.partial:
-        return report
-    from npucmp.workflows.replay_roots import with_replays
-
-    report = with_replays(report, options.replay, context, options.jobs)
-    return replace(report, seconds=time.monotonic() - started)
+    return compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
 
 
 class Sides(NamedTuple):
@@ -102,8 +119,8 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, interrupted = _measured(todo, options, context)
-    comparisons = concluded(aligned, todo, measured, tolerances, rules, left_out)
+    found, interrupted = measured(todo, options, context)
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -113,7 +130,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
-        partial=sum(map(len, measured)) < sum(map(len, todo)),
+        partial=sum(map(len, found)) < sum(map(len, todo)),
         strict=options.strict,
         disk=disk,
         also=sides.also,
@@ -144,58 +161,6 @@ def concluded(
         replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)))
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )
-
-
-def _measured(
-    todo: "list[list[Pair]]", options: Options, context: ReadContext
-) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
-    """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
-    every = [pair for some in todo for pair in some]
-    if not every:
-        raise UsageError(f"nothing to compare: {options.nothing()}")
-    closeness = Closeness(options.rtol, options.atol)
-    total = sum(map(payload_bytes, every))
-    meter, jobs = Meter(options.progress, total), (options.jobs or default_jobs()) if total else 1
-    journal = None
-    measured: list[list[Measurement]] = []
-    with ExitStack() as stack:
-        if options.journal is not None and (total or options.resume):  # statistics were read with the dump
-            from npucmp.measure.journal import Journal
-            from npucmp.measure.kernel import native
-
-            settings = closeness, options.limits, native.name()
-            journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
-        known = iter(journal.known if journal else ())
-        try:
-            for some in todo:
-                measured.append([])
-                known_first = list(islice(known, len(some)))
-                for measurement, is_new in _each(some, known_first, closeness, jobs, context):
-                    measured[-1].append(measurement)
-                    if journal and is_new:
-                        journal.add(measurement)
-                    meter.add(payload_bytes(measurement.pair))
-        except KeyboardInterrupt:
-            if journal:
-                journal.flush()
-    count = sum(map(len, measured))
-    notes = [journal.note] if journal and journal.note else []
-    if count < len(every):
-        more = "; the same command with --resume goes on from there" if journal else ""
-        notes.append(f"interrupted: {count} of {len(every)} tensors were measured{more}")
-    return measured, tuple(notes)
-
-
-def _each(
-    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: int, context: ReadContext
-) -> "Iterator[tuple[Measurement, bool]]":
-    """The measurements of pairs, those of the first of them known, and whether each is a new one."""
-    yield from ((measurement, False) for measurement in known)
-    read = {values_of(measurement.pair) for measurement in known} - {None}
-    for measurement in measure_pairs(some[len(known) :], closeness, jobs, context):
-        if values_of(measurement.pair) in read:
-            measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
-        yield measurement, True
 
 
 def _dtypes(comparisons: Sequence[Comparison]) -> "set[str]":

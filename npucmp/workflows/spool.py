@@ -28,7 +28,8 @@ _STALE = 24 * 3600.0  # seconds without a new file: of a run that was killed
 
 
 class Folder:
-    """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object."""
+    """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object, or
+    with what fails within it."""
 
     def __init__(self, under: "Optional[str | os.PathLike[str]]" = None) -> None:
         try:
@@ -39,6 +40,13 @@ class Folder:
         except OSError as error:
             raise DumpError(under or tempfile.gettempdir(), f"cannot be written: {error.strerror or error}") from None
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
+
+    def __enter__(self) -> "Folder":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.remove()
 
 
 class Spool:
