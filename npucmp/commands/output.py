@@ -41,6 +41,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if not quiet:
         paint = terminal.colours(_is_terminal(sys.stdout))
         tell(terminal.render(answer, top, files, paint, verbose), is_needed=not folder)
+    result.close()
     context.exit(result.exit_status)
 
 

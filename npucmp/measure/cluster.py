@@ -100,7 +100,10 @@ class Cluster:
             raise MissingExtra("npucmp[dask]", "--scheduler") from None
         self._dask: Any = distributed
         paths = [os.fspath(path) for path in reads]
-        folder = None if all(map(os.path.isabs, paths)) else os.getcwd()
+        for path in paths:
+            if not os.path.exists(path):
+                raise DumpError(path, "no such file or folder")
+        folder = None if all(map(os.path.isabs, [*paths, writes])) else os.getcwd()
         self._probe = _probe(writes)
         self._place = pickle.dumps({**_self(), "folder": folder, "reads": {one: _seen(one) for one in paths},
                                     "probe": self._probe.name})  # fmt: skip

@@ -65,8 +65,8 @@ def fits(options: Options, formats: "set[str]") -> bool:
 
 
 def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
-    """The runs, where they are to be compared in shards: there are several, folders tell which, and their records are
-    large, or somebody else is to do it."""
+    """The runs, where they are to be compared in shards though nobody else is to do it: there are several, folders tell
+    which, and their records are large."""
     if not fits(options, set()):
         return None
     context = options.context(target, golden)
@@ -75,7 +75,7 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairi
     if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
         return None
     pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
-    large = options.executor is not None or sum(_size(head) for both in pairing.together for head in both) > SMALL
+    large = sum(_size(head) for both in pairing.together for head in both) > SMALL
     return pairing if large and len(pairing.together) > 1 else None
 
 
@@ -87,11 +87,16 @@ def _size(head: Head) -> int:
 
 
 def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairing: Optional[Pairing] = None) -> Report:
-    """As `compare` does, for dumps and options that `fits` lets through."""
+    """As `compare` does, for dumps and options that `fits` lets through; of others a UsageError."""
     started = time.monotonic()
     if pairing is None:
         context = options.context(target, golden)
         lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
+        formats = {head.format for head in (*lefts, *rights)}
+        if not fits(options, formats):
+            given = [f"--{name}" for name in ("graph", "also", "replay") if getattr(options, name)]
+            what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
+            raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
         pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
         if not pairing.together:
             raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")

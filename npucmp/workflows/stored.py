@@ -52,6 +52,9 @@ class Stored(Apart):
             else:
                 yield one
 
+    def close(self) -> None:
+        self._kept.remove()
+
 
 def _part(work: Work, shard: Finished, number: int, part: "PartOf[Part]") -> Part:
     return part(number, shard.read(work))

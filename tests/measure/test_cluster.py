@@ -297,6 +297,12 @@ def test_no_scheduler(dask, tmp_path):
         Cluster("tcp://localhost:1", [], str(tmp_path / "out"))
 
 
+def test_a_dump_that_is_not_there_is_told_before_anybody_is_asked(dask, tmp_path):
+    with pytest.raises(DumpError, match="dmup: no such file or folder"):
+        Cluster("tcp://localhost:1", [tmp_path / "dmup"], str(tmp_path / "out"))
+    assert not hasattr(dask, "client") and not (tmp_path / "out").exists()
+
+
 def test_without_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"pip install npucmp\[dask\]"):

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import npucmp
+from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
@@ -91,6 +93,19 @@ def test_the_same_of_statistics(dumps, monkeypatch, held):
 def test_the_same_with_options(dumps, options):
     found = compared_in_shards(*dumps, Options(executor=Serial(), **options))
     assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
+
+
+@pytest.mark.parametrize("words", [("also", "x"), ("graph", "x"), ("replay", "all"), ("format", "cann")])
+def test_what_is_of_all_runs_together_is_not_handed_out(dumps, words):
+    dump = SAMPLES[0].parent / "cann_clean/target"
+    paths = (dump, dump) if words[0] == "format" else dumps
+    with pytest.raises(UsageError, match=r"^--scheduler: .* is of all steps and ranks together"):
+        npucmp.compare(*paths, executor=Serial(), **dict([words]))
+
+
+def test_who_hands_out_says_where_shards_lie(dumps):
+    got = CliRunner().invoke(command, ["compare", *map(str, dumps), "--scheduler", "tcp://127.0.0.1:1"])
+    assert isinstance(got.exception, UsageError) and "--scheduler needs -o DIR" in str(got.exception)
 
 
 def test_what_is_in_no_shard_is_an_error(dumps):
