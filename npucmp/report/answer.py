@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
+from npucmp.report.cell import Matrix
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 Piece = Union[bytes, Path]  # of a file: what stands in it, or in another one
+Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, which may be one of several
 
 
 class Table(NamedTuple):
@@ -106,6 +108,8 @@ class Suspect(NamedTuple):
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
     excused   nobody is to blame
+    also      at which other steps and ranks the same was found
+    page      that has its rows, "" for this one, None for none
     """
 
     place: int
@@ -127,6 +131,8 @@ class Suspect(NamedTuple):
     excused: bool = False
     rule: str = ""
     way: Callable[[], "Sequence[Step]"] = tuple
+    also: str = ""
+    page: Optional[str] = ""
 
     @classmethod
     def of(cls, found: "Root | Rerun", operator: Operator, **more: Any) -> "Suspect":
@@ -180,6 +186,13 @@ class Plot(NamedTuple):
     bands: "Sequence[tuple[int, int]]" = ()
 
 
+class Within(NamedTuple):
+    """A page that is one of several: where it is, and the pages beside it as (name, link)."""
+
+    where: str
+    beside: "Sequence[tuple[str, str]]"
+
+
 class Section(NamedTuple):
     """One step and rank, and what came of it.
 
@@ -222,6 +235,8 @@ class Answer:
     remarks         what to do next, given the folder in which the files are, "" if there are none
     marked          the dumps that the marks of suspects stand for
     plots           curves that a page draws
+    matrix          all steps and ranks, where there are several; `pages` are those of some of them, as (file, content),
+                    given what makes one
     rest            the title under which a page lists the suspects that come later too
     facts           what summary.json says besides, by key
     """
@@ -253,6 +268,8 @@ class Answer:
     rest: str = ""
     chains: Sequence[Chain] = ()
     plots: Sequence[Plot] = ()
+    matrix: Optional[Matrix] = None
+    pages: "Callable[[Shown], Iterable[tuple[str, Piece]]]" = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)

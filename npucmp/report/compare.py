@@ -4,16 +4,19 @@ each step and rank (part.py), wherever these lie."""
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import cache, partial
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DIFFERS, Apart, Cause, Report, Tally, Verdict, brief, each
+from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.report import next_dump, pairs, tables
-from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Side, Suspects, Table, Text
+from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed
+from npucmp.report.matrix import cells_of_runs
+from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, where_words
+from npucmp.report.words import count_of, in_bytes, ranges, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -77,7 +80,8 @@ class Parts:
             sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
         )
         content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-        return " · ".join([*kinds, f"{len(runs):,} steps and ranks", content + (f", {in_bytes(size)}" if size else "")])
+        which = [_numbers(name, {getattr(run, name) for run in runs}) for name in ("step", "rank")]
+        return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
     def shown(self) -> "list[int]":
         """The comparisons whose rows a page shows: all, or where they lie apart those of the first suspects."""
@@ -95,7 +99,40 @@ class Parts:
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv."""
-    return told(Parts(report), metrics)
+    parts = Parts(report)
+    found = told(parts, metrics)
+    if len(parts.every) < 2:
+        return found
+    return over(found, parts.every, cells_of_runs(report), partial(_pages, report, tuple(metrics)))
+
+
+class _Paged(NamedTuple):
+    """What pages of single comparisons are made of: the report without any, and where in a folder they are to lie."""
+
+    report: Report
+    filing: Filing
+    within: "Mapping[int, Within]"
+    shown: Shown
+
+
+def _pages(
+    report: Report, metrics: "tuple[str, ...]", within: "Mapping[int, Within]", shown: Shown
+) -> "Iterator[tuple[int, Piece]]":
+    """The pages of these comparisons, made where they lie."""
+    folder = report.comparisons.folder if isinstance(report.comparisons, Apart) else ""
+    common = replace(report, comparisons=(), broken=(), unpaired=(), unlike="")
+    numbers, paged = sorted(within), _Paged(common, Filing(metrics, folder), within, shown)
+    return zip(numbers, each(report.comparisons, partial(_page, paged), _lost_page, numbers))
+
+
+def _page(paged: _Paged, number: int, one: Comparison) -> Piece:
+    found = told(Parts(replace(paged.report, comparisons=(one,))), paged.filing.metrics)
+    alone = replace(found, remarks=lambda folder: ())  # they are of all comparisons together
+    return paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
+
+
+def _lost_page(number: int, because: str) -> Piece:
+    return b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
 
 
 def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
@@ -180,6 +217,15 @@ class _Files:
             paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
         rest = len(self._parts.every) - len(numbers)
         return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
+
+
+def _numbers(name: str, found: "set[Optional[int]]") -> str:
+    """ "steps 0-9", "" of what the dump does not number."""
+    known = sorted(number for number in found if number is not None)
+    words = ranges(known)
+    if len(words) > 40:
+        return f"{len(known):,} {name}s from {known[0]} to {known[-1]}"
+    return f"{name}{'s' if len(known) > 1 else ''} {words}" if known else ""
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

@@ -23,9 +23,8 @@ class Filing(NamedTuple):
     metrics: "tuple[str, ...]" = ()
     folder: str = ""
 
-    def piece(self, number: int, what: str, text: str) -> Piece:
-        """Lines of one comparison; in a file of a name that no other has, should another worker be at it too."""
-        data = encoded(text)
+    def piece(self, number: int, what: str, data: bytes) -> Piece:
+        """What is made of one comparison; in a file of a name that no other has, should another worker be at it too."""
         if not self.folder:
             return data
         handle, path = tempfile.mkstemp(f".{what}", f"{number}.", self.folder)
@@ -60,8 +59,8 @@ def filed(
     )
 
 
-def _lines(names: "Sequence[str]", columns: Columns) -> str:
-    return csv_of(names, columns).partition("\n")[2]
+def _lines(names: "Sequence[str]", columns: Columns) -> bytes:
+    return encoded(csv_of(names, columns).partition("\n")[2])
 
 
 def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes]":

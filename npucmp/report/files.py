@@ -12,6 +12,7 @@ process is removed by the next one that comes an hour later.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tempfile
 import time
@@ -21,9 +22,11 @@ from pathlib import Path
 from typing import Union
 
 LAST = "summary.json"
-SOMETIMES = ("next_dump.json", "next_dump_golden.json")  # not in every report: none may stand beside another one's
+SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
+BELOW = "shards"  # the folder that some reports have, of pages
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
+_PAGE = re.compile(r"\d+-\d+\.html")
 _BLOCK = 1 << 20  # bytes that are copied at once
 
 
@@ -53,16 +56,17 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
     aside: dict[str, str] = {}  # name → where the earlier file is
     placed: list[str] = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
+            place.mkdir(parents=True, exist_ok=True)
         for name in names:
             made[name] = _written(folder, contents[name])
         for name in reversed(names):
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in SOMETIMES:
+        for name in (*SOMETIMES, *_pages(folder)):
             if name not in made and _is_file(folder / name):
-                aside[name] = str(folder / f"{_PREFIX}{name}-old{_SUFFIX}")
+                aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
         for name in names:
             os.replace(made[name], folder / name)
@@ -80,6 +84,16 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
+    with suppress(OSError):  # if nothing is in it any more
+        os.rmdir(folder / BELOW)
+
+
+def _pages(folder: Path) -> "list[str]":
+    """Those of an earlier report."""
+    try:
+        return [f"{BELOW}/{name}" for name in os.listdir(folder / BELOW) if _PAGE.fullmatch(name)]
+    except OSError:
+        return []
 
 
 def _written(folder: Path, content: Content) -> str:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
+from npucmp.localise.joint import Joint, joint_of
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, brief
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.cell import Cell
 from npucmp.report.coverage import Coverage, upstream_unseen
+from npucmp.report.matrix import cell_of
 from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
 
 LEFT_OUT = {  # verdicts that decide nothing
@@ -57,6 +60,47 @@ class Passed(NamedTuple):
         return f"{count_of(self.operators, 'operator')} downstream{size}"
 
 
+class Agreement(NamedTuple):
+    """Tensors that agree: how many, and how; those of several are added."""
+
+    tensors: int = 0
+    largest: float = 0.0
+    trusted: bool = False
+    in_bits: bool = True
+    masks: bool = False
+
+    @classmethod
+    def of(cls, findings: "Sequence[Finding]") -> "Agreement":
+        alike = [finding for finding in findings if finding.verdict is Verdict.MATCH]
+        return cls(
+            sum(finding.has_elements for finding in alike),
+            max((finding.error or 0.0 for finding in findings), default=0.0),
+            any(one.measurement.bound is not None for one in alike),
+            all(map(is_bit_equal, alike)),
+            any(map(has_other_masks, findings)),
+        )
+
+    @classmethod
+    def sum(cls, some: "Sequence[Agreement]") -> "Agreement":
+        """Of all."""
+        return cls(
+            sum(one.tensors for one in some),
+            max((one.largest for one in some), default=0.0),
+            any(one.trusted for one in some),
+            all(one.in_bits for one in some),
+            any(one.masks for one in some),
+        )
+
+    def line(self) -> Line:
+        """In one line."""
+        how = "every tensor that was compared "
+        how += "is bit for bit the same" if self.in_bits else "holds the same values"
+        how += " but for masks" if self.masks else ""
+        if self.largest or self.trusted:
+            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}"
+        return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
+
+
 class Excused(NamedTuple):
     """Tensors that --noise excused: how many, and the worst."""
 
@@ -76,6 +120,7 @@ class Part:
     notes        of its runs, and its own
     unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves open
     roots        the first rows of roots.csv
+    agreement    of its tensors; `cell`: its place among steps and ranks, `joint` what it shares with other ranks
     """
 
     number: int
@@ -94,11 +139,9 @@ class Part:
     unreadable: "tuple[str, ...]" = ()
     examples: "Mapping[Verdict, str]" = field(default_factory=dict)
     roots: "tuple[Row, ...]" = ()
-
-    @property
-    def key(self) -> str:
-        """ "step-rank", as names of files have it; one without a number counts as 0."""
-        return f"{self.step or 0}-{self.rank or 0}"
+    agreement: Agreement = Agreement()
+    cell: Optional[Cell] = None
+    joint: Optional[Joint] = None
 
 
 class Ran(NamedTuple):
@@ -125,15 +168,16 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     tally = Tally.of(one)
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
     status = 1 if differs else 0 if tally.is_decided else 2
-    unreadable, coverage = [*_unreadable(one.findings)], Coverage.of(one)
+    unreadable, coverage, word = [*_unreadable(one.findings)], Coverage.of(one), word_of(status, tally)
+    agreement = Agreement.of(one.findings)
     return Part(
         number=number,
         step=one.step,
         rank=one.rank,
-        word=word_of(status, tally),
+        word=word,
         exit_status=status,
         tally=tally,
-        section=_section(asked, one, coverage),
+        section=_section(asked, one, coverage, agreement),
         coverage=coverage,
         runs=(Ran.of(one.target), Ran.of(one.golden)),
         run_notes=(*one.target.notes, *one.golden.notes),
@@ -143,6 +187,9 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
         examples=dict(_examples(one.findings)),
         roots=tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        agreement=agreement,
+        cell=cell_of(one, word, tally, coverage) if asked.several else None,
+        joint=joint_of(one) if asked.several else None,
     )
 
 
@@ -153,7 +200,9 @@ def lost_part(number: int, because: str) -> Part:
     section = Section(where=f"shard {number}", sides=(), lines=[Line("Nothing could be told", "UNKNOWN", f": {words}")])
     coverage = Coverage({}, (0, 0), 0, 0, 0)
     examples = {Verdict.UNREADABLE: words}
-    return Part(number, None, None, "UNDECIDED", 2, tally, section, coverage, unreadable=(words,), examples=examples)
+    cell = Cell(None, None, "", "", "UNREADABLE", because=words)
+    known = number, None, None, "UNDECIDED", 2, tally, section, coverage
+    return Part(*known, unreadable=(words,), examples=examples, cell=cell)
 
 
 def word_of(status: int, tally: Tally) -> str:
@@ -163,11 +212,10 @@ def word_of(status: int, tally: Tally) -> str:
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
-def _section(asked: Asked, one: Comparison, coverage: Coverage) -> Section:
+def _section(asked: Asked, one: Comparison, coverage: Coverage, agreement: Agreement) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if asked.several else ""
     suspects = Suspects.of([_suspect(root, among) for root in one.roots])
-    agreeing = sum(finding.verdict is Verdict.MATCH and finding.has_elements for finding in one.findings)
     differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
     runs = one.target, one.golden
     most = MOST if asked.several else max(map(len, (*suspects, differing)))
@@ -186,8 +234,8 @@ def _section(asked: Asked, one: Comparison, coverage: Coverage) -> Section:
         ]
         title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
         return section._replace(listings=[Listing(title, listed, "tensors.csv", len(differing) - len(listed))])
-    if agreeing:
-        return section._replace(agreeing=agreeing, lines=[_agree_words(one.findings, agreeing)])
+    if agreement.tensors:
+        return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
     return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
 
 
@@ -211,18 +259,6 @@ def _suspect(root: Root, where: str) -> Suspect:
     pair = root.pair
     more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
     return Suspect.of(root, pair.operator, **more)
-
-
-def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
-    largest = max((finding.error or 0.0 for finding in findings), default=0.0)
-    trusted = any(one.verdict is Verdict.MATCH and one.measurement.bound is not None for one in findings)
-    how = "every tensor that was compared "
-    in_bits = all(is_bit_equal(one) for one in findings if one.verdict is Verdict.MATCH)
-    how += "is bit for bit the same" if in_bits else "holds the same values"
-    how += " but for masks" if any(map(has_other_masks, findings)) else ""
-    if largest or trusted:
-        how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
-    return Line("No operator diverged", "good", f": {count_of(agreeing, 'tensor')} agree, {how}")
 
 
 def _excused(findings: Sequence[Finding]) -> Excused:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.report.answer import Answer, Line, Section, Suspect
+from npucmp.report.cell import Matrix
+from npucmp.report.picture import folded_words, pictured
 from npucmp.report.sanitise import visible
-from npucmp.report.words import count_of, rate_of
+from npucmp.report.words import count_of, ranges, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
 STEPS = 8  # of the way from one birth
@@ -21,22 +25,36 @@ COLOURS = {
 
 
 def render(
-    answer: Answer, top: int = 10, files: Sequence[Path] = (), paint: Optional[Paint] = None, verbose: bool = False
+    answer: Answer,
+    top: int = 10,
+    files: Sequence[Path] = (),
+    paint: Optional[Paint] = None,
+    verbose: bool = False,
+    width: int = 80,
 ) -> str:
     """The whole screen as text; every word from a dump has its invisible characters shown.
 
-    verbose also lists the operators that pass the error on, the whole way of every birth, and every note.
+    verbose also lists the operators that pass the error on, the whole way of every birth, and every note. width is
+    that of the picture of steps and ranks.
     """
-    screen = _Screen(answer, paint or (lambda text, _: text), verbose)
+    screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
     if files:
-        lines.append("  ".join(visible(str(file)) for file in files))
+        lines.append("  ".join(map(visible, _places(files))))
     return "\n".join(lines) + "\n"
 
 
+def _places(files: Sequence[Path]) -> Iterator[str]:
+    """Files, those that lie in a folder below the first one's as that folder."""
+    below = Counter(file.parent for file in files if file.parent != files[0].parent)
+    yield from (str(file) for file in files if file.parent not in below)
+    yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
+
+
 class _Screen:
-    def __init__(self, answer: Answer, paint: Paint, verbose: bool) -> None:
+    def __init__(self, answer: Answer, paint: Paint, verbose: bool, width: int) -> None:
         self.answer = answer
+        self.width = width
         self.paint = paint
         self.verbose = verbose
 
@@ -68,8 +86,25 @@ class _Screen:
         for words in one.warnings:
             yield self.line(Line(words[:1].upper() + words[1:], "title"))
             yield ""
+        if self.answer.matrix is not None:
+            yield from self.matrix(self.answer.matrix)
         body = [*self.body(one, top)]
         yield from [*body, ""] if body else []
+
+    def matrix(self, one: Matrix) -> Iterator[str]:
+        """Where it begins in one sentence, then steps × ranks, a sign for each."""
+        if one.sentence:
+            yield self.line(Line(f"The error {one.sentence}", "title"))
+        yield from map(visible, one.odd)
+        wide = max((len(label) for label, _ in pictured(one.cells, one.first, 1).lines), default=0)
+        picture = pictured(one.cells, one.first, max(8, self.width - wide - 3))
+        yield f"{'':{wide}}  ranks {ranges(sorted({cell.key[1] for cell in one.cells}))}"
+        for label, spots in picture.lines:
+            some = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
+            yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in some)
+        legend = [f"{self.paint(state.sign, state.tone)} {state.words}" for state in picture.legend()]
+        yield " · ".join([*legend, *filter(None, [folded_words(picture)])])
+        yield ""
 
     def body(self, one: Section, top: int) -> Iterator[str]:
         if one.title:
@@ -96,9 +131,12 @@ class _Screen:
                 yield f"     … and {more} more in {listing.rest}"
 
     def suspect(self, one: Suspect) -> Iterator[str]:
-        aside = f"   {one.aside}" if one.aside else ""
+        where = one.where if self.answer.matrix else ""
+        aside = "".join(f"   {words}" for words in (one.aside, where) if words)
         name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
         yield f"{one.place:3}  {self.paint(f'{one.word:10}', one.cause)}  {name}{aside}"
+        if one.also:
+            yield f"{INDENT}also {one.also}"
         if one.golden:
             yield f"{INDENT}golden: {visible(one.golden)}"
         for evidence in one.evidence:
