@@ -13,6 +13,7 @@ as Dask encrypts, where both sides have to show a certificate.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import logging
@@ -25,6 +26,7 @@ import time
 import uuid
 import warnings
 from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, Callable, Iterator, Optional, Sequence
@@ -110,6 +112,8 @@ class Cluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is told in one line
         warnings.filterwarnings("ignore", module="distributed")
         try:
+            with ThreadPoolExecutor(1) as thread:  # a Client that reaches nobody takes a minute to go
+                thread.submit(asyncio.run, self._knock()).result()
             self._client = distributed.Client(self._address, set_as_default=False)
         except Exception as error:  # of sockets, of ssl, of its configuration
             self._probe.close()
@@ -191,6 +195,11 @@ class Cluster:
         if error is not None:
             raise error
         return result
+
+    async def _knock(self) -> None:
+        security = self._dask.Security().get_connection_args("client")
+        comm = await self._dask.comm.connect(self._address, **security)
+        await comm.close()
 
     def _workers(self) -> "dict[str, int]":
         """Addresses of workers, and how many threads each has."""

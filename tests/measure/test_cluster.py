@@ -90,6 +90,15 @@ def dask(monkeypatch):
     class Cancelled(Exception):
         pass
 
+    async def reached(address, **security):
+        assert security == {"ssl_context": "mine"}
+        if fake.refused:
+            raise fake.refused
+        return types.SimpleNamespace(close=closed)
+
+    async def closed():
+        pass
+
     def connected(address, set_as_default):
         fake.client = Client(fake, address)
         prepare(fake.client)
@@ -100,7 +109,9 @@ def dask(monkeypatch):
 
     fake = types.ModuleType("distributed")
     fake.Client, fake.TimeoutError, fake.CancelledError, fake.KilledWorker = connected, TimeoutError, Cancelled, Killed
-    fake.given = {}
+    fake.given, fake.refused = {}, None
+    fake.comm = types.SimpleNamespace(connect=reached)
+    fake.Security = lambda: types.SimpleNamespace(get_connection_args=lambda role: {"ssl_context": "mine"})
     monkeypatch.setitem(sys.modules, "distributed", fake)
     monkeypatch.setattr(cluster, "WAIT", 0.02)
     monkeypatch.setattr(cluster, "LOOK", 0.01)
@@ -289,12 +300,10 @@ def test_a_scheduler_that_goes(connected, dask):
 
 
 def test_no_scheduler(dask, tmp_path):
-    def refused(address, set_as_default):
-        raise OSError("Timed out\ntrying to connect")
-
-    dask.Client = refused
+    dask.refused = OSError("Timed out\ntrying to connect")
     with pytest.raises(UsageError, match=r"^--scheduler tcp://localhost:1: cannot be reached: Timed out trying"):
         Cluster("tcp://localhost:1", [], str(tmp_path / "out"))
+    assert not hasattr(dask, "client")
 
 
 def test_a_dump_that_is_not_there_is_told_before_anybody_is_asked(dask, tmp_path):
