@@ -226,8 +226,8 @@ class Cluster:
             except self._dask.TimeoutError:
                 pass
         for address, told in sorted(self._client.run(unfit, self._place, on_error="return").items()):
-            if isinstance(told, ImportError):
-                told = f"has no npucmp {__version__}: {_line(told)}"
+            if isinstance(told, Exception):
+                told = f"has no npucmp {__version__} that runs: {_line(told)}"
             if told is not None:
                 raise UsageError(f"{self._called}: the worker at {address} {_line(told)}")
 
