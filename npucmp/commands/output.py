@@ -28,12 +28,14 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if resumable and folder:
         given["journal"] = folder
     metrics = _columns(given.pop("metrics", None))
+    parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
+    from npucmp.report.layout import laid_out
 
-    answer = answer_of(result, metrics)
+    answer = laid_out(answer_of(result, metrics), parts, parquet)
     files = write(answer, folder) if folder else []
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
@@ -52,6 +54,17 @@ def tell(text: str, is_needed: bool = True) -> None:
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
     click.echo(text, nl=False, color=True)
+
+
+def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":
+    """--parts and --parquet, which are known not to work before anything is read."""
+    if (parts or parquet) and not folder:
+        raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
+    if parquet:
+        from npucmp.report.parquet import require
+
+        require()
+    return parts, parquet
 
 
 def _columns(names: Optional[str]) -> "list[str]":

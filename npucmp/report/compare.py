@@ -15,7 +15,7 @@ from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
-from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
+from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
 from npucmp.report.words import count_of, in_bytes, ranges, where_words
 
 MEANING = {
@@ -198,12 +198,18 @@ class _Files:
     def tables(self) -> "list[Table]":
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
-        tensors = Table("tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors)
+        parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
+        tensors = Table(
+            "tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors, parts
+        )
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
     def _tensors(self) -> "Iterator[Piece]":
         return (one.tensors for one in self.every())
+
+    def _of_one(self, at: int) -> "list[Piece]":
+        return [self.every()[at].tensors]
 
     def _roots(self) -> "Iterator[Piece]":
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
@@ -244,10 +250,8 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     counts = tally.verdicts
     if status == 130:
         return f"interrupted after {count_of(tally.tensors, 'tensor')}"
-    if status == 1 and tally.is_suspected:
-        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
     if status == 1:
-        return ", ".join(_diverged_words(report, tally))
+        return found_words(tally, len(report.unpaired))
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
@@ -268,6 +272,13 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     return f"nothing could be compared: {why}"
 
 
+def found_words(tally: Tally, unpaired: int = 0) -> str:
+    """What differs, or what statistics make suspect."""
+    if tally.is_suspected:
+        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
+    return ", ".join(_diverged_words(tally, unpaired))
+
+
 def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
     """What statistics alone make suspect."""
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
@@ -275,7 +286,7 @@ def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
+def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
@@ -289,7 +300,7 @@ def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
     if not causes and differing:
         yield f"{count_of(differing, 'tensor')} differ"
     elif not causes:
-        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(len(report.unpaired), "run")
+        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
     if counts[Verdict.UNREADABLE]:
         yield f"{counts[Verdict.UNREADABLE]} unreadable"

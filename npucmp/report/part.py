@@ -193,6 +193,14 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     )
 
 
+def keys_of(parts: "Sequence[Part]") -> "list[str]":
+    """ "step-rank" of each, as names of files have it, a step or rank without a number counts as 0; a number more where
+    that is not the only one."""
+    keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
+    several = Counter(keys)
+    return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
+
+
 def lost_part(number: int, because: str) -> Part:
     """Of a comparison that ends whoever works on it."""
     words = f"telling what came of it ended the process: {because}"
