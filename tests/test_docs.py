@@ -82,7 +82,8 @@ def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
 
 def runnable(line: Line) -> bool:
     given = parsed(line.words) or {}
-    paths = [str(given[name]) for name in PATHS if given.get(name)] + [str(path) for path in given.get("dumps", ())]
+    several = [*given.get("dumps", ()), *given.get("folders", ())]
+    paths = [str(given[name]) for name in PATHS if given.get(name)] + [*map(str, several)]
     return all((ROOT / path).exists() for path in paths)
 
 
