@@ -6,13 +6,16 @@ import errno
 import shutil
 import sys
 from dataclasses import replace
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+
+if TYPE_CHECKING:
+    from npucmp.report.answer import Answer
 
 
 @uncollected()
@@ -36,6 +39,8 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     from npucmp.report.layout import laid_out
 
     answer = laid_out(answer_of(result, metrics), parts, parquet)
+    if result.exit_status == 2:
+        answer = _with_what_lacks(answer, given)
     files = write(answer, folder) if folder else []
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
@@ -47,6 +52,16 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         tell(terminal.render(answer, top, files, paint, verbose, width), is_needed=not folder)
     result.close()
     context.exit(result.exit_status)
+
+
+def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
+    """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
+    from npucmp.workflows.plan import lacks
+    from npucmp.workflows.runs import Choice
+
+    choice = Choice(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
+    more = lacks(answer.result.command, answer.result.paths, choice)
+    return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
 
 def tell(text: str, is_needed: bool = True) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.report import next_dump, pairs, tables
@@ -16,7 +16,7 @@ from npucmp.report.filed import Filed, Filing, by_place, filed
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, ranges, where_words
+from npucmp.report.words import count_of, in_bytes, numbers, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -35,7 +35,9 @@ class Parts:
     def __init__(self, report: Report) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
         self.report = report
-        self.every: "list[Part]" = [*each(report.comparisons, partial(part_of, asked, report.strict), lost_part)]
+        pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
+        told = each(report.comparisons, partial(part_of, asked, report.strict), lost_part)
+        self.every: "list[Part]" = [one.pooled(pool) for one in told]
         self.tally = Tally.sum(one.tally for one in self.every)
         self.coverage = Coverage.sum([one.coverage for one in self.every])
 
@@ -80,21 +82,9 @@ class Parts:
             sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
         )
         content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-        which = [_numbers(name, {getattr(run, name) for run in runs}) for name in ("step", "rank")]
+        known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
+        which = [numbers(name, sorted(found)) for name, found in known]
         return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
-
-    def shown(self) -> "list[int]":
-        """The comparisons whose rows a page shows: all, or where they lie apart those of the first suspects."""
-        if not isinstance(self.report.comparisons, Apart):
-            return [*range(len(self.every))]
-        found: list[int] = []
-        rows = 0
-        for one in sorted(self.every, key=lambda one: one.section.place):
-            rows += one.tally.tensors
-            if found and rows > pairs.ROWS:
-                break
-            found.append(one.number)
-        return sorted(found)
 
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
@@ -215,23 +205,12 @@ class _Files:
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
 
     def detail(self, figures: "Sequence[str]") -> Detail:
-        numbers = self._parts.shown()
         if self._apart is not None:
-            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics), numbers=numbers)]
+            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics))]
         else:
-            comparisons = self._parts.report.comparisons
-            paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
-        rest = len(self._parts.every) - len(numbers)
-        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
-
-
-def _numbers(name: str, found: "set[Optional[int]]") -> str:
-    """ "steps 0-9", "" of what the dump does not number."""
-    known = sorted(number for number in found if number is not None)
-    words = ranges(known)
-    if len(words) > 40:
-        return f"{len(known):,} {name}s from {known[0]} to {known[-1]}"
-    return f"{name}{'s' if len(known) > 1 else ''} {words}" if known else ""
+            comparisons = enumerate(self._parts.report.comparisons)
+            paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in comparisons]
+        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

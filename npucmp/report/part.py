@@ -4,8 +4,8 @@ report/compare.py. So an answer never needs more than one comparison at a time, 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.localise.joint import Joint, joint_of
@@ -142,6 +142,17 @@ class Part:
     agreement: Agreement = Agreement()
     cell: Optional[Cell] = None
     joint: Optional[Joint] = None
+
+    @property
+    def key(self) -> str:
+        """ "step-rank", as names of files have it; one without a number counts as 0."""
+        return f"{self.step or 0}-{self.rank or 0}"
+
+    def pooled(self, pool: "dict[object, Any]") -> "Part":
+        """The same with what is equal to something in the pool held once."""
+        if self.joint is None:
+            return self
+        return replace(self, joint=self.joint._replace(names=pool.setdefault(self.joint.names, self.joint.names)))
 
 
 class Ran(NamedTuple):

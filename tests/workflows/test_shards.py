@@ -1,7 +1,6 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
 import csv
-import json
 import os
 import stat
 import sys
@@ -19,6 +18,7 @@ from npucmp.errors import UsageError
 from npucmp.measure import journal
 from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
+from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.workflows import measuring, shard, shards
 from npucmp.workflows.options import Options
@@ -140,10 +140,11 @@ def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
 
 
 def files_of(folder):
-    """What a report holds, but for what tells the time or the command."""
-    found = {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*.*") if one.suffix != ".html"}
-    summary = json.loads(found.pop("summary.json"))
-    return found, {key: value for key, value in summary.items() if key not in ("seconds", "argv")}
+    """What a report holds, pages of shards too, but for the time that each took."""
+    found = {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    with open(folder / "matrix.csv") as file:
+        found["matrix.csv"] = [{**row, "seconds": ""} for row in csv.DictReader(file)]
+    return found
 
 
 @pytest.mark.parametrize("crew", ["this process", "two workers"])
@@ -151,11 +152,13 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     apart = npucmp.compare(*dumps, executor=CREWS[crew]())
     at_once = npucmp.compare(*dumps)
     assert isinstance(apart.comparisons, Apart) and not isinstance(at_once.comparisons, Apart)
-    for report, folder in ((apart, "apart"), (at_once, "at once")):
+    without_time = [replace(one, seconds=0.0) for one in (apart, at_once)]
+    for report, folder in zip(without_time, ("apart", "at once")):
         npucmp.write_reports(report, tmp_path / folder)
-    assert files_of(tmp_path / "apart") == files_of(tmp_path / "at once")
-    without_time = [screen(replace(one, seconds=0.0)) for one in (apart, at_once)]
-    assert without_time[0] == without_time[1]
+    found = files_of(tmp_path / "apart")
+    assert all(cell.seconds for cell in answer_of(apart).matrix.cells)
+    assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
+    assert screen(without_time[0]) == screen(without_time[1])
 
 
 def test_nothing_is_left_behind(dumps, monkeypatch):
@@ -269,7 +272,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipeli
     begun = after + 1  # one more was finished, nobody heard of it
     assert len(noted.pairs) == sum(len(one.findings) for one in [*whole.comparisons][begun:])
     for report, folder in ((resumed, "resumed"), (whole, "whole")):
-        npucmp.write_reports(report, tmp_path / folder)
+        npucmp.write_reports(replace(report, seconds=0.0), tmp_path / folder)
     assert files_of(tmp_path / "resumed") == files_of(tmp_path / "whole")
     journal.remove(out)
     assert not [*out.glob(".npucmp-journal*")]
