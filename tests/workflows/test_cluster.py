@@ -84,12 +84,14 @@ def dumps(request, tmp_path):
 
 
 def compared(folder, output, *words):
-    """Exit status and files of a report; nothing else is left."""
+    """Exit status, tables and summary of a report, but for the time and the command; nothing else is left."""
     given = ["compare", str(folder / "target"), str(folder / "golden"), "-o", str(output), *map(str, words)]
     got = CliRunner().invoke(command, given)
     assert got.exception is None or isinstance(got.exception, SystemExit), got.exception
     assert not [name for name in os.listdir(output) if name.startswith(".")]
-    return got.exit_code, files_of(output)
+    files = {name: content for name, content in files_of(output).items() if not name.endswith(".html")}
+    told = json.loads(files.pop("summary.json"))
+    return got.exit_code, files, {key: told[key] for key in told if key not in ("seconds", "argv")}
 
 
 def test_the_report_is_that_of_one_process(machines, dumps, monkeypatch):
