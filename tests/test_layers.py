@@ -24,7 +24,7 @@ LAZY = {
         "npucmp.report.tables",
     ): "Report.to_pandas: the noun that users hold"
 }
-HEAVY = {"pandas", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
+HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
 
 
