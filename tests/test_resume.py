@@ -45,15 +45,16 @@ def run(words, prepare="pass", **more):
 def content(folder):
     """What a folder holds that a user sees; summary.json without what differs from run to run."""
     found = {}
-    for file in sorted(folder.iterdir()) if folder.exists() else ():
-        if file.name == "summary.json":
+    for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+        name = str(file.relative_to(folder))
+        if name == "summary.json":
             summary = json.loads(file.read_text())
             del summary["seconds"], summary["argv"]
-            found[file.name] = json.dumps(summary)
-        elif file.name == "report.html":
-            found[file.name] = "<" in file.read_text(encoding="utf-8")  # holds seconds and argv too
-        elif not file.name.startswith(".npucmp-"):
-            found[file.name] = file.read_bytes()
+            found[name] = json.dumps(summary)
+        elif file.suffix == ".html":
+            found[name] = "<" in file.read_text(encoding="utf-8")  # holds seconds and argv too
+        elif not name.startswith(".npucmp-"):
+            found[name] = file.read_bytes().replace(str(folder.parent).encode(), b"")  # matrix.csv names the runs
     return found
 
 
