@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
+    from npucmp.measure.cluster import Cluster
     from npucmp.model import Report, Run
     from npucmp.plan.planned import Planned
     from npucmp.report import write_reports
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _DOOR = {
     "NpucmpError": "npucmp.errors",
     "open_runs": "npucmp.dump.formats",
+    "Cluster": "npucmp.measure.cluster",
     "Tolerances": "npucmp.judge.tolerances",
     "Report": "npucmp.model",
     "Run": "npucmp.model",
@@ -70,7 +72,7 @@ _INSIDE = {  # as what they are called there: packages have the names of these c
     "replay_dump": "replay",
 }
 __all__ = [
-    "CheckOptions", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
+    "CheckOptions", "Cluster", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
     "PrecheckOptions", "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff",
     "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "write_plan", "write_reports",
 ]  # fmt: skip
