@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from npucmp.model.call import Call, Slot, Tree, Word
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
-from npucmp.model.dump import Device, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
+from npucmp.model.dump import Device, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
@@ -37,5 +37,5 @@ __all__ = [
     "Gap", "Head", "Held", "Judged", "Match", "Measurement", "Moments", "Noise", "Operator", "Overflow", "Pair",
     "Payload", "Reasoned", "Repeated", "Replay", "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run",
     "Scalar", "Scan", "Side", "Slot", "Statistics", "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word",
-    "brief", "first_of", "sentences",
+    "brief", "first_of", "position", "sentences",
 ]  # fmt: skip

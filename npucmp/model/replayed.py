@@ -158,7 +158,7 @@ class Replay:
         return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replays(Result):
     """What `npucmp replay` found; paths are the dump and the golden one, if there is one. strict: what could not be
     replayed leaves it undecided."""

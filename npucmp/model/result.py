@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
+from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Tolerance, Verdict
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
+from npucmp.model.shown import Shown
 
 DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
 
 
-@dataclass(frozen=True)
-class Result(ABC):
-    """What every command returns; each has a type of its own, with what it has found.
+@dataclass(frozen=True, repr=False)
+class Result(Shown, ABC):
+    """What every command returns; each has a type of its own, with what it has found. `print` shows what the terminal
+    shows, a notebook the suspects; it can be pickled.
 
     paths   the dumps, in the order in which they were given
     broken  (side, run) that cannot be read; `notes` are what a reader should know besides
@@ -55,7 +57,7 @@ class Result(ABC):
         return 130 if self.partial else 1 if self.differs else 0 if self.is_decided else 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
     agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
@@ -70,6 +72,10 @@ class Comparison:
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
 
+    def __repr__(self) -> str:
+        found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
+        return f"<step {self.step}, rank {self.rank}: {found}>"
+
     @property
     def step(self) -> Optional[int]:
         return self.golden.step if self.target.step is None else self.target.step
@@ -79,7 +85,7 @@ class Comparison:
         return self.golden.rank if self.target.rank is None else self.target.rank
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
@@ -139,12 +145,6 @@ class Report(Result):
         decided = any(finding.verdict in DECIDED and finding.has_elements for finding in self.findings)
         return decided and not any(finding.is_undecided for finding in self.findings)
 
-    def to_pandas(self) -> Any:
-        """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""
-        from npucmp.report.tables import tensors_frame
-
-        return tensors_frame(self)
-
 
 class FusionPass(NamedTuple):
     """How often a fusion pass took effect with fusion switched on and off; None where that is not known."""
@@ -155,7 +155,7 @@ class FusionPass(NamedTuple):
     off: Optional[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fused(Report):
     """What `npucmp fusion-diff` found; paths are those of the run with fusion and of the one without."""
 
@@ -218,7 +218,7 @@ class Noise(NamedTuple):
     runs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Repeated(Report):
     """What `npucmp rerun-diff` found; paths are all runs. Each later run (target) is compared with the first (golden).
 
@@ -275,7 +275,7 @@ class Event(Reasoned):
         return self.tensor.slot if self.tensor is not None else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scan:
     """One run, scanned. `tensors` counts those of which something is known, unreadable the others with their reason."""
 
@@ -287,8 +287,11 @@ class Scan:
     golden: Optional[Run] = None
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<{self.run!r}: {len(self.events)} events>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Overflow(Result):
     """What `npucmp overflow` found; paths are the dump and the golden one, if there is one."""
 

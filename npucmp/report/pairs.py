@@ -14,6 +14,7 @@ from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
+NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
 FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
 
 
@@ -28,7 +29,7 @@ def detail(
     """The rows of tensors.csv, which are `cells`, and what belongs to them; `figures` are shown at first."""
     operators: list[Row] = []
     parts = [_part(run, one, cells[run], operators, linked(run)) for run, one in enumerate(report.comparisons)]
-    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
+    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
     return Detail(
         kind="pairs",
         title="All tensor pairs",
@@ -58,7 +59,7 @@ def _part(
         first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
         own = _operator(comparison.findings[some[0]], roots.get(order))
         operators.append({"run": run, "rows": len(some), **first, **own})
-    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
+    rows = {name: column for name, column in cells.items() if name not in NO_ROWS}
     if sequence != [*range(len(sequence))]:
         rows = {name: [column[row] for row in sequence] for name, column in rows.items()}
     return {

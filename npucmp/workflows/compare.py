@@ -30,6 +30,7 @@ from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
 from npucmp.model.collector import uncollected
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_two
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
@@ -38,13 +39,20 @@ from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_
 class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names.
 
-    skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
-    a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
-    the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
-    precheck: whether to say in one line that the runs are not comparable. Of these four only compare makes use.
+    rtol, atol  decide by |x-y| ≤ atol + rtol·|y| instead of by the default rule
+    tolerances  rules of the user's own: a file (CSV, TOML), or a list of Tolerance
+    trust_statistics  equal statistics (max, min, mean, norm) pass for agreement
+    noise       noise.csv of rerun_diff: what differs no more than reruns do is no fault
+    strict      what has no partner is a difference too
+    skip_rules  names of rules of localise/rules/ that are not to be applied
+    journal     a folder in which finished measurements are kept, until the caller removes them (journal.remove)
+    resume      what an interrupted run of the same comparison left in the journal is not measured again
 
-    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
-    resume, those that an interrupted run of the same comparison left there are not measured again.
+    Of these only compare makes use:
+    disk        what the next dump may take on a side, in bytes or as a user writes it ("20GB")
+    also        further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of the side that it fits
+    replay      "suspects" or "all": operators that are held against float64 too (replay_roots.py)
+    precheck    whether to say in one line that the runs are not comparable
     """
 
     rtol: Optional[float] = None
@@ -84,12 +92,12 @@ class Options(Choice):
         return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
 
 
-def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
-    """Compares two dumps and returns the Report; keyword arguments are the fields of Options.
+@of_two(Options)
+def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
+    """Compares two dumps and returns the Report.
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
-    options = replace(options or Options(), **more)  # type: ignore[arg-type]
     if options.replay not in (None, "suspects", "all"):
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()

@@ -28,8 +28,15 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 class Choice:
     """What every workflow can be told of the dumps it reads. A single name will do where several are taken.
 
-    step and rank are a number, several, or as a user writes them ("0,8-15"); pair says which of the target's belong to
-    which of the golden's where the numbers are not the same ("step1=step0").
+    format      the dumps' format, instead of recognising it: a name of `npucmp formats`
+    step, rank  a number, several, or as a user writes them ("0,8-15"): only these
+    pair        which of the target's belong to which of the golden's where numbers are not the same ("step1=step0")
+    include     globs on operators' names: only those that fit one; exclude those that do not
+    mapping     target name → golden name, or a file of them (YAML, TOML, CSV)
+    graph       graph files, or dumps that hold their own, instead of those beside the dumps
+    jobs        processes at work; None for the cores of this process
+    progress    called with (bytes done, bytes in all)
+    limits      how large what is read may be: Limits().changed(["tensor_bytes=32T"])
     """
 
     format: Optional[str] = None

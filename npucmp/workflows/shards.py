@@ -121,6 +121,9 @@ class Stored(Sequence[Comparison]):
     def __len__(self) -> int:
         return len(self.shards)
 
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return tuple, ((*self,),)  # pickled, they are all there: the folder goes with this process
+
     @overload
     def __getitem__(self, at: int) -> Comparison: ...
     @overload

@@ -1,6 +1,7 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,7 @@ def test_the_same_of_statistics(dumps, monkeypatch, held):
 def test_the_same_with_options(dumps, options):
     found = compared_in_shards(*dumps, Options(**options), Serial())
     assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
+    assert told(pickle.loads(pickle.dumps(found))) == told(found)
 
 
 def test_what_is_in_no_shard_is_an_error(dumps):
