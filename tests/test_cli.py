@@ -50,7 +50,7 @@ def test_compare_writes_its_files(tmp_path):
     got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
     assert (got.returncode, got.stderr) == (1, "")
     written = sorted(file.name for file in (tmp_path / "out").iterdir())
-    assert written == ["report.html", "roots.csv", "summary.json", "tensors.csv"]
+    assert written == ["report.html", "roots.csv", "summary.json", "tensors.csv", "worst.csv"]
     first = rows(tmp_path / "out" / "roots.csv")[0]
     assert (first["place"], first["op"], first["cause"]) == ("1", "Functional.softmax.1.forward", "BORN")
     assert first["op"] in got.stdout

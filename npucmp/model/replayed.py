@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Operator, Run
-from npucmp.model.result import DifferenceMap, Result
+from npucmp.model.look import DifferenceMap
+from npucmp.model.result import Result
 
 
 class Judged(str, Enum):

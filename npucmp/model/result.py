@@ -9,6 +9,7 @@ from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import DIFFERS, Finding, Tolerance, Verdict
+from npucmp.model.look import DifferenceMap, Look
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
 from npucmp.model.shown import Shown
@@ -89,7 +90,8 @@ class Comparison:
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
-    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked."""
+    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors that
+    diverged, those of suspects first, as many as could be had for little."""
 
     command = "compare"
 
@@ -101,6 +103,7 @@ class Report(Result):
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
+    looks: tuple[Look, ...] = ()
 
     @property
     def target_path(self) -> str:
@@ -162,24 +165,6 @@ class Fused(Report):
     command = "fusion-diff"
 
     passes: tuple[FusionPass, ...] = ()
-
-
-class DifferenceMap(NamedTuple):
-    """Where two tensors differ, as a picture: the last axis across, all others down.
-
-    rows, columns  of the tensor so cut
-    across         cells in a line of the picture
-    counts         of elements that differ, cell by cell, line by line
-    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits.
-                   Of several millions only the first count here
-    """
-
-    dtype: str
-    rows: int
-    columns: int
-    across: int
-    counts: tuple[int, ...]
-    bits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
+from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, Result, Root, Tolerance
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
@@ -99,6 +99,7 @@ class Suspect(NamedTuple):
     word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
+    look      at the tensor that shows it
     excused   nobody is to blame
     """
 
@@ -120,6 +121,7 @@ class Suspect(NamedTuple):
     pictured: int = 0
     excused: bool = False
     rule: str = ""
+    look: Optional[Look] = None
     way: Callable[[], "Sequence[Step]"] = tuple
 
     @classmethod
@@ -213,6 +215,8 @@ class Answer:
     marked          the dumps that the marks of suspects stand for
     plots           curves that a page draws
     rest            the title under which a page lists the suspects that come later too
+    alike           of the columns of the first table, which one says what others call `cause` and `limit`
+    looks           at tensors, which a page shows with their operators
     facts           what summary.json says besides, by key
     """
 
@@ -244,6 +248,8 @@ class Answer:
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)
+    alike: Mapping[str, str] = field(default_factory=dict)
+    looks: Sequence[Look] = ()
 
     @property
     def tone(self) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Verdict, brief
-from npucmp.report import coverage, next_dump, pairs, tables
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Look, Report, Root, Verdict, brief
+from npucmp.report import coverage, looks, next_dump, pairs, tables
 from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects, Text
 from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
 
@@ -32,7 +32,10 @@ OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of th
 def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv, `figures` those a page shows first."""
     cells = cache(lambda: [tables.columns_of(one, metrics) for one in report.comparisons])
-    sections = sorted((_section(one, report) for one in report.comparisons), key=lambda one: one.place)
+    seen = {looks.key_of(look): look for look in report.looks}
+    sections = sorted(
+        (_section(one, report, run, seen) for run, one in enumerate(report.comparisons)), key=lambda one: one.place
+    )
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     counts = Counter(finding.verdict for finding in report.findings)
     word, sentence = _verdict(report, counts)
@@ -54,7 +57,7 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
         counts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
         notes=[Listing("note", notes_of(report), "summary.json"), Listing("noise", [*_within_noise(report)], "")],
         unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
-        tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report))],
+        tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report)), looks.worst(report)],
         detail=lambda: pairs.detail(report, cells(), metrics, figures, linked),
         facts=lambda: {**facts(report), "next_dump": next_dump.facts(further())},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -65,13 +68,14 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
         texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
         rules=report.rules,
         meaning=MEANING,
+        looks=report.looks,
     )
 
 
-def _section(one: Comparison, report: Report) -> Section:
+def _section(one: Comparison, report: Report, run: int, seen: "Mapping[looks.Key, Look]") -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if len(report.comparisons) > 1 else ""
-    suspects = Suspects.of([_suspect(root, among) for root in one.roots])
+    suspects = Suspects.of([_suspect(root, among, seen.get((run, root.pair.order, root.slot))) for root in one.roots])
     agreeing = sum(finding.verdict is Verdict.MATCH and finding.has_elements for finding in one.findings)
     differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
     sides = ("target", report.target_path, one.target), ("golden", report.golden_path, one.golden)
@@ -119,9 +123,9 @@ def _title(one: Comparison) -> str:
     return "First diverging operator"
 
 
-def _suspect(root: Root, where: str) -> Suspect:
+def _suspect(root: Root, where: str, look: "Optional[Look]") -> Suspect:
     pair = root.pair
-    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
+    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root), "look": look}
     return Suspect.of(root, pair.operator, **more)
 
 

@@ -22,6 +22,7 @@ from npucmp import __version__
 from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow
 from npucmp.report.difference_map import drawn
+from npucmp.report.looks import drawn as looked
 from npucmp.report.page_data import page_data
 from npucmp.report.plot import plotted
 from npucmp.report.sanitise import visible
@@ -46,7 +47,7 @@ def render(answer: Answer) -> "dict[str, bytes]":
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    shell.filters.update(drawn=drawn, flow=flow, plotted=plotted, visible=visible)
+    shell.filters.update(drawn=drawn, flow=flow, looked=looked, plotted=plotted, visible=visible)
     detail = answer.detail()
     data, others = packed(page_data(detail))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
@@ -67,7 +68,9 @@ def words(answer: Answer) -> Words:
     sides = dict.fromkeys(side for section in answer.sections for side in section.sides)
     warnings = [text for section in answer.sections for text in section.warnings]
     notes = [text for listing in answer.notes for text in listing.lines]
+    shown = {id(one.look) for one in (*first[:FIRST], *later[: MOST - FIRST])}
     return {
+        "looks": [one for one in answer.looks if id(one) not in shown][:MOST],
         "first": first[:FIRST],
         "more": 0 if answer.rest else len(first) - FIRST,
         "later": later[: MOST - FIRST],

@@ -12,12 +12,6 @@ from npucmp.report.sanitise import visible
 
 SHOWN = 10  # suspects in a cell of a notebook
 LONGEST = 120  # characters of a path in one line, 300 of a sentence
-ALSO = {  # by command: the columns of its first table that say what others call cause and limit
-    "check": {"cause": "rule"},
-    "overflow": {"cause": "origin"},
-    "precheck": {"cause": "status"},
-    "replay": {"cause": "verdict", "limit": "budget"},
-}
 
 
 def screen(answer: Answer) -> str:
@@ -65,5 +59,5 @@ def frame(answer: Answer, table: str = "") -> Any:
         raise UsageError(f"{answer.result.command} has no table {table!r}", [*known])
     one = known[name]
     columns: Columns = one.columns()
-    more = {} if table else {name: columns[of] for name, of in ALSO.get(answer.result.command, {}).items()}
+    more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
     return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])

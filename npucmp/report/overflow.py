@@ -14,7 +14,7 @@ from npucmp.localise.discarded import AS_INTEGER
 from npucmp.localise.edges import headroom
 from npucmp.model import Cause, Event, Overflow, Root, Scan, position
 from npucmp.model.dtypes import lookup
-from npucmp.model.stack import source_line
+from npucmp.model.stack import frames, source_line
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
@@ -60,6 +60,7 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
         notes=[Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[f"unreadable: {words}" for words in unreadable],
+        alike={"cause": "origin"},
         tables=[
             tables.table(
                 "overflow.csv", COLUMNS, lambda: (_row(scan, one) for scan in report.scans for one in scan.events)
@@ -256,7 +257,7 @@ def _operator(some: "Sequence[Event]", root: "Optional[Root]", numbers: "Mapping
         "order": order,
         **of_operator(operator),
         "stack": source_line(operator),
-        "frames": operator.stack,
+        "frames": frames(operator),
         "parents": tuple(sorted(parents)),
         **(tables.of_root(root) if root is not None else {}),
     }

@@ -9,13 +9,14 @@ from npucmp.localise.next_dump import Linked
 from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Report, Root
+from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
-FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
+FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")
 
 
 def linked_in(report: Report, run: int) -> "list[Optional[Link]]":
@@ -40,7 +41,7 @@ def detail(
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["order", "op", "op_type", "slot", "verdict", "cause", *figures,
                "target_dtype", "golden_dtype", "target_shape"],
-        facets=["run", "verdict", "cause", "op_type", "phase"],
+        facets=["run", "verdict", "cause", "rule", "op_type", "phase"],
         more={"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in report.rules]},
     )  # fmt: skip
 
@@ -90,7 +91,7 @@ def _operator(finding: Finding, root: "Optional[Root]") -> Row:
     row = {
         "alone": "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
         "golden_op": pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
-        "frames": operator.stack or (pair.golden_op.stack if pair.golden_op else ()),
+        "frames": frames(operator) or (frames(pair.golden_op) if pair.golden_op else ()),
         "originals": operator.originals if operator.originals != (operator.name,) else (),
         "passes": operator.passes,
         "inserted": operator.inserted or None,

@@ -31,6 +31,7 @@ from npucmp.model.collector import uncollected
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
+from npucmp.workflows.looks import looks_of
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
@@ -165,6 +166,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     measured, interrupted = _measured(todo, options, context)
     comparisons = concluded(aligned, todo, measured, tolerances, rules, left_out)
+    looks = () if interrupted else looks_of(comparisons, options.jobs or default_jobs(), context)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -178,6 +180,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         strict=options.strict,
         disk=disk,
         also=sides.also,
+        looks=looks,
     )
 
 
