@@ -102,11 +102,12 @@ class _Looker:
             if self.bars.masking and not self.complex:
                 masks = self.bars.masks.held(wide_x, wide_y) & finite
                 size, finite = np.where(masks, 0.0, size), finite & ~masks
+            all_finite = bool(finite.all())
             for counts, wide in zip(self.values, (wide_x, wide_y)):
                 shown = np.abs(wide) if self.complex else wide
-                counts += counted(shown[np.isfinite(shown)], self.low, self.high, PARTS)
-            signed = size if self.complex else np.where(difference < 0, -size, size)
-            self.errors += counted(signed[finite], self.least, self.most, PARTS + 1)
+                counts += counted(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
+            signed = size if self.complex else np.copysign(size, difference)
+            self.errors += counted(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
         self.grid.add(np.flatnonzero(size > self.bar) + self.start)
         self._keep(size, x, y)
         self.start += len(x)
@@ -173,5 +174,7 @@ def counted(values: "Array", low: float, high: float, parts: int) -> "npt.NDArra
     if not 0 < half < math.inf:
         places = np.full(len(values), parts // 2)
     else:
-        places = np.clip((values / 2 - low / 2) * (parts / half), 0, parts - 1).astype(np.int64)
+        wide = values * (0.5 * parts / half) if half < 1e300 else values / half * (0.5 * parts)
+        wide -= 0.5 * parts * (low / half)
+        places = np.clip(wide, 0, parts - 1, out=wide).astype(np.int64)
     return np.bincount(places, minlength=parts)
