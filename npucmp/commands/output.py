@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import sys
 from dataclasses import replace
 from typing import Any, Callable, Optional
@@ -40,7 +41,8 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         journal.remove(folder)  # its measurements are in the report now
     if not quiet:
         paint = terminal.colours(_is_terminal(sys.stdout))
-        tell(terminal.render(answer, top, files, paint, verbose), is_needed=not folder)
+        width = shutil.get_terminal_size().columns
+        tell(terminal.render(answer, top, files, paint, verbose, width), is_needed=not folder)
     context.exit(result.exit_status)
 
 

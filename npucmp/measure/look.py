@@ -27,7 +27,7 @@ WORST = 10  # elements that are kept
 PARTS = 32  # of a range, for values; of errors one more, so that zero is in the middle of one
 
 
-def look(finding: Finding, run: int, context: ReadContext = ANYWHERE) -> Optional[Look]:
+def look(finding: Finding, context: ReadContext = ANYWHERE) -> Optional[Look]:
     """None where the values are not to be had, or not any more. Never raises for what a dump holds."""
     pair, moments = finding.pair, finding.measurement.moments
     if pair.target is None or pair.golden is None or moments is None:
@@ -48,7 +48,7 @@ def look(finding: Finding, run: int, context: ReadContext = ANYWHERE) -> Optiona
             found.add(a, b)
     except NpucmpError:
         return None
-    return found.look(run, finding, y.dtype)
+    return found.look(finding, y.dtype)
 
 
 def bar_of(moments: Moments) -> float:
@@ -133,11 +133,10 @@ class _Looker:
         first: list[Array] = [column[order] for column in new]
         self.worst = _Candidates(*first)
 
-    def look(self, run: int, finding: Finding, dtype: str) -> Look:
+    def look(self, finding: Finding, dtype: str) -> Look:
         grid = self.grid
         target, golden, errors = (tuple(counts.tolist()) for counts in (*self.values, self.errors))
         return Look(
-            run=run,
             pair=finding.pair,
             worst=tuple(self._worst()),
             bar=self.bar,

@@ -8,6 +8,10 @@ from typing import Any, Mapping, NamedTuple, Optional
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
 
+class Group(tuple[int, ...]):
+    """An argument that is a group of ranks, by their numbers among all."""
+
+
 def position(index: int, shape: "tuple[int, ...]") -> str:
     """Where the element number `index` (in C order) of a tensor lies, axis by axis: "[1, 1, 0, 2]"."""
     places: list[int] = []

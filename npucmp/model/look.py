@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+from typing import NamedTuple, Optional, Union
 
 from npucmp.model.pair import Pair
 
@@ -49,17 +49,22 @@ class Worst(NamedTuple):
 class Look(NamedTuple):
     """One tensor.
 
-    run      number of its comparison, from 0
+    run      number of its comparison, from 0, and that one's step and rank
+    place    of the root that its operator is, and its cause; 0 and "" if it is none
     worst    by |target - golden|, the largest first; of equal ones the first in the tensor
     bar      the picture counts elements whose error is above it: about the root mean square of all errors
     values   of target and golden, over the same range; of complex numbers the magnitudes
     errors   of target - golden; of complex numbers |target - golden|
     """
 
-    run: int
     pair: Pair
     worst: tuple[Worst, ...]
     bar: float
     picture: DifferenceMap
     values: tuple[Histogram, Histogram]
     errors: Histogram
+    run: int = 0
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    place: int = 0
+    cause: str = ""

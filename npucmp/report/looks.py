@@ -3,64 +3,46 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Sequence
 
-from npucmp.model import Finding, Histogram, Look, Report, Root, Verdict, position
-from npucmp.report.answer import Row, Table
+from npucmp.model import Histogram, Look, position
+from npucmp.report.answer import Row, Section, Suspect, Suspects, Table
 from npucmp.report.difference_map import drawn as picture
 from npucmp.report.tables import table
 
 COLUMNS = tuple("place step rank order op slot cause number at target golden abs_err rel_err".split(" "))
 WIDTH, HIGHEST = 320, 46  # of a histogram, and of its highest bar
-Key = tuple[int, int, str]  # a comparison, the order of an operator in it, a slot of that
 
 
-def worst(report: Report) -> Table:
-    """Up to ten rows for each tensor that was looked at, suspects first; one for each of the others that diverged, of
-    which the measurement tells the place of the largest error, but not its values."""
-    return table("worst.csv", COLUMNS, lambda: _rows(report))
+def worst(looks: "Sequence[Look]") -> Table:
+    """Up to ten rows for each tensor that was looked at, suspects first."""
+    return table("worst.csv", COLUMNS, lambda: _rows(looks))
 
 
-def key_of(look: Look) -> Key:
-    return look.run, look.pair.order, look.pair.slot
+def _rows(looks: "Sequence[Look]") -> "Iterator[Row]":
+    for look in looks:
+        pair, shape = look.pair, look.pair.golden.shape if look.pair.golden else ()
+        known = {
+            "place": look.place or None,
+            "cause": look.cause or None,
+            "step": look.step,
+            "rank": look.rank,
+            "order": pair.order,
+            "op": pair.operator.name,
+            "slot": pair.slot,
+        }
+        for number, one in enumerate(look.worst, 1):
+            yield {**known, **one._asdict(), "number": number, "at": position(one.at, shape)}
 
 
-def _rows(report: Report) -> "Iterator[Row]":
-    looks = {key_of(one): (place, one) for place, one in enumerate(report.looks)}
-    first: list[tuple[int, list[Row]]] = []
-    others: list[Row] = []
-    for run, one in enumerate(report.comparisons):
-        roots = {root.pair.order: root for root in one.roots}
-        for finding in one.findings:
-            known = {"step": one.step, "rank": one.rank, **_of(finding, roots.get(finding.pair.order))}
-            found = looks.get((run, finding.pair.order, finding.pair.slot))
-            if found is not None:
-                first.append((found[0], [{**known, **row} for row in _worst(found[1])]))
-            elif finding.verdict in (Verdict.DIVERGED, Verdict.NONFINITE) and (row := _largest(finding)):
-                others.append({**known, **row})
-    for _, rows in sorted(first, key=lambda some: some[0]):
-        yield from rows
-    yield from others
+def beside(sections: "Sequence[Section]", looks: "Sequence[Look]") -> "list[Section]":
+    """Sections whose suspects have the look at the tensor that shows them."""
+    found = {look.place: look for look in reversed(looks) if look.place}  # of several the first is that tensor's
 
+    def seen(some: "Sequence[Suspect]") -> "list[Suspect]":
+        return [one._replace(look=found.get(one.place)) for one in some]
 
-def _of(finding: Finding, root: "Optional[Root]") -> Row:
-    pair = finding.pair
-    found = {"order": pair.order, "op": pair.operator.name, "slot": pair.slot}
-    return found if root is None else {**found, "place": root.place, "cause": root.cause.value}
-
-
-def _worst(look: Look) -> "Iterator[Row]":
-    shape = look.pair.golden.shape if look.pair.golden else ()
-    for number, one in enumerate(look.worst, 1):
-        yield {**one._asdict(), "number": number, "at": position(one.at, shape)}
-
-
-def _largest(finding: Finding) -> "Optional[Row]":
-    moments, golden = finding.measurement.moments, finding.pair.golden
-    if moments is None or golden is None or moments.max_abs_index < 0:
-        return None
-    error = moments.max_abs if moments.max_abs_exact is None else moments.max_abs_exact
-    return {"number": 1, "at": position(moments.max_abs_index, golden.shape), "abs_err": error}
+    return [one._replace(suspects=Suspects(*map(seen, one.suspects))) for one in sections]
 
 
 def drawn(look: Look) -> "dict[str, Any]":
@@ -69,7 +51,7 @@ def drawn(look: Look) -> "dict[str, Any]":
     shape = list(golden.shape) if golden else []
     above = f"whose error is above its root mean square, {look.bar:.2g}" if look.bar else "that differ"
     return {
-        "key": "/".join(map(str, key_of(look))),
+        "key": f"{look.pair.order}/{look.pair.slot}",
         "slot": look.pair.slot,
         "shape": shape,
         "picture": picture(look.picture),

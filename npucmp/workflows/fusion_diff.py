@@ -12,9 +12,11 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import Fused, FusionPass, Run, first_of
-from npucmp.workflows.compare import Options, Sides, compared
+from npucmp.workflows.compare import Sides, compared
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
+from npucmp.workflows.looks import with_looks
+from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath
 
 ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" is a dump's own
@@ -52,7 +54,8 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
     plain = [_without_inserted(run, notes) for run in plain]
     report = compared(Sides(on, fused, off, plain), options, started)
     passes = _passes(Path(on), Path(off), notes, context)
-    return replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
+    found = replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
+    return replace(with_looks(found, options, context), seconds=time.monotonic() - started)
 
 
 def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:

@@ -144,7 +144,7 @@ function figure(name, row) {
 
 // Where the error lies in a tensor, as the page has drawn it among the suspects, or kept it.
 function lookAt(row) {
-  const key = [operators.run[ofRow[row]], ofOperator("order", ofRow[row]), cell("slot", row)].join("/");
+  const key = `${ofOperator("order", ofRow[row])}/${cell("slot", row)}`; // a page with rows is of one step and rank
   return [...document.querySelectorAll("[data-look]")].find((one) => one.dataset.look === key)?.cloneNode(true);
 }
 
