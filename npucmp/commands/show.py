@@ -14,11 +14,13 @@ from npucmp.commands.output import tell
     help="""What is in a dump: runs, operators, tensors, statistics.
 
 PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
---exclude narrow the list without reading.
+--exclude narrow the list without reading. --values also shows how the values are spread, the largest and the smallest
+with their places, and corners.
 
 \b
   npucmp show npu_dump
   npucmp show npu_dump '*layer_norm.2*'
+  npucmp show npu_dump '*softmax.1.forward' --values --slot output:0 --at 0,1,7,3
 """
 )
 @click.argument("dump")
@@ -26,14 +28,31 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
+@click.option("--values", is_flag=True, help="Look at the values: histogram, extremes, corners.")
+@click.option("--slot", metavar="GLOB", multiple=True, help="Only these tensors: --slot output:0; repeatable.")
+@click.option(
+    "--at",
+    metavar="INDEX",
+    multiple=True,
+    help="The element at an index: --at 0,3,12, or one number in C order; repeatable.",
+)
 @some("include", "exclude", "step", "rank", "format", "limit")
-def show(dump: str, pattern: Optional[str], top: int, format_: Optional[str], **given: Any) -> None:
+def show(
+    dump: str,
+    pattern: Optional[str],
+    top: int,
+    format_: Optional[str],
+    values: bool,
+    slot: "tuple[str, ...]",
+    at: "tuple[str, ...]",
+    **given: Any,
+) -> None:
     from npucmp.report.listing import listing
     from npucmp.report.sanitise import visible
     from npucmp.workflows.runs import Choice
-    from npucmp.workflows.show import inspect
+    from npucmp.workflows.show import Looking, inspect
 
-    runs, notes = inspect(dump, pattern, Choice(format=format_, **given))
+    runs, notes = inspect(dump, pattern, Choice(format=format_, **given), Looking(slot, values, at))
     for run, rows in runs:
         tell(listing(run, rows, None if pattern else top))
     for note in notes:

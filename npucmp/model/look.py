@@ -1,4 +1,4 @@
-"""What a second look at a tensor that diverged tells: its worst elements, where the error lies, how values spread."""
+"""What a look at values tells: of a tensor that diverged its worst elements, where the error lies, how values lie."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ class Worst(NamedTuple):
     golden: Number
     abs_err: float
     rel_err: float
+
+
+class Peek(NamedTuple):
+    """What the values of one tensor are: how they spread, the first of the largest and of the smallest, with their
+    places in C order; corners, as (name, rows), None for what is left out; elements that were asked for."""
+
+    values: Histogram
+    largest: "tuple[tuple[int, Number], ...]"
+    smallest: "tuple[tuple[int, Number], ...]"
+    zeros: int
+    corners: "tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]"
+    asked: "tuple[tuple[int, Number], ...]" = ()
 
 
 class Look(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -20,6 +21,7 @@ from npucmp.model import Head, Operator, Pair, Run, first_of
 from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
+NEAR = 5  # names that are proposed
 One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -128,6 +130,18 @@ class Choice:
             return pairs, []
         meant = [self.wants(pair.target_op, pair.golden_op) for pair in pairs]
         return [*compress(pairs, meant)], [*compress(pairs, map(not_, meant))]
+
+
+def operator_of(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Operator]":
+    """The operator of that name, and its run. UsageError where there is none, or several steps and ranks have it."""
+    found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
+    if not found:
+        names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
+        near = [name for name in names if op and op.lower() in name.lower()]
+        raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
+    if len({id(run) for run, _ in found}) > 1:
+        raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")
+    return found[0]
 
 
 class Meter:
