@@ -6,13 +6,16 @@ import errno
 import shutil
 import sys
 from dataclasses import replace
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+
+if TYPE_CHECKING:
+    from npucmp.report import Form
 
 
 @uncollected()
@@ -27,6 +30,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
         given["journal"] = folder
+    form = _form(given.pop("excel"), given.pop("xlsx"), folder)
     metrics = _columns(given.pop("metrics", None))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
@@ -34,7 +38,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     from npucmp.report import answer_of, terminal, write
 
     answer = answer_of(result, metrics)
-    files = write(answer, folder) if folder else []
+    files = write(answer, folder, form) if folder else []
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
 
@@ -51,6 +55,19 @@ def tell(text: str, is_needed: bool = True) -> None:
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
     click.echo(text, nl=False, color=True)
+
+
+def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
+    """How files are written; what is missing for it is told before anything is read."""
+    from npucmp.report import Form
+
+    if (excel or xlsx) and not folder:
+        raise UsageError(f"--{'xlsx' if xlsx else 'excel'} needs -o DIR, the folder for the files")
+    if xlsx:
+        from npucmp.report.xlsx import require
+
+        require()
+    return Form(excel, xlsx)
 
 
 def _columns(names: Optional[str]) -> "list[str]":

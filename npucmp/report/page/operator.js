@@ -3,6 +3,7 @@
 
 const FIGURES = ["rel_l2", "limit", "cosine", "max_abs_err", "max_abs_at", "max_rel_err", "max_rel_at", "mean_abs_err", "mean_rel_err", "rmse", "max_ulp", "exact_ratio", "mismatch_ratio", "err_1e3_ratio", "err_5e3_ratio", "nonfinite_mismatch", "elements"];
 const EVENT_FIGURES = ["count", "ratio", "first_at", "min", "max", "headroom_bits", "device_status", "device_bits", "golden_event"];
+const FINITE = { min: "least finite", max: "largest finite" }; // of a tensor that may hold infinities
 const COUNTED = ["target_nan", "target_inf", "golden_nan", "golden_inf"];
 const MOST_LINKS = 12;
 
@@ -114,7 +115,7 @@ function half(title, operator, output) {
 function card(row) {
   const word = cell("verdict", row) ?? cell("event", row);
   const head = element("p", {}, element("b", { class: "mono" }, cell("slot", row) ?? "device"), " ", word ? sign(word) : "close to the edge", cell("origin", row) ? [" ", sign(cell("origin", row))] : "");
-  const figures = (data.kind === "events" ? EVENT_FIGURES : FIGURES).map((name) => [name.replace(/_at$/, " at"), figure(name, row)]);
+  const figures = (data.kind === "events" ? EVENT_FIGURES : FIGURES).map((name) => [FINITE[name] && data.kind === "events" ? FINITE[name] : name.replace(/_at$/, " at"), figure(name, row)]);
   const extra = data.columns.slice(data.columns.indexOf("golden_l2") + 1).filter((name) => !["stack", "cause", ...FIGURES].includes(name) && data.kind === "pairs" && name in rows);
   figures.push(...[...COUNTED.filter((name) => cell(name, row)), ...extra].map((name) => [name, shown(name, cell(name, row))]));
   const lines = figures.filter(([, words]) => words !== "").map(([name, words]) => element("tr", {}, element("th", {}, name), element("td", {}, words)));
@@ -160,7 +161,7 @@ function histogram(row) {
   const most = Math.max(...shown.map(([, count]) => count));
   const width = 340 / Math.max(8, shown.length);
   const made = svg("svg", { viewBox: "0 0 340 92", role: "img", "aria-label": `elements by relative error: ${shown.map(([bin, count]) => `${count} ${bin ? `from 1e${bin - 20}` : "equal"}`).join(", ")}` });
-  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error"));
+  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error: from the number below a bar to the next"));
   shown.forEach(([bin, count], i) => {
     const height = count ? Math.max(2, 52 * Math.log1p(count) / Math.log1p(most)) : 0;
     made.append(svg("rect", { class: "count", x: i * width + 1, y: 78 - height, width: Math.max(3, width - 3), height }, svg("title", {}, `${count.toLocaleString("en-US")} elements ${bin ? `from 1e${bin - 20} to 1e${bin - 19}` : "without error"}`)));
