@@ -144,7 +144,9 @@ def test_a_chinese_name_survives_everywhere(tmp_path):
 
 
 def test_the_command(tmp_path):
-    got = CliRunner().invoke(command, ["compare", *DUMPS, "-o", str(tmp_path), "--xlsx", "--excel", "-q", "--include", "*softmax*"])
+    got = CliRunner().invoke(
+        command, ["compare", *DUMPS, "-o", str(tmp_path), "--xlsx", "--excel", "-q", "--include", "*softmax*"]
+    )
     assert got.exit_code == 1 and (tmp_path / "report.xlsx").exists()
     assert (tmp_path / "tensors.csv").read_bytes()[:3] == b"\xef\xbb\xbf"
 
@@ -164,7 +166,9 @@ def test_a_missing_package_is_told_before_anything_is_read(tmp_path, monkeypatch
 def test_tables_with_a_mark_are_read_again(tmp_path):
     (tmp_path / "noise.csv").write_bytes(b"\xef\xbb\xbfop,slot,rel_l2,max_abs_err,runs\nx,output:0,1e-3,1e-3,2\n")
     (tmp_path / "limits.csv").write_bytes(b"\xef\xbb\xbfmetric,limit,dtype,op_type,why\nrel_l2,100,,,all\n")
-    report = npucmp.compare(*DUMPS, include="*softmax*", noise=tmp_path / "noise.csv", tolerances=tmp_path / "limits.csv")
+    report = npucmp.compare(
+        *DUMPS, include="*softmax*", noise=tmp_path / "noise.csv", tolerances=tmp_path / "limits.csv"
+    )
     assert report.verdict == "AGREES"
 
 

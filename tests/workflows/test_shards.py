@@ -127,6 +127,10 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     for report, folder in ((apart, "apart"), (at_once, "at once")):
         npucmp.write_reports(report, tmp_path / folder)
     assert files_of(tmp_path / "apart") == files_of(tmp_path / "at once")
+    assert len(apart.looks) > 2 and [one[1:] for one in apart.looks] == [one[1:] for one in at_once.looks]
+    overview = (tmp_path / "apart" / "report.html").read_text()
+    (alone,) = {f"shards/{one.step}-{one.rank}.html" for one in apart.looks[:1]}
+    assert 'data-look="' in overview and 'data-look="' in (tmp_path / "apart" / alone).read_text()
     without_time = [screen(replace(one, seconds=0.0)) for one in (apart, at_once)]
     assert without_time[0] == without_time[1]
 
