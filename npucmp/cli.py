@@ -21,9 +21,11 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "rerun-diff": ("rerun_diff", "Which operator gives different bits for the same bits in."),
     "replay": ("replay", "Which operator is not what float64 makes of its own inputs? No golden needed."),
     "precheck": ("precheck", "Are two runs comparable at all? Network, data, weights, settings."),
+    "merge": ("merge", "Reports of compare, made on several machines, become one."),
+    "plan": ("plan", "The dump that answers a question: its files, lines and commands."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
-    "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
+    "formats": ("show", "What npucmp reads, by who writes it, and what to point at."),
 }
 
 

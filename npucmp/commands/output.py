@@ -16,6 +16,7 @@ from npucmp.model.collector import uncollected
 
 if TYPE_CHECKING:
     from npucmp.report import Form
+    from npucmp.report.answer import Answer
 
 
 @uncollected()
@@ -32,12 +33,16 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         given["journal"] = folder
     form = _form(given.pop("excel"), given.pop("xlsx"), folder)
     metrics = _columns(given.pop("metrics", None))
+    parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
+    from npucmp.report.layout import laid_out
 
-    answer = answer_of(result, metrics)
+    answer = laid_out(answer_of(result, metrics), parts, parquet)
+    if result.exit_status == 2:
+        answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
@@ -48,6 +53,16 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         width = shutil.get_terminal_size().columns
         tell(terminal.render(answer, top, files, paint, verbose, width), is_needed=not folder)
     context.exit(result.exit_status)
+
+
+def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
+    """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
+    from npucmp.workflows.plan import lacks
+    from npucmp.workflows.runs import Choice
+
+    choice = Choice(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
+    more = lacks(answer.result.command, answer.result.paths, choice)
+    return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
 
 def tell(text: str, is_needed: bool = True) -> None:
@@ -68,6 +83,17 @@ def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
 
         require()
     return Form(excel, xlsx)
+
+
+def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":
+    """--parts and --parquet, which are known not to work before anything is read."""
+    if (parts or parquet) and not folder:
+        raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
+    if parquet:
+        from npucmp.report.parquet import require
+
+        require()
+    return parts, parquet
 
 
 def _columns(names: Optional[str]) -> "list[str]":

@@ -15,12 +15,14 @@ from npucmp.commands.output import tell
 
 PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
 --exclude narrow the list without reading. --values also shows how the values are spread, the largest and the smallest
-with their places, and corners.
+with their places, and corners. --fit says what the dump lacks for a question, each in one line with the
+setting that would bring it: the exit status is 1 then.
 
 \b
   npucmp show npu_dump
   npucmp show npu_dump '*layer_norm.2*'
   npucmp show npu_dump '*softmax.1.forward' --values --slot output:0 --at 0,1,7,3
+  npucmp show npu_dump --fit compare
 """
 )
 @click.argument("dump")
@@ -36,11 +38,16 @@ with their places, and corners.
     multiple=True,
     help="The element at an index: --at 0,3,12, or one number in C order; repeatable.",
 )
+@click.option("--fit", metavar="QUESTION", help="Does the dump answer compare, overflow, replay … (npucmp plan)?")
 @some("include", "exclude", "step", "rank", "format", "limit")
+@click.pass_context
 def show(
+    context: click.Context,
+    /,
     dump: str,
     pattern: Optional[str],
     top: int,
+    fit: Optional[str],
     format_: Optional[str],
     values: bool,
     slot: "tuple[str, ...]",
@@ -52,6 +59,13 @@ def show(
     from npucmp.workflows.runs import Choice
     from npucmp.workflows.show import Looking, inspect
 
+    if fit is not None:
+        from npucmp.report import plan
+        from npucmp.workflows.plan import fit as held
+
+        run, lacks = held(fit, dump, Choice(format=format_, **given))
+        tell(plan.fit(run, fit, lacks))
+        context.exit(1 if lacks else 0)
     runs, notes = inspect(dump, pattern, Choice(format=format_, **given), Looking(slot, values, at))
     for run, rows in runs:
         tell(listing(run, rows, None if pattern else top))
@@ -59,9 +73,12 @@ def show(
         tell(f"note: {visible(note)}\n")
 
 
-@click.command(help="The formats that npucmp reads, and how it recognises them.")
+@click.command(help="What npucmp reads, by who writes it: the tree, what tells step and rank, what to point at.")
 def formats() -> None:
-    from npucmp.dump.formats import FORMATS, module_of
+    from npucmp.dump.formats import FORMATS
+    from npucmp.dump.producers import PRODUCERS, SPELLINGS, told
 
-    for module in map(module_of, FORMATS):
-        tell(f"{module.NAME:11}  {module.ABOUT}\n")
+    for producer in PRODUCERS:
+        tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in told(producer)))
+    tell("\nspellings of folders\n" + "".join(f"  {line}\n" for line in SPELLINGS))
+    tell(f"\n--format NAME chooses one; else the first that knows the path reads it:\n  {', '.join(FORMATS)}\n")

@@ -31,6 +31,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
+    seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
 
     def __repr__(self) -> str:
         found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
@@ -95,6 +96,10 @@ class Tally(NamedTuple):
             tuple(dict.fromkeys(words for one in known for words in one.incomplete)),
             min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
         )
+
+    def spoiled(self) -> "Tally":
+        """That of a comparison which cannot be told: whatever agrees in it decides nothing."""
+        return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}))
 
     @property
     def tensors(self) -> int:

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Protocol, Union
+
+from npucmp.model.merged import Slice
 
 LAST = "summary.json"
 # not in every report, and then no other one's
@@ -28,13 +32,14 @@ BELOW = "shards"  # the folder that some reports have, of pages
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
+_TABLE = re.compile(r"tensors(-\d+){0,3}\.(csv|parquet)")
 _BLOCK = 1 << 20  # bytes that are copied at once
 
 
 class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
-    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+    def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
         self.pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
@@ -42,21 +47,32 @@ class Joined:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            with open(piece, "rb") as file:
-                while block := file.read(_BLOCK):
+            path, start, stop = piece if isinstance(piece, Slice) else (piece, 0, sys.maxsize)
+            with open(path, "rb") as file:
+                file.seek(start)
+                while block := file.read(min(_BLOCK, stop - start)):
                     yield block
+                    start += len(block)
 
 
-Content = Union[bytes, Joined]
+class Streamed(Protocol):
+    """Content that writes itself."""
+
+    def write_to(self, file: BinaryIO) -> None:
+        """All of it."""
 
 
-def after(head: bytes, content: Content) -> Content:
-    """Content that begins with something else."""
+Content = Union[bytes, Joined, Streamed]
+
+
+def after(head: bytes, content: "Union[bytes, Joined]") -> "Union[bytes, Joined]":
+    """Text that begins with something else."""
     return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
 
 
-def write(folder: Path, contents: Mapping[str, Content]) -> None:
-    """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
+def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
+    """Writes files {name: content} below a folder, which is created; a report takes away what another one has besides.
+    Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
@@ -70,7 +86,8 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in (*SOMETIMES, *_pages(folder)):
+        earlier = (*SOMETIMES, *_parts(folder, contents), *_pages(folder)) if is_report else ()
+        for name in earlier:
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -90,8 +107,18 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
-    with suppress(OSError):  # if nothing is in it any more
-        os.rmdir(folder / BELOW)
+    if is_report:
+        with suppress(OSError):  # if nothing is in it any more
+            os.rmdir(folder / BELOW)
+
+
+def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
+    """The same table of an earlier report, which may have been in parts or in another form."""
+    try:
+        there = os.listdir(folder) if any(map(_TABLE.fullmatch, contents)) else ()
+    except OSError:
+        return []
+    return [name for name in there if _TABLE.fullmatch(name)]
 
 
 def _pages(folder: Path) -> "list[str]":
@@ -107,9 +134,13 @@ def _written(folder: Path, content: Content) -> str:
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
-            for data in (content,) if isinstance(content, bytes) else content:
-                while data:
-                    data = data[os.write(handle, data) :]
+            if isinstance(content, (bytes, Joined)):
+                for data in (content,) if isinstance(content, bytes) else content:
+                    while data:
+                        data = data[os.write(handle, data) :]
+            else:
+                with os.fdopen(handle, "wb", closefd=False) as file:
+                    content.write_to(file)
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -142,11 +173,16 @@ def _flush(folder: Path) -> None:
 
 
 def _stale(folder: Path) -> Iterator[str]:
+    """Files that a killed process left behind; folders of one, in which steps and ranks lay, are removed at once."""
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
+                    if entry.stat(follow_symlinks=False).st_mtime >= time.time() - _STALE:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
                         yield entry.path
 
 

@@ -11,13 +11,12 @@ import io
 import math
 import re
 from itertools import chain, islice
-from pathlib import Path
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from npucmp import __version__
 from npucmp.errors import MissingExtra
 from npucmp.report.answer import Answer, Table
-from npucmp.report.files import Content
+from npucmp.report.files import Content, Joined
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.words import rate_of
 
@@ -75,18 +74,26 @@ def require() -> None:
 def _rows(table: Table) -> "Iterator[Sequence[Any]]":
     """Its cells, row by row: as they are, or where they lie in files read from these."""
     pieces = [*table.rows()] if table.rows is not None else []
-    if any(isinstance(piece, Path) for piece in pieces):
-        return _read(table.names, pieces)
+    if not all(isinstance(piece, bytes) for piece in pieces):
+        return _read(table.names, Joined(pieces))
     columns = table.columns()
     return zip(*(columns[name] for name in table.names))
 
 
-def _read(names: "Sequence[str]", pieces: "Iterable[Any]") -> "Iterator[Sequence[Any]]":
+def _read(names: "Sequence[str]", lines: Joined) -> "Iterator[Sequence[Any]]":
     texts = [_TEXT.fullmatch(name) is not None for name in names]
-    for piece in pieces:
-        with io.BytesIO(piece) if isinstance(piece, bytes) else open(piece, "rb") as file:
-            for row in csv.reader(io.TextIOWrapper(file, "utf-8", newline="")):
-                yield [_value(cell, is_text) for cell, is_text in zip(row, texts)]
+    for row in csv.reader(_lines(lines)):
+        yield [_value(cell, is_text) for cell, is_text in zip(row, texts)]
+
+
+def _lines(content: Joined) -> "Iterator[str]":
+    """No cell holds a line break (sanitise.inert)."""
+    rest = b""
+    for block in content:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from (line.decode() for line in whole)
+    if rest:
+        yield rest.decode()
 
 
 def _value(cell: str, is_text: bool) -> Any:

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -17,6 +17,7 @@ from npucmp.replay.case import CALL
 from npucmp.replay.run import replayed
 from npucmp.replay.task import Settings, tasks_of
 from npucmp.replay.torch_engine import CaseEngine
+from npucmp.workflows.keywords import of_three
 from npucmp.workflows.replay import supported
 from npucmp.workflows.runs import Choice, StrPath, operator_of
 
@@ -44,14 +45,12 @@ class ExtractOptions(Choice):
     limit_memory: Optional[int] = None
 
 
-def extract(
-    dump: StrPath, op: str, folder: StrPath, options: Optional[ExtractOptions] = None, **more: object
-) -> Extracted:
+@of_three(ExtractOptions)
+def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) -> Extracted:
     """Writes the case of an operator into a folder that is new or empty: whole, or not at all.
 
     Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
     """
-    options = replace(options or ExtractOptions(), **more)  # type: ignore[arg-type]
     supported()
     place = Path(os.path.abspath(folder))
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
     A = TypeVar("A", contravariant=True)
     B = TypeVar("B", contravariant=True)
+    C = TypeVar("C", contravariant=True)
     O = TypeVar("O", contravariant=True)  # noqa: E741
     R = TypeVar("R", covariant=True)
 
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, target: A, golden: B, *args: P.args, **more: P.kwargs) -> R: ...
 
+    class OfThree(Protocol[A, B, C, O, P, R]):
+        @overload
+        def __call__(self, dump: A, what: B, folder: C, options: Optional[O], **more: Any) -> R: ...
+        @overload
+        def __call__(self, dump: A, what: B, folder: C, *args: P.args, **more: P.kwargs) -> R: ...
+
 
 def of_one(options: "Callable[P, O]", hint: str = "") -> "Callable[[Callable[[A, O], R]], OfOne[A, O, P, R]]":
     """For workflows of one argument and options; `hint` is for those who give two."""
@@ -47,6 +54,13 @@ def of_one(options: "Callable[P, O]", hint: str = "") -> "Callable[[Callable[[A,
 
 def of_two(options: "Callable[P, O]") -> "Callable[[Callable[[A, B, O], R]], OfTwo[A, B, O, P, R]]":
     """For workflows of two arguments and options."""
+    return lambda function: _with_keywords(function, options)
+
+
+def of_three(
+    options: "Callable[P, O]",
+) -> "Callable[[Callable[[A, B, C, O], R]], OfThree[A, B, C, O, P, R]]":
+    """For workflows of three arguments and options."""
     return lambda function: _with_keywords(function, options)
 
 

@@ -23,7 +23,7 @@ DUMPS = str(SOFTMAX / "target"), str(SOFTMAX / "golden")
 WORKFLOWS = {  # name at the door → its options
     "compare": npucmp.Options, "rerun_diff": npucmp.Options, "fusion_diff": npucmp.FusionOptions,
     "overflow": npucmp.OverflowOptions, "check_dump": npucmp.CheckOptions, "precheck_dumps": npucmp.PrecheckOptions,
-    "replay_dump": npucmp.ReplayOptions,
+    "replay_dump": npucmp.ReplayOptions, "plan_dump": npucmp.PlanOptions,
 }  # fmt: skip
 
 
