@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from html import escape
 from typing import Any
 
 from npucmp.errors import UsageError
 from npucmp.report import terminal
 from npucmp.report.answer import Answer, Columns, Suspect
+from npucmp.report.files import Joined
+from npucmp.report.layout import head_of
 from npucmp.report.sanitise import visible
 
 SHOWN = 10  # suspects in a cell of a notebook
@@ -59,5 +62,8 @@ def frame(answer: Answer, table: str = "") -> Any:
         raise UsageError(f"{answer.result.command} has no table {table!r}", [*known])
     one = known[name]
     columns: Columns = one.columns()
+    if one.rows is not None and not any(columns.values()):  # of reports that were joined
+        lines = io.BytesIO(b"".join(Joined([head_of(one), *one.rows()])))
+        return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False)
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
     return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])
