@@ -17,6 +17,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 is 0.01"),
     ("msprobe_uncaptured", "Functional.linear.9.forward", "GAP", "input:0", "Functional.linear.8.forward output:0"),
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
+    ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),
@@ -45,6 +46,20 @@ def test_planted_operator_comes_first(sample, operator, cause, slot, words):
     assert (first.place, first.pair.operator.name, first.cause.value, first.slot) == (1, operator, cause, slot)
     assert words in first.because
     assert report.exit_status == 1
+
+
+def test_a_fault_of_one_rank_is_told_where_it_began():
+    """Two processes, gloo between them."""
+    sample = SAMPLES / "msprobe_two_ranks"
+    report = npucmp.compare(sample / "target", sample / "golden")
+    at = {one.place: (run.step, run.rank, one.pair.operator.name) for run in report.comparisons for one in run.roots}
+    assert at[1] == (1, 1, "Functional.linear.1.forward")
+    (other,) = [run for run in report.comparisons if (run.step, run.rank) == (1, 0)]
+    assert [(root.pair.operator.name, root.cause.value) for root in other.roots] == [
+        ("Distributed.all_reduce.0.forward", "PROPAGATED")
+    ]
+    assert "arrived from rank 1" in other.roots[0].because
+    assert not [run.roots for run in report.comparisons if run.step == 0 and run.roots]
 
 
 @pytest.mark.parametrize("sample", CLEAN)

@@ -52,6 +52,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         paint = terminal.colours(_is_terminal(sys.stdout))
         width = shutil.get_terminal_size().columns
         tell(terminal.render(answer, top, files, paint, verbose, width), is_needed=not folder)
+    result.close()
     context.exit(result.exit_status)
 
 

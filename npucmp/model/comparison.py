@@ -141,6 +141,10 @@ class Apart(Sequence[Comparison]):
         """part of each, or of those with these numbers, in order; a function that can be pickled, as what it returns.
         Of one that ends whoever works on it, `lost` says what is told instead, by its number and the reason."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Nobody asks any more; what lies in the folder goes."""
+
 
 def each(
     comparisons: "Sequence[Comparison]",

@@ -57,6 +57,9 @@ class Result(Shown, ABC):
         """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
         return 130 if self.partial else 1 if self.differs else 0 if self.is_decided else 2
 
+    def close(self) -> None:
+        """Nobody asks it any more: what lies on disk for it goes."""
+
 
 @dataclass(frozen=True, repr=False)
 class Report(Result):
@@ -120,6 +123,10 @@ class Report(Result):
     def is_decided(self) -> bool:
         """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
         return not self.broken and self.tally.is_decided
+
+    def close(self) -> None:
+        if isinstance(self.comparisons, Apart):
+            self.comparisons.close()
 
 
 class FusionPass(NamedTuple):

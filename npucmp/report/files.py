@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import sys
 import tempfile
@@ -173,16 +172,11 @@ def _flush(folder: Path) -> None:
 
 
 def _stale(folder: Path) -> Iterator[str]:
-    """Files that a killed process left behind; folders of one, in which steps and ranks lay, are removed at once."""
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime >= time.time() - _STALE:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
-                    else:
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
                         yield entry.path
 
 

@@ -56,6 +56,8 @@ def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optio
     """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
     from npucmp.workflows.shards import compared_in_shards, paying
 
+    if options.executor is not None:
+        return compared_in_shards(target, golden, options)
     pairing = paying(target, golden, options)
     return None if pairing is None else compared_in_shards(target, golden, options, pairing)
 

@@ -14,10 +14,11 @@ from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 
 from npucmp.align.mapping import Names, load
 from npucmp.dump.context import ReadContext
-from npucmp.dump.formats import early_heads, heads, open_runs
+from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
+from npucmp.model.collector import uncollected
 from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
@@ -65,7 +66,12 @@ class Choice:
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
         """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
-        golden dump also those that `pair` holds against one that is meant."""
+        golden dump also those that `pair` holds against one that is meant. No others are opened, where folders tell."""
+        if self.step is not None or self.rank is not None:
+            with uncollected():
+                opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
+            if any(run.operators or run.records for run in opened):
+                return opened
         return self.meant(path, open_runs(path, self.format, context), golden)
 
     def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":

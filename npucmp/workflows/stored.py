@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.errors import DumpError
 from npucmp.model import Apart, Comparison, PartOf, Tally
 from npucmp.workflows.crew import Crew, Died
 from npucmp.workflows.shard import Finished, Work
+from npucmp.workflows.spool import Folder
 
 Part = TypeVar("Part")
 
@@ -16,9 +16,9 @@ Part = TypeVar("Part")
 class Stored(Apart):
     """The comparisons of shards, read when they are asked for and not kept."""
 
-    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: Folder) -> None:
         self._crew, self.shards, self._kept = crew, shards, folder
-        self.folder = crew.work.folder
+        self.folder = folder.path
         self._untold: "set[int]" = set()
 
     @property
@@ -56,6 +56,9 @@ class Stored(Apart):
                 yield lost(at, one.because)
             else:
                 yield one
+
+    def close(self) -> None:
+        self._kept.remove()
 
 
 def _part(work: Work, shard: Finished, number: int, part: "PartOf[Part]") -> Part:

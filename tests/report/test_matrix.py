@@ -14,7 +14,7 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.localise.peers import Odd
 from npucmp.model import Run
-from npucmp.report import answer_of, html, overview, terminal
+from npucmp.report import answer_of, html, overview, part, terminal
 from npucmp.report.begins import begin_of, odd_words
 from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First, Matrix
 from npucmp.report.grid import gridded
@@ -239,6 +239,15 @@ def test_crafted_runs(tmp_path, name):
     assert len({*links}) == 2 * len(origins) and all((tmp_path / "out" / link).is_file() for link in links)
     one = (tmp_path / "out/shards/1-0.html").read_text()
     assert 'href="../report.html"' in one and 'href="0-0.html"' in one and 'id="data"' in one
+
+
+def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(part, "MOST", 1)
+    found = answer_of(npucmp.compare(*written_runs(tmp_path, parallel, wrong=6)))
+    (section,) = found.sections
+    passed = sum(root.cause.value == "PROPAGATED" for root in found.result.roots)
+    assert passed > 3 and len(section.suspects.first) == 1
+    assert section.unlisted == (0, passed - 3) and "more in roots.csv" not in terminal.render(found)  # 3 ranks have one
 
 
 def test_a_rank_with_another_weight_is_told(tmp_path):

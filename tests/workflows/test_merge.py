@@ -63,6 +63,10 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     verdicts = [[(row["step"], row["rank"], row["verdict"]) for row in rows(one / "matrix.csv")]
                 for one in (place / "out", made / "whole")]  # fmt: skip
     assert verdicts[0] == verdicts[1]
+    assert (
+        summary["begins"] == known["begins"] and summary["begins"]["rank"] == 0 and summary["shards"] == known["shards"]
+    )
+    assert f"The error {known['begins']['sentence']}\n" in shown
     assert "DIVERGED" in (place / "out/report.html").read_text(encoding="utf-8")
 
 
@@ -134,6 +138,16 @@ REFUSED = {
     "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), "cannot be read"),
     "a root that is none": (replaced("roots.csv", "BORN", "TORN"), "holds a row that npucmp does not write"),
 }
+
+
+def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
+    file = place / "s0/matrix.csv"
+    head, first, *others = file.read_text().splitlines()
+    cells = ["²" if cell.isdecimal() and at > 1 else cell for at, cell in enumerate(first.split(","))]
+    file.write_text("\n".join([head, ",".join(cells), *others]) + "\n")
+    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
+    row, *_ = rows(place / "out/matrix.csv")
+    assert (row["operators"], row["match"]) == ("0", "0")
 
 
 @pytest.mark.parametrize("how", REFUSED)
