@@ -76,6 +76,6 @@ def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **give
     from npucmp.report.listing import rules
 
     given["format"] = given.pop("format_")
-    shown = ("output", "quiet", "top", "verbose", "progress")
+    shown = ("output", "excel", "xlsx", "quiet", "top", "verbose", "progress")
     options = {name: value for name, value in given.items() if name not in shown}
     tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -15,6 +15,7 @@ from npucmp.model import Result
 from npucmp.model.collector import uncollected
 
 if TYPE_CHECKING:
+    from npucmp.report import Form
     from npucmp.report.answer import Answer
 
 
@@ -30,6 +31,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
         given["journal"] = folder
+    form = _form(given.pop("excel"), given.pop("xlsx"), folder)
     metrics = _columns(given.pop("metrics", None))
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
@@ -41,7 +43,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     answer = laid_out(answer_of(result, metrics), parts, parquet)
     if result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
-    files = write(answer, folder) if folder else []
+    files = write(answer, folder, form) if folder else []
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
 
@@ -69,6 +71,19 @@ def tell(text: str, is_needed: bool = True) -> None:
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
     click.echo(text, nl=False, color=True)
+
+
+def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
+    """How files are written; what is missing for it is told before anything is read."""
+    from npucmp.report import Form
+
+    if (excel or xlsx) and not folder:
+        raise UsageError(f"--{'xlsx' if xlsx else 'excel'} needs -o DIR, the folder for the files")
+    if xlsx:
+        from npucmp.report.xlsx import require
+
+        require()
+    return Form(excel, xlsx)
 
 
 def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":

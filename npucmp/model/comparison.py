@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
     agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
@@ -32,6 +32,10 @@ class Comparison:
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
     seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
+
+    def __repr__(self) -> str:
+        found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
+        return f"<step {self.step}, rank {self.rank}: {found}>"
 
     @property
     def step(self) -> Optional[int]:

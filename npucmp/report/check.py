@@ -79,6 +79,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
         meaning=MEANING,
+        alike={"cause": "rule"},
     )
 
 

@@ -25,7 +25,8 @@ from typing import BinaryIO, Protocol, Union
 from npucmp.model.merged import Slice
 
 LAST = "summary.json"
-SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
+# not in every report, and then no other one's
+SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
 BELOW = "shards"  # the folder that some reports have, of pages
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
@@ -38,10 +39,10 @@ class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
     def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
-        self._pieces = [*pieces]
+        self.pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
-        for piece in self._pieces:
+        for piece in self.pieces:
             if isinstance(piece, bytes):
                 yield piece
                 continue
@@ -61,6 +62,11 @@ class Streamed(Protocol):
 
 
 Content = Union[bytes, Joined, Streamed]
+
+
+def after(head: bytes, content: "Union[bytes, Joined]") -> "Union[bytes, Joined]":
+    """Text that begins with something else."""
+    return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
 
 
 def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:

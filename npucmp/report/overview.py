@@ -13,6 +13,7 @@ from npucmp.model import Cause
 from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
 from npucmp.report.begins import begin_of, odd_facts, odd_words
 from npucmp.report.cell import Cell, Matrix
+from npucmp.report.looks import beside
 from npucmp.report.matrix import table
 from npucmp.report.part import Agreement, Part
 from npucmp.report.words import count_of, numbers
@@ -41,7 +42,7 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
         pages=[cells[at].name for at in pages],
         unwritten=unwritten(cells, pages),
     )
-    section = _section(answer, parts, matrix)
+    (section,) = beside([_section(answer, parts, matrix)], answer.looks)
     return replace(
         answer,
         sections=[section],

@@ -23,18 +23,20 @@ from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_two
+from npucmp.workflows.looks import with_looks
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
 
 
-def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
-    """Compares two dumps and returns the Report; keyword arguments are the fields of Options.
+@of_two(Options)
+def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
+    """Compares two dumps and returns the Report.
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
-    options = replace(options or Options(), **more)  # type: ignore[arg-type]
     if options.replay not in (None, "suspects", "all"):
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()
@@ -43,12 +45,11 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     if options.precheck and not report.partial and report.comparisons:
         (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line, seconds=time.monotonic() - started)
-    if options.replay is None or report.partial:
-        return report
-    from npucmp.workflows.replay_roots import with_replays
+    if options.replay is not None and not report.partial:
+        from npucmp.workflows.replay_roots import with_replays
 
-    report = with_replays(report, options.replay, context, options.jobs)
-    return replace(report, seconds=time.monotonic() - started)
+        report = with_replays(report, options.replay, context, options.jobs)
+    return replace(with_looks(report, options, context), seconds=time.monotonic() - started)
 
 
 def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:

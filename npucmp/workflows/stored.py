@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.errors import DumpError
 from npucmp.model import Apart, Comparison, PartOf, Tally
@@ -27,6 +27,9 @@ class Stored(Apart):
 
     def __len__(self) -> int:
         return len(self.shards)
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return tuple, ((*self,),)  # pickled, they are all there: the folder goes with this process
 
     @overload
     def __getitem__(self, at: int) -> Comparison: ...

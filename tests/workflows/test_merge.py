@@ -9,6 +9,7 @@ import pytest
 
 import npucmp
 from npucmp import cli
+from npucmp.workflows.merge import merge
 from tests.localise.test_ranks import pipeline
 from tests.synthetic import write_run
 
@@ -77,6 +78,16 @@ def test_parts_are_read_too(made, place, monkeypatch, capsys):
     (place / "s0/tensors.csv").unlink()
     assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
     assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+
+
+def test_what_was_written_for_excel_is_read_too(made, place, monkeypatch, capsys):
+    for file in place.rglob("*.csv"):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
+    assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+    joined = merge([place / "s0", place / "s1"]).to_pandas()
+    whole = npucmp.compare(made / "target", made / "golden").to_pandas()
+    assert [*joined.rel_l2] == [*whole.rel_l2] and [*joined.op] == [*whole.op]
 
 
 def changed(**more):

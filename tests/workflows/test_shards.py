@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pickle
 import stat
 import sys
 from collections import Counter
@@ -98,6 +99,7 @@ def test_the_same_of_statistics(dumps, monkeypatch, held):
 def test_the_same_with_options(dumps, options):
     found = compared_in_shards(*dumps, Options(executor=Serial(), **options))
     assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
+    assert told(pickle.loads(pickle.dumps(found))) == told(found)
 
 
 @pytest.mark.parametrize("words", [("also", "x"), ("graph", "x"), ("replay", "all"), ("format", "cann")])
@@ -159,6 +161,9 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     assert all(cell.seconds for cell in answer_of(apart).matrix.cells)
     assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
     assert screen(without_time[0]) == screen(without_time[1])
+    assert len(apart.looks) > 2 and [one[1:] for one in apart.looks] == [one[1:] for one in at_once.looks]
+    (alone,) = {f"shards/{one.step}-{one.rank}.html" for one in apart.looks[:1]}
+    assert all(b'data-look="' in found[name] for name in ("report.html", alone))
 
 
 def test_nothing_is_left_behind(dumps, monkeypatch):
