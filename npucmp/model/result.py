@@ -187,8 +187,8 @@ class Rerun(Reasoned):
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
     odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
-    operator is random or asynchronous on purpose. Figures are the largest over all runs, None where unknown.
-    `picture` shows where run `pictured` differs from run 1, None where nobody looked.
+    operator is random or asynchronous on purpose. Figures and evidence are of run `pictured`, which is
+    the farthest from run 1; None where unknown. `picture` shows where the two differ, None where nobody looked.
     """
 
     place: int
