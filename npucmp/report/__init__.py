@@ -16,7 +16,9 @@ from typing import Any, Sequence
 from npucmp.errors import DumpError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+from npucmp.report import json
 from npucmp.report.answer import Answer
+from npucmp.report.files import LAST
 
 REPORTS = ("csv", "json", "html")
 
@@ -32,7 +34,8 @@ def render(answer: Answer) -> "dict[str, bytes]":
     """All files of a report by name."""
     modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
     with uncollected():
-        return {name: data for module in modules for name, data in module.render(answer).items()}
+        found = {name: data for module in modules for name, data in module.render(answer).items()}
+    return {**found, LAST: json.with_files(found[LAST], found)}
 
 
 def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":

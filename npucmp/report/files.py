@@ -1,7 +1,7 @@
 """The files of a report appear together or not at all.
 
     1  every file is written under a temporary name in the same folder, and flushed to the disk
-    2  the files of an earlier report are moved aside, LAST first, SOMETIMES too
+    2  the files of an earlier report are moved aside, LAST first: those of the same names, and those that it lists
     3  the new ones get their names, LAST last; the earlier ones are removed
 
 An error on the way undoes all of it: the earlier report is back. Whatever ends the process leaves the earlier report,
@@ -11,7 +11,9 @@ process is removed by the next one that comes an hour later.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import tempfile
 import time
@@ -21,6 +23,11 @@ from pathlib import Path
 
 LAST = "summary.json"
 SOMETIMES = ("next_dump.json", "next_dump_golden.json")  # not in every report: none may stand beside another one's
+OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
+    r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
+    r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors\.parquet"
+)
+_SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 
@@ -31,6 +38,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
     placed: list[str] = []
+    earlier = listed(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -39,7 +47,7 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in SOMETIMES:
+        for name in dict.fromkeys((*SOMETIMES, *earlier)):
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -59,6 +67,18 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
+
+
+def listed(folder: Path) -> "list[str]":
+    """The files of the report in a folder, as its summary.json has them; nothing where there is none."""
+    try:
+        if not stat.S_ISREG(os.lstat(folder / LAST).st_mode) or os.lstat(folder / LAST).st_size > _SUMMARY:
+            return []
+        found = json.loads((folder / LAST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    names = found.get("files") if isinstance(found, dict) and "npucmp" in found else None
+    return [name for name in names if isinstance(name, str) and OURS.fullmatch(name)] if isinstance(names, list) else []
 
 
 def _written(folder: Path, data: bytes) -> str:
