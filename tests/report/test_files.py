@@ -9,11 +9,16 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
-from npucmp.report import files, write_reports
-from tests.reports import named
+from npucmp.report import files
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
 RUNS = [str(SAMPLES / "rerun_scatter" / f"run{number}") for number in (1, 2)]
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch):
+    """The page takes longest, and is a file like others."""
+    monkeypatch.setattr("npucmp.report.REPORTS", ("csv", "json"))
 
 
 def names(folder):
@@ -31,20 +36,16 @@ def test_files_of_an_earlier_command_go(tmp_path):
     assert names(tmp_path) == sorted([*listed, "mine.csv"]) and "rerun.csv" not in listed
 
 
-@pytest.mark.parametrize(
-    "name", ["dump.json", "../out.csv", "/etc/passwd", "sub/roots.csv", "thesis.csv", "\0", 7, None]
-)
-def test_a_summary_cannot_have_other_files_removed(tmp_path, name):
+def test_a_summary_cannot_have_other_files_removed(tmp_path):
     folder = tmp_path / "report"
     folder.mkdir()
-    (tmp_path / "out.csv").write_text("")
-    for mine in ("dump.json", "thesis.csv"):
-        (folder / mine).write_text("")
-    (folder / "summary.json").write_text(json.dumps({"npucmp": "0.1.0", "files": [name, "rerun.csv"]}))
-    (folder / "rerun.csv").write_text("")
-    write_reports(named("op"), folder)
-    assert {"dump.json", "thesis.csv"} <= {*names(folder)} and (tmp_path / "out.csv").exists()
-    assert "rerun.csv" not in names(folder)
+    kept = ["dump.json", "thesis.csv", ".bashrc"]
+    for path in (tmp_path / "out.csv", folder / "rerun.csv", *(folder / name for name in kept)):
+        path.write_text("")
+    names_of = [*kept, "../out.csv", str(tmp_path / "out.csv"), "sub/roots.csv", "\0", 7, None, "rerun.csv"]
+    (folder / "summary.json").write_text(json.dumps({"npucmp": "0.1.0", "files": names_of}))
+    files.write(folder, {"summary.json": b"{}"})
+    assert names(folder) == sorted([*kept, "summary.json"]) and (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"files": ["rerun.csv"]}', '{"npucmp": 1, "files": 3}', "[" * 10**5])
