@@ -31,7 +31,7 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "limit",
+    "verbose", "quiet", "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:

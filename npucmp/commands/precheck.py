@@ -59,7 +59,7 @@ nothing else differs, or bad usage.
 @click.option("--strict", is_flag=True, help="Exit 1 also for what wants an explanation.")
 @some(
     "output", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress", "verbose", "quiet",
-    "limit",
+    "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:

@@ -54,7 +54,7 @@ no engine, bad usage).
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "limit",
+    "verbose", "quiet", "json", "junit", "baseline", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:

@@ -22,6 +22,7 @@ class Result(ABC):
     paths   the dumps, in the order in which they were given
     broken  (side, run) that cannot be read; `notes` are what a reader should know besides
     partial True where Ctrl-C ended it: it holds what was done by then
+    known   all that differs is in the report that the user gave as the baseline
     """
 
     command: ClassVar[str]
@@ -33,6 +34,7 @@ class Result(ABC):
     seconds: float = 0.0
     bytes_read: int = 0
     partial: bool = False
+    known: bool = False
 
     @property
     @abstractmethod
@@ -52,7 +54,7 @@ class Result(ABC):
     @property
     def exit_status(self) -> int:
         """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
-        return 130 if self.partial else 1 if self.differs else 0 if self.is_decided else 2
+        return 130 if self.partial else 1 if self.differs and not self.known else 0 if self.is_decided else 2
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Suspect(NamedTuple):
     word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
-    excused   nobody is to blame
+    excused   nobody is to blame; known: the user's baseline has it
     """
 
     place: int
@@ -120,6 +120,7 @@ class Suspect(NamedTuple):
     pictured: int = 0
     excused: bool = False
     rule: str = ""
+    known: bool = False
     way: Callable[[], "Sequence[Step]"] = tuple
 
     @classmethod
@@ -200,6 +201,13 @@ class Section(NamedTuple):
         return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
 
 
+class Case(NamedTuple):
+    """Something that was asked by name; `skipped` says why there is no answer, "" if there is one."""
+
+    name: str
+    skipped: str = ""
+
+
 @dataclass(frozen=True)
 class Answer:
     """All that presenters walk.
@@ -214,6 +222,7 @@ class Answer:
     plots           curves that a page draws
     rest            the title under which a page lists the suspects that come later too
     facts           what summary.json says besides, by key
+    cases           what was asked by name, where that is more than the suspects
     """
 
     result: Result
@@ -243,6 +252,7 @@ class Answer:
     plots: Sequence[Plot] = ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
+    cases: Callable[[], Sequence[Case]] = tuple
     meaning: Mapping[str, str] = field(default_factory=dict)
 
     @property

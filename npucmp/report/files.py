@@ -69,6 +69,17 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
         _remove(path)
 
 
+def replace_file(path: Path, data: bytes) -> None:
+    """One file, whole or not at all; its folder is created. Raises OSError, and then nothing has changed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = _written(path.parent, data)
+    try:
+        os.replace(made, path)
+    except BaseException:
+        _remove(made)
+        raise
+
+
 def listed(folder: Path) -> "list[str]":
     """The files of the report in a folder, as its summary.json has them; nothing where there is none."""
     try:

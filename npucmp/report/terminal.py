@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
@@ -124,7 +123,7 @@ class _Screen:
 
 
 def colours(enabled: bool) -> Paint:
-    """A painter for terminals that show colour; NO_COLOR is respected (no-color.org)."""
-    if not enabled or os.environ.get("NO_COLOR"):
+    """A painter, of colours if the terminal is to show them."""
+    if not enabled:
         return lambda text, _: text
     return lambda text, what: f"\x1b[{COLOURS[what]}m{text}\x1b[0m" if what in COLOURS else text

@@ -1,0 +1,224 @@
+"""A folder that `-o` wrote → Written. It may have come with a ticket, so nothing in it is believed: sizes are bounded,
+links do not lead out of it, and cells that should be numbers and are none are unknown."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.readers.files import open_regular
+from npucmp.errors import DumpError, UsageError
+from npucmp.model.replayed import GUILTY_ABOVE
+from npucmp.model.result import Result
+from npucmp.model.symptom import SEVERITIES
+from npucmp.model.written import SOUND, Key, Place, Seen, Written
+
+SUMMARY = "summary.json"
+PIECE = 1 << 20  # bytes read at once, and characters of the longest line
+PARTS = re.compile(r"tensors-[\w.-]{1,80}\.csv")  # of --parts
+Row = Mapping[str, str]
+Rows = Callable[[str], Iterable[Row]]  # the rows of a file; none where there is no such file
+
+
+class Table(NamedTuple):
+    """A file of a report: which of its rows accuse somebody, and what each row says of something seen; `op` is the
+    column of who is meant, and whether that is part of a network."""
+
+    file: str
+    place: "Callable[[Row, Mapping[str, Any]], Optional[Place]]"
+    seen: "Callable[[Row], Optional[Seen]]" = lambda row: None
+    rule: str = ""
+    op: str = "op"
+    of_network: bool = True
+
+
+def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> Written:
+    """The report in a folder. Raises UsageError for a folder without one, DumpError for one that cannot be read."""
+    place = Path(folder)
+    if not (place / SUMMARY).is_file():
+        raise UsageError(f"{folder}: holds no summary.json; give a folder that -o DIR of a command wrote")
+    context = (context or ReadContext()).within(folder)
+    with open_regular(str(place / SUMMARY), context) as file:
+        context.limits.require(file.path, "table_bytes", file.size, "a summary.json")
+        data = file.read(0, file.size)
+    names = {SUMMARY: data}
+    parts = sorted(one.name for one in place.iterdir() if PARTS.fullmatch(one.name))
+
+    def rows(name: str) -> "Iterator[Row]":
+        for one in [name, *(parts if name == "tensors.csv" else ())]:
+            if os.path.lexists(place / one):
+                yield from _rows(str(place / one), _lines(str(place / one), context))
+
+    return _written(str(folder), names[SUMMARY], rows)
+
+
+def of_result(result: Result, files: "Mapping[str, bytes]") -> Written:
+    """That of a result, by the files that would be written."""
+
+    def rows(name: str) -> "Iterator[Row]":
+        if name in files:
+            yield from _rows(name, files[name].decode().splitlines())
+
+    return _written("this run", files[SUMMARY], rows)
+
+
+def _written(path: str, data: bytes, rows: Rows) -> Written:
+    try:
+        summary = json.loads(data)
+    except (ValueError, RecursionError):
+        raise DumpError(f"{path}/{SUMMARY}", "not JSON") from None
+    command = summary.get("command") if isinstance(summary, dict) and "npucmp" in summary else None
+    if not isinstance(command, str) or command not in TABLES:
+        told = (
+            "of npucmp"
+            if not isinstance(command, str)
+            else f"of a command whose reports can be read ({', '.join(TABLES)})"
+        )
+        raise UsageError(f"{path}: its summary.json is not one {told}")
+    places: dict[Key, Place] = {}
+    seen: dict[Key, Seen] = {}
+    operators = set()
+    for table in TABLES[command]:
+        for row in rows(table.file):
+            key = _key(row, table)
+            found, look = table.place(row, summary), table.seen(row)
+            if found is not None:
+                places.setdefault(key, found._replace(key=key))
+            if look is not None:
+                seen[key] = max(seen.get(key, look), look, key=_badness)
+            if look is not None and key.op and table.of_network:
+                operators.add(key.op)
+    return Written(path, command, summary, places, seen, frozenset(operators))
+
+
+def _key(row: Row, table: Table) -> Key:
+    rule = table.rule or (row.get("rule", "") if table.file == "health.csv" else row.get("row", ""))
+    op = row.get(table.op, "") or row.get("parameter", "")
+    return Key(row.get("step", ""), row.get("rank", ""), op, row.get("slot", ""), rule)
+
+
+def _badness(one: Seen) -> "tuple[bool, bool, float]":
+    """Of several rows of one name, as of an operator that ran more than once, the worst stands for all."""
+    unsized = one.error is None or one.error != one.error
+    return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
+
+
+def _rows(path: str, lines: "Iterable[str]") -> "Iterator[Row]":
+    try:
+        for row in csv.DictReader(lines):
+            yield {name: cell for name, cell in row.items() if isinstance(name, str) and isinstance(cell, str)}
+    except csv.Error as error:
+        raise DumpError(path, f"not CSV: {error}") from None
+
+
+def _lines(path: str, context: ReadContext) -> "Iterator[str]":
+    """The lines of a file, read piece by piece."""
+    with open_regular(path, context) as file:
+        context.limits.require(path, "report_bytes", file.size, "a table of a report")
+        rest = b""
+        for at in range(0, file.size, PIECE):
+            rest += file.read(at, min(PIECE, file.size - at))
+            *whole, rest = rest.split(b"\n")
+            if len(rest) > PIECE:
+                raise DumpError(path, "a line that is longer than any that npucmp writes", at)
+            for line in whole:
+                yield line.decode("utf-8", "replace") + "\n"
+        if rest:
+            yield rest.decode("utf-8", "replace")
+
+
+def number(cell: "Optional[str]") -> Optional[float]:
+    """The number in a cell; None for an empty one, and for what is none."""
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        return None
+
+
+def _whole(cell: "Optional[str]") -> Optional[int]:
+    return int(cell) if cell and cell.isascii() and cell.isdecimal() and len(cell) < 20 else None
+
+
+def _place(row: Row, cause: str, value: str = "value", counts: bool = True, words: str = "because") -> Place:
+    because = row.get(words, "")
+    return Place(Key("", "", "", ""), cause, because, number(row.get(value)), row.get("stack", ""), counts)
+
+
+def _root(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    cause = row.get("cause", "")
+    return _place(row, cause, words="evidence") if cause not in ("", "PROPAGATED") else None
+
+
+def _rerun(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    cause = row.get("cause", "")
+    return _place(row, cause, "rel_l2") if cause not in ("", "PROPAGATED") else None
+
+
+def _tensor(row: Row) -> Optional[Seen]:
+    verdict, error, limit = row.get("verdict", ""), number(row.get("rel_l2")), number(row.get("limit"))
+    if verdict in ("shape", "nonfinite"):
+        error = math.inf
+    elif verdict == "diverged" and error is None:
+        error = math.nan
+    return Seen(verdict, error, limit or 0.0, _whole(row.get("elements"))) if verdict else None
+
+
+def _guilty(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    return _place(row, "GUILTY", "rms_ratio", words="explanation") if row.get("verdict") == "GUILTY" else None
+
+
+def _broken(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    return _place(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
+
+
+def _judged(row: Row) -> Optional[Seen]:
+    """An output of a replay, or a gradient between two: its error is in units of what is due."""
+    words = {"CLEAN": SOUND, "AMPLIFIER": SOUND, "GUILTY": "diverged", "BROKEN": "diverged"}
+    verdict = words.get(row.get("verdict", ""), "unknown")
+    error = number(row.get("rms_ratio") or row.get("ratio"))
+    error = math.nan if error is None and verdict == "diverged" else error
+    return Seen(verdict, error, GUILTY_ABOVE["rms_ratio"][0], _whole(row.get("elements")))
+
+
+def _symptom(row: Row, summary: "Mapping[str, Any]") -> Optional[Place]:
+    severity, least = row.get("severity", ""), summary.get("fail_on", "warning")
+    if severity not in SEVERITIES or row.get("follows"):
+        return None
+    counts = least not in SEVERITIES or SEVERITIES.index(severity) >= SEVERITIES.index(least)
+    return _place(row, severity, counts=counts)
+
+
+def _decided(row: Row) -> Optional[Seen]:
+    return Seen("unknown" if row.get("decided") == "no" else SOUND)
+
+
+def _asked(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    severity = row.get("severity", "")
+    return _place(row, severity, counts=severity in ("error", "warning")) if row.get("status") == "DIFFERS" else None
+
+
+def _answered(row: Row) -> Optional[Seen]:
+    return Seen({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
+
+
+def _nobody(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+    return None
+
+
+_TENSORS = Table("tensors.csv", _nobody, _tensor)
+TABLES = {
+    "compare": (Table("roots.csv", _root), _TENSORS),
+    "fusion-diff": (Table("roots.csv", _root), _TENSORS),
+    "rerun-diff": (Table("rerun.csv", _rerun), _TENSORS),
+    "overflow": (Table("roots.csv", _root),),
+    "replay": (Table("replay.csv", _guilty, _judged), Table("edges.csv", _broken, _judged, rule="edge")),
+    "check": (Table("health.csv", _symptom), Table("checks.csv", _nobody, _decided, op="rule", of_network=False),
+              Table("parameters.csv", _nobody, lambda row: Seen(SOUND), op="parameter")),
+    "precheck": (Table("precheck.csv", _asked, _answered, op=""),),
+}  # fmt: skip
