@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from npucmp.report import write_reports
     from npucmp.workflows.check import CheckOptions
     from npucmp.workflows.check import check as check_dump
-    from npucmp.workflows.compare import Options, compare
+    from npucmp.workflows.compare import compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
+    from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
     from npucmp.workflows.precheck import PrecheckOptions
     from npucmp.workflows.precheck import precheck as precheck_dumps
@@ -40,7 +41,7 @@ _DOOR = {
     "Run": "npucmp.model",
     "CheckOptions": "npucmp.workflows.check",
     "check_dump": "npucmp.workflows.check",
-    "Options": "npucmp.workflows.compare",
+    "Options": "npucmp.workflows.options",
     "compare": "npucmp.workflows.compare",
     "FusionOptions": "npucmp.workflows.fusion_diff",
     "fusion_diff": "npucmp.workflows.fusion_diff",

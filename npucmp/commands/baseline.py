@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from npucmp.dump.context import ReadContext
-from npucmp.errors import UsageError
 from npucmp.model.written import Difference, Written
 from npucmp.report import csv, diff, json
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
+from npucmp.report.files import LAST
 from npucmp.report.sanitise import inert
 from npucmp.report.words import count_of
 from npucmp.workflows.diff import excused, held
-from npucmp.workflows.written import of_result, read
-
-
-def report_of(folder: str, command: str, limits: Any = None) -> Written:
-    """The baseline, before anything is measured. Raises NpucmpError if it is none of this command."""
-    found = read(folder, ReadContext() if limits is None else ReadContext(limits))
-    if found.command != command:
-        raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs one of its own")
-    return found
+from npucmp.workflows.written import of_files
 
 
 def held_against(answer: Answer, baseline: Written) -> Answer:
     """The same answer, which says what of it is known; the exit status is 1 only for what is not."""
     result = answer.result
-    files = {**csv.render(answer), **json.render(answer)}
-    found = held(baseline, of_result(result, files), strict=bool(getattr(result, "strict", False)))
+    found = held(
+        baseline, of_files(json.render(answer)[LAST], csv.render(answer)), strict=bool(getattr(result, "strict", False))
+    )
     result = replace(result, known=excused(result, found))
     counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}

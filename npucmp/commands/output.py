@@ -16,6 +16,8 @@ from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
 
+WIDTH = 80  # columns of a picture where no terminal tells how many there are
+
 
 @uncollected()
 def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
@@ -31,7 +33,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if resumable and folder:
         given["journal"] = folder
     metrics = _columns(given.pop("metrics", None))
-    known = _baseline(baseline, str(context.info_name), given.get("limits"))
+    known = _known(baseline, str(context.info_name), given.get("limits"))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
@@ -57,19 +59,19 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     elif not quiet:
         from npucmp.report.width import fitted
 
-        paint = terminal.colours(shows_colour(color))
-        shown = terminal.render(answer, top, files, paint, verbose)
-        tell(fitted(shown, width()), is_needed=not folder)
+        paint, columns = terminal.colours(shows_colour(color)), width()
+        shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
+        tell(fitted(shown, columns), is_needed=not folder)
     context.exit(answer.result.exit_status)
 
 
-def _baseline(folder: Optional[str], command: str, limits: Any) -> Any:
+def _known(folder: Optional[str], command: str, limits: Any) -> Any:
     """The report that --baseline names, read before anything is measured; None without one."""
     if folder is None:
         return None
-    from npucmp.commands.baseline import report_of
+    from npucmp.workflows.diff import baseline
 
-    return report_of(folder, command, limits)
+    return baseline(folder, command, limits)
 
 
 def _write_junit(answer: Any, path: str) -> None:

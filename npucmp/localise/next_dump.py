@@ -9,47 +9,55 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import Callable, Iterable, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.nodes import containers
 from npucmp.localise.producers import Link
 from npucmp.model import Cause, Comparison, Finding, Pair, Root
 
-Linked = Callable[[int], "Sequence[Optional[Link]]"]  # by the number of a comparison: of its findings in graph order
+Linked = Callable[[], "Sequence[Optional[Link]]"]  # of the findings of a comparison in graph order
 
 
-class Wish(NamedTuple):
-    """An operator whose values are wanted: the number of its comparison, and any of its pairs."""
+class Open(NamedTuple):
+    """A root that values may decide: its place, and by their order itself and the operators around it."""
 
-    comparison: int
-    pair: Pair
+    place: int
+    orders: "tuple[int, ...]"
 
 
-def wishes(comparisons: "Sequence[Comparison]", linked: Linked) -> "list[Wish]":
-    """Roots that values may decide, and what stands around them, each operator once. The first root and its neighbours
-    come first, then what is nearest to it in its run, then other steps and ranks."""
-    found: dict[tuple[int, int], Wish] = {}
-    around = {
-        number: _Surroundings(one, roots, linked(number))
-        for number, one in enumerate(comparisons)
-        if (roots := [root for root in one.roots if root.cause is not Cause.PROPAGATED])
-    }
-    head: set[tuple[int, int]] = set()
-    for number, root in sorted(((run, root) for run, here in around.items() for root in here.roots), key=_place):
-        here = around[number]
-        if here.is_open(root):
-            orders = [root.pair.order, *here.neighbours(root.pair.order)]
-            found.update(((number, order), Wish(number, here.groups[order][0].pair)) for order in orders)
-            head = head or set(found)
+class Wishes(NamedTuple):
+    """Of one comparison the roots that values may decide, by place, and a pair of each operator that is wanted, by its
+    order."""
+
+    roots: "tuple[Open, ...]"
+    pairs: "Mapping[int, Pair]"
+
+    @classmethod
+    def of(cls, one: Comparison, linked: Linked) -> "Wishes":
+        """Those of one comparison."""
+        roots = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
+        if not roots:
+            return cls((), {})
+        here = _Surroundings(one, roots, linked())
+        some = tuple(
+            Open(root.place, (root.pair.order, *here.neighbours(root.pair.order)))
+            for root in roots
+            if here.is_open(root)
+        )
+        return cls(some, {order: here.groups[order][0].pair for root in some for order in root.orders})
+
+
+def in_order(roots: "Sequence[Sequence[Open]]") -> "list[tuple[int, int]]":
+    """The operators that are wanted, each once, by the number of their comparison and their order: `roots` are those of
+    each comparison. The first root and its neighbours come first, then what is nearest to it in its run, then other
+    steps and ranks."""
+    every = sorted((root.place, number, root.orders) for number, some in enumerate(roots) for root in some)
+    found = dict.fromkeys((number, order) for _, number, orders in every for order in orders)
     if not found:
         return []
-    first, start = next(iter(found))
-    keys = sorted(found, key=lambda key: (key not in head, key[0] != first, abs(key[1] - start), key))
-    return [found[key] for key in keys]
-
-
-def _place(one: "tuple[int, Root]") -> int:
-    return one[1].place
+    _, first, orders = every[0]
+    head = {(first, order) for order in orders}
+    return sorted(found, key=lambda key: (key not in head, key[0] != first, abs(key[1] - orders[0]), key))
 
 
 class _Surroundings:

@@ -16,6 +16,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from operator import methodcaller
 from pathlib import Path
@@ -35,20 +36,28 @@ _SHAPE = (Moments._fields, _OTHERS, Side._fields, Statistics._fields)
 
 
 class Journal:
-    """Measurements of one comparison, appended as they come. `known` are those of an earlier run, with resume.
+    """Measurements of one comparison, or of a `part` of it, appended as they come. `known` are those of an earlier run,
+    with resume.
 
     `note` says what the user should know: that an earlier journal was of no use, or that this one could not be kept.
     Raises DumpError if the folder cannot be written.
     """
 
-    def __init__(self, folder: "str | os.PathLike[str]", pairs: Sequence[Pair], settings: object, resume: bool) -> None:
+    def __init__(
+        self,
+        folder: "str | os.PathLike[str]",
+        pairs: Sequence[Pair],
+        settings: object,
+        resume: bool,
+        part: Optional[int] = None,
+    ) -> None:
         self.known: list[Measurement] = []
         self.note = ""
         self._waiting: list[Measurement] = []
         self._place, self._has_head = 0, False
         self._written = time.monotonic()
         self._subject = pairs, settings, _states(pairs)  # files are asked before they are read
-        path = Path(folder, FILE)
+        path = Path(folder, FILE if part is None else f"{FILE}-{part}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -129,11 +138,10 @@ class Journal:
 
 
 def remove(folder: "str | os.PathLike[str]") -> None:
-    """Of a comparison that is complete and written; one that cannot be removed does no harm."""
-    try:
-        Path(folder, FILE).unlink()
-    except OSError:
-        pass
+    """Those of a comparison that is complete and written; one that cannot be removed does no harm."""
+    for path in (Path(folder, FILE), *Path(folder).glob(f"{FILE}-*")):
+        with suppress(OSError):
+            path.unlink()
 
 
 def _fingerprint(pairs: Sequence[Pair], settings: object, states: object) -> str:

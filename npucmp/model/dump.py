@@ -8,6 +8,10 @@ from typing import Any, Mapping, NamedTuple, Optional
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
 
+class Group(tuple[int, ...]):
+    """An argument that is a group of ranks, by their numbers among all."""
+
+
 class Device(NamedTuple):
     """How a device laid out the values of a tensor in memory, where that is not the C order of its logical shape.
 

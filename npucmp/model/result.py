@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Mapping, NamedTuple, Optional, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Optional, Sequence
 
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
+from npucmp.model.comparison import Apart, Comparison, Tally
 from npucmp.model.dump import Operator, Run, TensorRef
-from npucmp.model.finding import DIFFERS, Finding, Tolerance, Verdict
+from npucmp.model.finding import Finding, Tolerance, Verdict
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
-
-DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
 
 
 @dataclass(frozen=True)
@@ -58,30 +58,6 @@ class Result(ABC):
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
-    agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
-
-    target: Run
-    golden: Run
-    findings: tuple[Finding, ...]
-    roots: tuple[Root, ...]
-    matched: Mapping[str, int]  # operators by matcher
-    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
-    notes: tuple[str, ...] = ()
-    incomplete: tuple[str, ...] = ()
-    left_out: tuple[Pair, ...] = ()
-
-    @property
-    def step(self) -> Optional[int]:
-        return self.golden.step if self.target.step is None else self.target.step
-
-    @property
-    def rank(self) -> Optional[int]:
-        return self.golden.rank if self.target.rank is None else self.target.rank
-
-
-@dataclass(frozen=True)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
@@ -114,32 +90,30 @@ class Report(Result):
     def roots(self) -> tuple[Root, ...]:
         return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
 
+    @cached_property
+    def tally(self) -> Tally:
+        """What the verdict needs to know of all comparisons, which may lie elsewhere."""
+        known = self.comparisons.tallies if isinstance(self.comparisons, Apart) else map(Tally.of, self.comparisons)
+        return Tally.sum(known)
+
     @property
     def verdicts(self) -> "set[Verdict]":
-        return {finding.verdict for finding in self.findings}
+        return {verdict for verdict, count in self.tally.verdicts.items() if count}
 
     @property
     def differs(self) -> bool:
         alone = Verdict.MISSING in self.verdicts or self.unpaired
-        return bool(self.verdicts & DIFFERS or self.is_suspected or self.is_guilty or (self.strict and alone))
-
-    @property
-    def is_guilty(self) -> bool:
-        """Whether a replay found an operator that bears error, be it one whose outputs agree with the golden's."""
-        return any(root.cause is Cause.BORN and root.rule == "replay" for root in self.roots)
+        return bool(self.tally.differs or (self.strict and alone))
 
     @property
     def is_suspected(self) -> bool:
         """Whether the operator to look at first is one that statistics alone make suspect."""
-        return any(root.cause is Cause.SUSPECT for root in self.roots[:1])
+        return self.tally.is_suspected
 
     @property
     def is_decided(self) -> bool:
         """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
-        if self.broken or Verdict.UNREADABLE in self.verdicts or any(one.incomplete for one in self.comparisons):
-            return False
-        decided = any(finding.verdict in DECIDED and finding.has_elements for finding in self.findings)
-        return decided and not any(finding.is_undecided for finding in self.findings)
+        return not self.broken and self.tally.is_decided
 
     def to_pandas(self) -> Any:
         """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""

@@ -2,7 +2,7 @@
 
 report/{command}.py makes the Answer of a command: the words. REPORTS name the presenters that write files of any
 Answer; each is a module of this package with
-    render(answer) -> {file name: bytes}
+    render(answer) -> {file name: content}
 terminal.py shows the same on a screen. A presenter knows no command, an answer no presenter.
 """
 
@@ -30,8 +30,8 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     return answer
 
 
-def render(answer: Answer) -> "dict[str, bytes]":
-    """All files of a report by name."""
+def render(answer: Answer) -> "dict[str, Any]":
+    """All files of a report by name: bytes, or what makes them bit by bit (files.Joined)."""
     modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
     with uncollected():
         found = {name: data for module in modules for name, data in module.render(answer).items()}

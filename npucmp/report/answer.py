@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from pathlib import Path
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
+from npucmp.report.cell import Matrix
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
+Piece = Union[bytes, Path]  # of a file: what stands in it, or in another one
+Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, which may be one of several
 
 
 class Table(NamedTuple):
-    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known."""
+    """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known. `rows`
+    makes the same as lines of CSV, in pieces of which some may lie in files."""
 
     file: str
     names: tuple[str, ...]
     columns: Callable[[], Columns]
+    rows: "Optional[Callable[[], Iterable[Piece]]]" = None
 
 
 class Text(NamedTuple):
@@ -70,11 +76,13 @@ class Line(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all."""
+    """Lines of one kind, of which a presenter may show the first few; `rest` is the file that has all, and `more` how
+    many only that one has."""
 
     title: str
     lines: Sequence[str]
     rest: str
+    more: int = 0
 
 
 class Step(NamedTuple):
@@ -100,6 +108,8 @@ class Suspect(NamedTuple):
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
     excused   nobody is to blame; known: the user's baseline has it
+    also      at which other steps and ranks the same was found
+    page      that has its rows, "" for this one, None for none
     """
 
     place: int
@@ -122,6 +132,8 @@ class Suspect(NamedTuple):
     rule: str = ""
     known: bool = False
     way: Callable[[], "Sequence[Step]"] = tuple
+    also: str = ""
+    page: Optional[str] = ""
 
     @classmethod
     def of(cls, found: "Root | Rerun", operator: Operator, **more: Any) -> "Suspect":
@@ -175,12 +187,20 @@ class Plot(NamedTuple):
     bands: "Sequence[tuple[int, int]]" = ()
 
 
+class Within(NamedTuple):
+    """A page that is one of several: where it is, and the pages beside it as (name, link)."""
+
+    where: str
+    beside: "Sequence[tuple[str, str]]"
+
+
 class Section(NamedTuple):
     """One step and rank, and what came of it.
 
     passed_words  in one line, of those that pass the error on
     agreeing      how many tensors agree, where nothing else is to be said than the first of `lines`
     lines         where there is nobody to suspect; `after` and `listings` stand below the suspects
+    unlisted      how many suspects, and how many that pass on, only the tables have
     """
 
     where: str
@@ -194,6 +214,7 @@ class Section(NamedTuple):
     lines: Sequence[Line] = ()
     after: Sequence[Line] = ()
     listings: Sequence[Listing] = ()
+    unlisted: "tuple[int, int]" = (0, 0)
 
     @property
     def place(self) -> int:
@@ -216,10 +237,14 @@ class Answer:
     sections        by the place of their first suspect; `suspects` are those of all, `places` the file that has them
     compared        the title of what was held against what
     counts          of rows, by what they are
+    sides           the dumps, where each has several runs; else the sections tell
+    unlisted        how many suspects only the tables have
     left_out        runs that were not looked at; `undecided` says what else was not, and why
     remarks         what to do next, given the folder in which the files are, "" if there are none
     marked          the dumps that the marks of suspects stand for
     plots           curves that a page draws
+    matrix          all steps and ranks, where there are several; `pages` are those of some of them, as (file, content),
+                    given what makes one
     rest            the title under which a page lists the suspects that come later too
     facts           what summary.json says besides, by key
     cases           what was asked by name, where that is more than the suspects
@@ -242,6 +267,8 @@ class Answer:
     facts: Callable[[], Row]
     passed_words: str = ""
     nothing: Sequence[str] = ()
+    sides: Sequence[Side] = ()
+    unlisted: int = 0
     left_out: Sequence[str] = ()
     undecided: Sequence[str] = ()
     remarks: Callable[[str], Sequence[str]] = lambda folder: ()
@@ -250,6 +277,8 @@ class Answer:
     rest: str = ""
     chains: Sequence[Chain] = ()
     plots: Sequence[Plot] = ()
+    matrix: Optional[Matrix] = None
+    pages: "Callable[[Shown], Iterable[tuple[str, Piece]]]" = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     cases: Callable[[], Sequence[Case]] = tuple

@@ -1,16 +1,22 @@
-"""The Answer of `npucmp compare`, on which those of fusion-diff and rerun-diff are built."""
+"""The Answer of `npucmp compare`, on which those of fusion-diff and rerun-diff are built: the sum of its parts, one for
+each step and rank (part.py), wherever these lie."""
 
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
-from typing import Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.evidence import has_other_masks, is_bit_equal
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Verdict, brief
-from npucmp.report import coverage, next_dump, pairs, tables
-from npucmp.report.answer import Answer, Line, Listing, Row, Section, Side, Suspect, Suspects, Text
-from npucmp.report.words import count_of, describe, flow_of, line_of, of_runs, partner_of, percent, where_words
+from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
+from npucmp.report import next_dump, pairs, tables
+from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
+from npucmp.report.coverage import Coverage
+from npucmp.report.filed import Filed, Filing, by_place, filed
+from npucmp.report.matrix import cells_of_runs
+from npucmp.report.overview import over
+from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
+from npucmp.report.words import count_of, in_bytes, ranges, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -20,25 +26,127 @@ MEANING = {
     "UNKNOWN": "its inputs are not known",
     "PROPAGATED": "passes on what it got",
 }
-LEFT_OUT = {  # verdicts that decide nothing
-    Verdict.UNREADABLE: "unreadable",
-    Verdict.UNKNOWN: "undecided",
-    Verdict.MISSING: "without a partner",
-    Verdict.DTYPE: "of types that cannot be compared",
-}
 OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
 
 
-def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
-    """What a comparison says; `metrics` are further columns of tensors.csv, `figures` those a page shows first."""
-    cells = cache(lambda: [tables.columns_of(one, metrics) for one in report.comparisons])
-    sections = sorted((_section(one, report) for one in report.comparisons), key=lambda one: one.place)
+class Parts:
+    """All parts of a comparison, and their sums."""
+
+    def __init__(self, report: Report) -> None:
+        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
+        self.report = report
+        self.every: "list[Part]" = [*each(report.comparisons, partial(part_of, asked, report.strict), lost_part)]
+        self.tally = Tally.sum(one.tally for one in self.every)
+        self.coverage = Coverage.sum([one.coverage for one in self.every])
+
+    @property
+    def notes(self) -> "list[str]":
+        """What a reader should know besides, each once."""
+        runs = [note for one in self.every for note in one.run_notes]
+        own = [note for one in self.every for note in one.notes]
+        return [*dict.fromkeys([*self.report.unreplayed, *runs, *own, *self.report.notes])]
+
+    @property
+    def unreadable(self) -> Listing:
+        lines = [words for one in self.every for words in one.unreadable]
+        more = self.tally.verdicts[Verdict.UNREADABLE] - len(lines)
+        return Listing("unreadable", lines, "tensors.csv", more)
+
+    def undecided(self) -> "Iterator[str]":
+        for verdict, what in LEFT_OUT.items():
+            if count := self.tally.verdicts[verdict]:
+                example = next(one.examples[verdict] for one in self.every if verdict in one.examples)
+                yield f"{count_of(count, 'tensor')} {what}, for example {example}"
+
+    def within_noise(self) -> "Iterator[str]":
+        """What --noise excused."""
+        count = sum(one.excused.tensors for one in self.every)
+        if count:
+            worst = max((one.excused for one in self.every), key=lambda one: one.error)
+            where = f"rel_l2 {brief(worst.error)} at {worst.where}"
+            yield f"{count_of(count, 'tensor')} above the limit, within measured noise; largest {where}"
+
+    def sides(self) -> "list[Side]":
+        """Both dumps in one line each, where there are several runs of them."""
+        if len(self.every) < 2:
+            return []
+        paths = self.report.target_path, self.report.golden_path
+        return [Side(name, path, self._side(at)) for at, (name, path) in enumerate(zip(SIDES, paths))]
+
+    def _side(self, at: int) -> str:
+        runs = [one.runs[at] for one in self.every if one.runs]
+        kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
+        operators, tensors, size = (
+            sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
+        )
+        content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
+        which = [_numbers(name, {getattr(run, name) for run in runs}) for name in ("step", "rank")]
+        return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
+
+    def shown(self) -> "list[int]":
+        """The comparisons whose rows a page shows: all, or where they lie apart those of the first suspects."""
+        if not isinstance(self.report.comparisons, Apart):
+            return [*range(len(self.every))]
+        found: list[int] = []
+        rows = 0
+        for one in sorted(self.every, key=lambda one: one.section.place):
+            rows += one.tally.tensors
+            if found and rows > pairs.ROWS:
+                break
+            found.append(one.number)
+        return sorted(found)
+
+
+def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
+    """What a comparison says; `metrics` are further columns of tensors.csv."""
+    parts = Parts(report)
+    found = told(parts, metrics)
+    if len(parts.every) < 2:
+        return found
+    return over(found, parts.every, cells_of_runs(report), partial(_pages, report, tuple(metrics)))
+
+
+class _Paged(NamedTuple):
+    """What pages of single comparisons are made of: the report without any, and where in a folder they are to lie."""
+
+    report: Report
+    filing: Filing
+    within: "Mapping[int, Within]"
+    shown: Shown
+
+
+def _pages(
+    report: Report, metrics: "tuple[str, ...]", within: "Mapping[int, Within]", shown: Shown
+) -> "Iterator[tuple[int, Piece]]":
+    """The pages of these comparisons, made where they lie."""
+    folder = report.comparisons.folder if isinstance(report.comparisons, Apart) else ""
+    common = replace(report, comparisons=(), broken=(), unpaired=(), unlike="")
+    numbers, paged = sorted(within), _Paged(common, Filing(metrics, folder), within, shown)
+    return zip(numbers, each(report.comparisons, partial(_page, paged), _lost_page, numbers))
+
+
+def _page(paged: _Paged, number: int, one: Comparison) -> Piece:
+    found = told(Parts(replace(paged.report, comparisons=(one,))), paged.filing.metrics)
+    alone = replace(found, remarks=lambda folder: ())  # they are of all comparisons together
+    return paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
+
+
+def _lost_page(number: int, because: str) -> Piece:
+    return b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
+
+
+def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
+    """What the parts of a comparison say; `figures` are columns that a page shows first."""
+    report = parts.report
+    files = _Files(parts, tuple(metrics))
+    sections = sorted((one.section for one in parts.every), key=lambda one: one.place)
+    if report.unlike:
+        first = parts.every[0].section
+        sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
-    counts = Counter(finding.verdict for finding in report.findings)
-    word, sentence = _verdict(report, counts)
+    word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
-    linked = cache(lambda run: pairs.linked_in(report, run))
-    further = cache(lambda: next_dump.next_dump(report, linked))
+    further = cache(lambda: next_dump.next_dump(report, [one.wanted for one in files.every()]))
     listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
     return Answer(
         result=report,
@@ -49,17 +157,19 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
         places="roots.csv",
         title=next((one.title for one in sections if one.title), ""),
         compared="What was compared",
-        aligned=_aligned(report.comparisons),
-        passed_words=passed_words([root for root in report.roots if root.cause is Cause.PROPAGATED]),
-        counts={verdict.value: counts[verdict] for verdict in Verdict if counts[verdict]},
-        notes=[Listing("note", notes_of(report), "summary.json"), Listing("noise", [*_within_noise(report)], "")],
-        unreadable=Listing("unreadable", [*_unreadable(report.findings)], "tensors.csv"),
-        tables=[tables.tensors(cells, metrics), tables.roots(_rooted(report))],
-        detail=lambda: pairs.detail(report, cells(), metrics, figures, linked),
-        facts=lambda: {**facts(report), "next_dump": next_dump.facts(further())},
+        sides=parts.sides(),
+        aligned=parts.coverage.words(),
+        passed_words=Passed.sum([one.passed for one in parts.every]).words(),
+        counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
+        notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
+        unreadable=parts.unreadable,
+        tables=files.tables(),
+        detail=lambda: files.detail(figures),
+        facts=lambda: {**facts(parts), "next_dump": next_dump.facts(further())},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],
-        undecided=[*_undecided(report.findings)],
+        undecided=[*parts.undecided()],
+        unlisted=sum(one.unlisted[0] for one in sections),
         remarks=lambda folder: next_dump.remarks(report, further(), folder) if folder else [],
         remarks_title="What to do next",
         texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
@@ -68,107 +178,54 @@ def answer(report: Report, metrics: Sequence[str] = (), figures: Sequence[str] =
     )
 
 
-def _section(one: Comparison, report: Report) -> Section:
-    where = where_words(one.target)
-    among = " · ".join(where) if len(report.comparisons) > 1 else ""
-    suspects = Suspects.of([_suspect(root, among) for root in one.roots])
-    agreeing = sum(finding.verdict is Verdict.MATCH and finding.has_elements for finding in one.findings)
-    differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
-    sides = ("target", report.target_path, one.target), ("golden", report.golden_path, one.golden)
-    section = Section(
-        where=" ".join(where),
-        sides=[Side(name, path, describe(run)) for name, path, run in sides],
-        aligned=_aligned([one]),
-        suspects=suspects,
-        warnings=[report.unlike] if report.unlike and one is report.comparisons[0] else [],
-    )
-    if suspects.first:
-        passed = [root for root in one.roots if root.cause is Cause.PROPAGATED]
-        return section._replace(title=_title(one), passed_words=passed_words(passed))
-    if differing:
-        listed = [f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing]
-        title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
-        return section._replace(listings=[Listing(title, listed, "tensors.csv")])
-    if agreeing:
-        return section._replace(agreeing=agreeing, lines=[_agree_words(one.findings, agreeing)])
-    return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
+class _Files:
+    """What is only made where a report is written, once: where comparisons are in memory, here; else by workers."""
+
+    def __init__(self, parts: Parts, metrics: "tuple[str, ...]") -> None:
+        self._parts, self._metrics = parts, metrics
+        comparisons = parts.report.comparisons
+        self._apart = comparisons if isinstance(comparisons, Apart) else None
+        self._cells = cache(lambda number: tables.columns_of(comparisons[number], metrics))
+        self._linked = cache(lambda number: pairs.linked_in(comparisons[number]))
+        self.every = cache(self._every)
+
+    def _every(self) -> "list[Filed]":
+        if self._apart is not None:
+            return [*self._apart.each(partial(filed, Filing(self._metrics, self._apart.folder)))]
+        filing, some = Filing(self._metrics), enumerate(self._parts.report.comparisons)
+        return [filed(filing, number, one, self._cells(number), self._linked(number)) for number, one in some]
+
+    def tables(self) -> "list[Table]":
+        report = self._parts.report
+        names = (*tables.TENSOR_COLUMNS, *self._metrics)
+        tensors = Table("tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors)
+        rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
+        return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
+
+    def _tensors(self) -> "Iterator[Piece]":
+        return (one.tensors for one in self.every())
+
+    def _roots(self) -> "Iterator[Piece]":
+        return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
+
+    def detail(self, figures: "Sequence[str]") -> Detail:
+        numbers = self._parts.shown()
+        if self._apart is not None:
+            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics), numbers=numbers)]
+        else:
+            comparisons = self._parts.report.comparisons
+            paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
+        rest = len(self._parts.every) - len(numbers)
+        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
 
 
-def _aligned(comparisons: Sequence[Comparison]) -> str:
-    found = coverage.aligned(comparisons)
-    by = ", ".join(f"{count} by {via}" for via, count in coverage.matched(comparisons).items())
-    return (
-        f"aligned {count_of(found['operators'], 'operator')}: {by or 'none'} · {found['only_target']} only in target, "
-        f"{found['only_golden']} only in golden · {percent(found['elements_compared'])} of elements compared"
-    )
-
-
-def _title(one: Comparison) -> str:
-    """The word "first" is kept for when everything before was compared, in an order that is known."""
-    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
-    unseen = coverage.upstream_unseen(one, first.pair.order)
-    if not (one.target.ordered and one.golden.ordered):
-        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
-    if unseen and first.cause is not Cause.SUSPECT:
-        were = "was" if unseen == 1 else "were"
-        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it {were} not compared)"
-    if first.cause is Cause.SUSPECT:
-        return "First operator out of the noise before it (by statistics; not proven)"
-    if first.cause is Cause.UNKNOWN:
-        return "Earliest diverging operator found (not all that it reads is known)"
-    return "First diverging operator"
-
-
-def _suspect(root: Root, where: str) -> Suspect:
-    pair = root.pair
-    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
-    return Suspect.of(root, pair.operator, **more)
-
-
-def passed_words(roots: Sequence[Root]) -> str:
-    """Of operators that pass the error on: how many, and where it is largest."""
-    worst = max(roots, key=lambda root: root.value or 0.0, default=None)
-    size = f", largest rel_l2 {brief(worst.value)} at {worst.pair.operator.name}" if worst and worst.value else ""
-    return f"{count_of(len(roots), 'operator')} downstream{size}"
-
-
-def _agree_words(findings: Sequence[Finding], agreeing: int) -> Line:
-    largest = max((finding.error or 0.0 for finding in findings), default=0.0)
-    trusted = any(one.verdict is Verdict.MATCH and one.measurement.bound is not None for one in findings)
-    how = "every tensor that was compared "
-    in_bits = all(is_bit_equal(one) for one in findings if one.verdict is Verdict.MATCH)
-    how += "is bit for bit the same" if in_bits else "holds the same values"
-    how += " but for masks" if any(map(has_other_masks, findings)) else ""
-    if largest or trusted:
-        how = "as far as statistics tell" if trusted else f"largest rel_l2 {brief(largest)}"
-    return Line("No operator diverged", "good", f": {count_of(agreeing, 'tensor')} agree, {how}")
-
-
-def notes_of(report: Report) -> "list[str]":
-    """What a reader should know besides, each once."""
-    runs = [note for one in report.comparisons for run in (one.target, one.golden) for note in run.notes]
-    return [
-        *dict.fromkeys(
-            [*report.unreplayed, *runs, *(note for one in report.comparisons for note in one.notes), *report.notes]
-        )
-    ]
-
-
-def _within_noise(report: Report) -> Iterator[str]:
-    """What --noise excused."""
-    excused = [finding for finding in report.findings if finding.metric == "noise"]
-    if excused:
-        worst = max(excused, key=lambda finding: finding.error or 0.0)
-        where = f"rel_l2 {brief(worst.error)} at {worst.pair.operator.name} {worst.pair.slot}"
-        yield f"{count_of(len(excused), 'tensor')} above the limit, within measured noise; largest {where}"
-
-
-def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
-    for finding in findings:
-        if finding.verdict is Verdict.UNREADABLE:
-            tensor = finding.measurement.unreadable
-            file = f" ({tensor.file})" if tensor is not None and tensor.file else ""
-            yield f"{f'{finding.pair.operator.name} {finding.pair.slot}'.rstrip()}: {finding.because}{file}"
+def _numbers(name: str, found: "set[Optional[int]]") -> str:
+    """ "steps 0-9", "" of what the dump does not number."""
+    known = sorted(number for number in found if number is not None)
+    words = ranges(known)
+    if len(words) > 40:
+        return f"{len(known):,} {name}s from {known[0]} to {known[-1]}"
+    return f"{name}{'s' if len(known) > 1 else ''} {words}" if known else ""
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:
@@ -178,57 +235,48 @@ def _runs_left_out(report: Report) -> Iterator[str]:
         yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
 
 
-def _undecided(findings: Sequence[Finding]) -> Iterator[str]:
-    for verdict, what in LEFT_OUT.items():
-        found = [finding for finding in findings if finding.verdict is verdict]
-        if found:
-            where = f"{found[0].pair.operator.name} {found[0].pair.slot}"
-            yield f"{count_of(len(found), 'tensor')} {what}, for example {where}: {found[0].because}"
-
-
-def _verdict(report: Report, counts: "Counter[Verdict]") -> "tuple[str, str]":
+def _verdict(report: Report, parts: Parts) -> "tuple[str, str]":
     status = report.exit_status
+    return word_of(status, parts.tally), _sentence(report, parts.tally, status)
+
+
+def _sentence(report: Report, tally: Tally, status: int) -> str:
+    counts = tally.verdicts
     if status == 130:
-        return "PARTIAL", f"interrupted after {count_of(len(report.findings), 'tensor')}"
-    if status == 1 and report.is_suspected:
-        return "SUSPECTED", ", ".join(["by statistics; not proven", *_suspected_words(report)])
+        return f"interrupted after {count_of(tally.tensors, 'tensor')}"
+    if status == 1 and tally.is_suspected:
+        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
     if status == 1:
-        return "DIVERGED", ", ".join(_diverged_words(report, counts))
+        return ", ".join(_diverged_words(report, tally))
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
         words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
-        return "AGREES", ", ".join(words)
+        return ", ".join(words)
     if report.broken:
-        return "UNDECIDED", f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
+        return f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
     if counts[Verdict.UNREADABLE]:
         unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
-        return "UNDECIDED", f"{unreadable} could not be read, none of the others diverged"
-    incomplete = lacking_words(report)
+        return f"{unreadable} could not be read, none of the others diverged"
+    incomplete = "; ".join(tally.incomplete)
     if incomplete and counts[Verdict.MATCH]:
-        return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"
-    if undecided := sum(finding.is_undecided for finding in report.findings):
+        return f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"
+    if undecided := tally.undecided:
         advice = "dump with task tensor or md5, or pass --trust-statistics"
-        return "UNDECIDED", f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
+        return f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
     why = "partners are missing, of types that have nothing in common, or empty"
-    return "UNDECIDED", f"nothing could be compared: {why}"
+    return f"nothing could be compared: {why}"
 
 
-def _suspected_words(report: Report) -> "Iterator[str]":
+def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
     """What statistics alone make suspect."""
-    causes = Counter(root.cause for root in report.roots)
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
     if causes[Cause.PROPAGATED]:
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def lacking_words(report: Report) -> str:
-    """What of the network one side lacks, so that agreement of the rest is none; "" if nothing."""
-    return "; ".join(dict.fromkeys(words for one in report.comparisons for words in one.incomplete))
-
-
-def _diverged_words(report: Report, counts: "Counter[Verdict]") -> "Iterator[str]":
-    causes = Counter(root.cause for root in report.roots)
+def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
+    causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
         yield f"error is born in {count_of(causes[Cause.BORN] + causes[Cause.GAP], 'place')}"
@@ -247,25 +295,36 @@ def _diverged_words(report: Report, counts: "Counter[Verdict]") -> "Iterator[str
         yield f"{counts[Verdict.UNREADABLE]} unreadable"
 
 
-def _rooted(report: Report) -> "list[tables.Rooted]":
-    return [(one.roots, one.step, one.rank) for one in report.comparisons]
-
-
-def facts(report: Report) -> Row:
+def facts(parts: Parts) -> Row:
     """What summary.json holds of a comparison."""
+    report = parts.report
+    rows = sorted((row for one in parts.every for row in one.roots), key=lambda row: int(row["place"]))
     return {
-        "target": of_runs(report.target_path, [one.target for one in report.comparisons], *OF_FIRST),
-        "golden": of_runs(report.golden_path, [one.golden for one in report.comparisons], *OF_FIRST),
+        "target": _of_runs(parts, 0),
+        "golden": _of_runs(parts, 1),
         "also": list(report.also),
-        "aligned": coverage.aligned(report.comparisons),
-        "verdicts": dict(Counter(finding.verdict.value for finding in report.findings)),
-        "causes": dict(Counter(root.cause.value for root in report.roots)),
-        "roots": tables.root_rows(_rooted(report), tables.SUMMARISED),
+        "aligned": parts.coverage.facts(),
+        "verdicts": {verdict.value: count for verdict, count in parts.tally.verdicts.items()},
+        "causes": {cause.value: count for cause, count in parts.tally.causes.items()},
+        "roots": rows[: tables.SUMMARISED],
         "rules": [row.__dict__ for row in report.rules],
-        "notes": notes_of(report),
+        "notes": parts.notes,
         "unlike": report.unlike,
         "passes": [],
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
         ],
+    }
+
+
+def _of_runs(parts: Parts, at: int) -> Row:
+    """What summary.json says of a dump."""
+    runs = [one.runs[at] for one in parts.every if one.runs]
+    return {
+        "path": (parts.report.target_path, parts.report.golden_path)[at],
+        "operators": sum(run.operators for run in runs),
+        "tensors": sum(run.tensors for run in runs),
+        "bytes": sum(run.bytes for run in runs),
+        "runs": [{"path": run.path, "step": run.step, "rank": run.rank, "notes": list(run.notes)} for run in runs],
+        **{name: getattr(runs[0], name) if runs else None for name in OF_FIRST},
     }

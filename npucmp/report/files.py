@@ -17,12 +17,14 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Union
 
 LAST = "summary.json"
-SOMETIMES = ("next_dump.json", "next_dump_golden.json")  # not in every report: none may stand beside another one's
+SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
+BELOW = "shards"  # the folder that some reports have, of pages
 OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
     r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
     r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors\.parquet"
@@ -30,9 +32,30 @@ OURS = re.compile(  # what a report may hold; whatever else a summary.json lists
 _SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
+_PAGE = re.compile(r"\d+-\d+\.html")
+_BLOCK = 1 << 20  # bytes that are copied at once
 
 
-def write(folder: Path, contents: Mapping[str, bytes]) -> None:
+class Joined:
+    """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
+
+    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+        self._pieces = [*pieces]
+
+    def __iter__(self) -> "Iterator[bytes]":
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                yield piece
+                continue
+            with open(piece, "rb") as file:
+                while block := file.read(_BLOCK):
+                    yield block
+
+
+Content = Union[bytes, Joined]
+
+
+def write(folder: Path, contents: Mapping[str, Content]) -> None:
     """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
@@ -40,16 +63,17 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
     placed: list[str] = []
     earlier = listed(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
+            place.mkdir(parents=True, exist_ok=True)
         for name in names:
             made[name] = _written(folder, contents[name])
         for name in reversed(names):
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in dict.fromkeys((*SOMETIMES, *earlier)):
+        for name in dict.fromkeys((*SOMETIMES, *earlier, *_pages(folder))):
             if name not in made and _is_file(folder / name):
-                aside[name] = str(folder / f"{_PREFIX}{name}-old{_SUFFIX}")
+                aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
         for name in names:
             os.replace(made[name], folder / name)
@@ -67,6 +91,8 @@ def write(folder: Path, contents: Mapping[str, bytes]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
+    with suppress(OSError):  # if nothing is in it any more
+        os.rmdir(folder / BELOW)
 
 
 def replace_file(path: Path, data: bytes) -> None:
@@ -92,13 +118,22 @@ def listed(folder: Path) -> "list[str]":
     return [name for name in names if isinstance(name, str) and OURS.fullmatch(name)] if isinstance(names, list) else []
 
 
-def _written(folder: Path, data: bytes) -> str:
+def _pages(folder: Path) -> "list[str]":
+    """Those of an earlier report."""
+    try:
+        return [f"{BELOW}/{name}" for name in os.listdir(folder / BELOW) if _PAGE.fullmatch(name)]
+    except OSError:
+        return []
+
+
+def _written(folder: Path, content: Content) -> str:
     """A complete temporary file."""
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
-            while data:
-                data = data[os.write(handle, data) :]
+            for data in (content,) if isinstance(content, bytes) else content:
+                while data:
+                    data = data[os.write(handle, data) :]
             os.fsync(handle)
         finally:
             os.close(handle)

@@ -54,7 +54,8 @@ UB_PASS = re.compile(
 
 def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison of a run with fusion and one without says."""
-    found = compare.answer(report, metrics)
+    parts = compare.Parts(report)
+    found = compare.told(parts, metrics)
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
     off = switch(report)
     config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"
@@ -63,7 +64,7 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
         found,
         tables=[*found.tables, tables.table("fusion.csv", COLUMNS, lambda: map(_row, every))],
         texts=lambda: [Text("fusion_switch.cfg", config, title)],
-        facts=lambda: {**compare.facts(report), "passes": [effect._asdict() for effect in report.passes]},
+        facts=lambda: {**compare.facts(parts), "passes": [effect._asdict() for effect in report.passes]},
         remarks_title="What fusion has to do with it",
         remarks=lambda folder: [*remarks(report, every, folder)],
         chains=[*_chains(every)],

@@ -20,8 +20,10 @@ from typing import Any, Mapping, Optional, Sequence
 
 from npucmp import __version__
 from npucmp.model import brief
-from npucmp.report.answer import Answer, Flow
+from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.difference_map import drawn
+from npucmp.report.files import Content, Joined
+from npucmp.report.grid import gridded
 from npucmp.report.page_data import page_data
 from npucmp.report.plot import plotted
 from npucmp.report.sanitise import visible
@@ -38,8 +40,15 @@ MOST = 40  # lines of one kind
 Words = dict[str, Any]
 
 
-def render(answer: Answer) -> "dict[str, bytes]":
-    """The one file."""
+def render(answer: Answer) -> "dict[str, Content]":
+    """The page, and those of single steps and ranks."""
+    found: "dict[str, Content]" = {"report.html": page(answer)}
+    pages = answer.pages(page)
+    return {**found, **{name: one if isinstance(one, bytes) else Joined([one]) for name, one in pages}}
+
+
+def page(answer: Answer, shard: Optional[Within] = None) -> bytes:
+    """A page, which may be one of several."""
     from jinja2 import Environment, StrictUndefined
 
     style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
@@ -47,12 +56,12 @@ def render(answer: Answer) -> "dict[str, bytes]":
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
     shell.filters.update(drawn=drawn, flow=flow, plotted=plotted, visible=visible)
-    detail = answer.detail()
-    data, others = packed(page_data(detail))
+    detail = answer.detail() if answer.matrix is None else None  # of several shards each has a page with its own rows
+    scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
     assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
     template = shell.from_string(_text("template.html"))
-    page: str = template.render(answer=answer, detail=detail, **words(answer), **assets)
-    return {"report.html": page.encode("utf-8", "backslashreplace")}
+    made: str = template.render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
+    return made.encode("utf-8", "backslashreplace")
 
 
 def _harmless(value: Any) -> Any:
@@ -64,12 +73,12 @@ def words(answer: Answer) -> Words:
     """What the template shows of an Answer that does not stand there as such: the first of many, drawings."""
     first, passed = answer.suspects
     later = [*first[FIRST:], *passed] if answer.rest else []
-    sides = dict.fromkeys(side for section in answer.sections for side in section.sides)
+    sides = dict.fromkeys(answer.sides or (side for section in answer.sections for side in section.sides))
     warnings = [text for section in answer.sections for text in section.warnings]
     notes = [text for listing in answer.notes for text in listing.lines]
     return {
         "first": first[:FIRST],
-        "more": 0 if answer.rest else len(first) - FIRST,
+        "more": 0 if answer.rest else len(first[FIRST:]) + answer.unlisted,
         "later": later[: MOST - FIRST],
         "later_more": len(later) - (MOST - FIRST),
         "chains": answer.chains[:MOST],
@@ -81,6 +90,7 @@ def words(answer: Answer) -> Words:
         "notes": [*warnings, *notes],
         "counts": _bar(answer.counts),
         "made": _made(answer),
+        "grid_of": gridded(answer.matrix) if answer.matrix else None,
     }
 
 
@@ -145,7 +155,7 @@ def policy(scripts: "Sequence[str]", style: str) -> str:
     return "; ".join(
         (
             "default-src 'none'",
-            "script-src " + " ".join(map(_hash, scripts)),
+            "script-src " + (" ".join(map(_hash, scripts)) or "'none'"),
             "style-src " + _hash(style),
             "img-src data:",
             "base-uri 'none'",

@@ -8,152 +8,36 @@ acl.json; MindSpore's dump JSON.
 from __future__ import annotations
 
 import json
-import re
 import shlex
-from bisect import bisect_right
-from collections import defaultdict
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
-from typing import Callable, Iterable, NamedTuple, Optional, Sequence
+from functools import partial
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.next_dump import Linked, Wish, wishes
-from npucmp.localise.nodes import containers
-from npucmp.model import Comparison, Operator, Report, Run
-from npucmp.model.dtypes import size_of
+from npucmp.localise.next_dump import Open, Wishes, in_order
+from npucmp.model import Comparison, Operator, Pair, Report, Run, each
 from npucmp.report.answer import Row
+from npucmp.report.recorded import OfMindspore, OfMsprobe, Recorded, level
 from npucmp.report.words import count_of, in_bytes
 
 SIDES = ("target", "golden")
 FILES = ("next_dump.json", "next_dump_golden.json")  # the second where two differ
 FOLDER = "next_dump"  # where the configuration makes the tool write
-_LEVELS = ("L0", "L1", "mix")
 _DEVICES = 8  # of a server, at most
-_UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character
-
-
-@dataclass
-class Recorded:
-    """The operators of one run of a dump, by the names under which its tool is asked for them."""
-
-    run: Run
-
-    def asked(self, operator: Operator) -> str:
-        """The name that asks for an operator, "" if there is none."""
-        return operator.name
-
-    def given(self, name: str) -> "Sequence[int]":
-        """The operators, by their order, that are dumped where a name is asked for."""
-        return self._by_name.get(name, ())
-
-    @cached_property
-    def _by_name(self) -> "dict[str, list[int]]":
-        found: dict[str, list[int]] = defaultdict(list)
-        for operator in self.run.operators:
-            if name := self.asked(operator):
-                found[name].append(operator.order)
-        return found
-
-    def bytes(self, orders: "Iterable[int]") -> int:
-        """What operators take on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
-        widened = {"bfloat16": "float32"} if "mindspore" in (self.run.format, self.run.detail.split(" ")[0]) else {}
-        tensors = (tensor for order in orders for tensor in self._by_order[order].tensors)
-        return sum(size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in tensors)
-
-    @cached_property
-    def _by_order(self) -> "dict[int, Operator]":
-        return {operator.order: operator for operator in self.run.operators}
-
-
-class OfMsprobe(Recorded):
-    """msprobe dumps every record whose name holds a name of the list; with level mix also all that runs inside such a
-    module. Gradients of parameters come with the backward of their module."""
-
-    def asked(self, operator: Operator) -> str:
-        owner, found, _ = operator.name.partition(".parameters_grad")
-        if found:
-            return f"{owner}.backward"
-        return operator.name if operator.phase else ""  # else save() wrote it
-
-    def given(self, name: str) -> "Sequence[int]":
-        found, operators = set(), self.run.operators
-        at = self._text.find(name)
-        while at >= 0:
-            line = bisect_right(self._starts, at) - 1
-            operator = operators[line]
-            found.add(operator.order)
-            for key in (operator.name, f"{operator.phase} {operator.path}"):
-                found.update(self._inside.get(key, ()))
-            if operator.phase == "backward":
-                found.update(self._gradients.get(operator.call.rpartition(".")[0], ()))
-            at = self._text.find(name, self._starts[line + 1])
-        return sorted(found)
-
-    @cached_property
-    def _text(self) -> str:
-        """All names, a line each."""
-        return "".join(f"{_in_one_line(operator.name)}\n" for operator in self.run.operators)
-
-    @cached_property
-    def _starts(self) -> "list[int]":
-        """Where each line begins, and where the last one ends."""
-        return [*accumulate((len(operator.name) + 1 for operator in self.run.operators), initial=0)]
-
-    @cached_property
-    def _inside(self) -> "dict[str, list[int]]":
-        """What runs inside of each module, where the level makes that go with it."""
-        found: dict[str, list[int]] = defaultdict(list)
-        if level(self.run) == "mix":
-            scopes = {operator.name: operator.scope for operator in self.run.operators if operator.scope}
-            for operator in self.run.operators:
-                for key in containers(operator, scopes):
-                    found[key].append(operator.order)
-        return found
-
-    @cached_property
-    def _gradients(self) -> "dict[str, list[int]]":
-        """Gradients of parameters by their module."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for operator in self.run.operators:
-            if ".parameters_grad" in operator.name:
-                found[operator.call].append(operator.order)
-        return found
-
-
-class OfMindspore(Recorded):
-    """Kernels by a regular expression: files bear their names with "_" for "/", or the last part of them alone.
-    Parameters are no kernels."""
-
-    def asked(self, operator: Operator) -> str:
-        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{_UNSURE.sub('.', operator.name)}$)"
-
-
-def _in_one_line(name: str) -> str:
-    return name.replace("\n", " ")
-
-
-def level(run: Run) -> str:
-    """msprobe's word for what was recorded: modules, APIs, or both."""
-    word = run.detail.rpartition(" · ")[2].partition(" ")[0]
-    if word in _LEVELS:
-        return word
-    kinds = {bool(operator.path) for operator in run.operators if operator.phase}
-    return "mix" if len(kinds) > 1 else "L0" if True in kinds else "L1"
 
 
 class Asked(NamedTuple):
-    """What a configuration asks for: names, steps and ranks (empty: all), and one of the runs."""
+    """What a configuration asks for: names, steps and ranks (empty: all), and what is known of one of the runs."""
 
     names: "list[str]"
     steps: "list[int]"
     ranks: "list[int]"
-    run: Run
+    run: "Given"
 
 
 def _of_msprobe(asked: Asked) -> Row:
     task = {"scope": [], "list": asked.names, "data_mode": ["all"]}
     where = {"rank": asked.ranks, "step": asked.steps}
-    return {"task": "tensor", "dump_path": f"./{FOLDER}", **where, "level": level(asked.run), "tensor": task}
+    return {"task": "tensor", "dump_path": f"./{FOLDER}", **where, "level": asked.run.level, "tensor": task}
 
 
 def _of_cann(asked: Asked) -> Row:
@@ -194,37 +78,92 @@ FORMATS = {
 }
 
 
+class Wanted(NamedTuple):
+    """The operators of one comparison whose values would tell more; of both sides, target first.
+
+    roots  that they would decide; `runs`: format, step and rank
+    names  by the order of an operator: what asks for it, "" for nothing, and whether it lacks values; None on a side
+           that has no such operator
+    """
+
+    roots: "tuple[Open, ...]"
+    runs: "tuple[tuple[str, Optional[int], Optional[int]], ...]"
+    names: "Mapping[int, tuple[Optional[tuple[str, bool]], ...]]"
+
+    @classmethod
+    def of(cls, one: Comparison, wishes: Wishes) -> "Wanted":
+        runs = one.target, one.golden
+        recorded = [FORMATS[run.format].recorded(run) if run.format in FORMATS else None for run in runs]
+        names = {order: tuple(map(_asked, recorded, _sides(pair))) for order, pair in wishes.pairs.items()}
+        return cls(wishes.roots, tuple((run.format, run.step, run.rank) for run in runs), names)
+
+
+def _sides(pair: Pair) -> "tuple[Optional[Operator], Optional[Operator]]":
+    return pair.target_op, pair.golden_op
+
+
+def _asked(recorded: Optional[Recorded], operator: Optional[Operator]) -> "Optional[tuple[str, bool]]":
+    if operator is None:
+        return None
+    lacks = not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
+    return recorded.asked(operator) if recorded is not None else "", lacks
+
+
+class Given(NamedTuple):
+    """Of one run what a configuration has to know, and what is dumped where names are asked for: by name, operators by
+    their order and what each takes on a disk."""
+
+    format: str
+    detail: str
+    level: str
+    step: Optional[int]
+    rank: Optional[int]
+    names: "Mapping[str, tuple[tuple[int, int], ...]]"
+
+    @classmethod
+    def of(cls, run: Run, names: "Iterable[str]") -> "Given":
+        recorded = FORMATS[run.format].recorded(run)
+        found = {name: tuple((order, recorded.bytes([order])) for order in recorded.given(name)) for name in names}
+        known = run.format, run.detail, level(run) if run.format == "msprobe" else "", run.step, run.rank
+        return cls(*known, found)
+
+
+def given_of(names: "Mapping[int, frozenset[str]]", number: int, one: Comparison) -> "dict[int, Given]":
+    """What both sides of a comparison give for the names that are asked of them; a plain function."""
+    return {side: Given.of((one.target, one.golden)[side], some) for side, some in names.items()}
+
+
 @dataclass
 class _Plan:
     """The dump of one side as it grows: names × steps and ranks, and what that takes on a disk."""
 
-    runs: "list[Recorded]"  # one for each comparison
+    runs: "Mapping[int, Given]"  # by comparison
     names: "dict[str, None]" = field(default_factory=dict)
     steps: "frozenset[Optional[int]]" = frozenset()
     ranks: "frozenset[Optional[int]]" = frozenset()
-    taken: "dict[int, set[int]]" = field(default_factory=dict)  # by comparison: operators by their order
+    taken: "dict[int, dict[int, int]]" = field(default_factory=dict)  # by comparison: operators and what they take
     size: int = 0
 
     def grown(self, number: int, name: str) -> "_Plan":
         """The plan that has one more name, in the run of that comparison too."""
         if name in self.names and number in self.taken:
             return self
-        steps, ranks = self.steps | {self.runs[number].run.step}, self.ranks | {self.runs[number].run.rank}
+        steps, ranks = self.steps | {self.runs[number].step}, self.ranks | {self.runs[number].rank}
         taken, size = dict(self.taken), self.size
-        for place, one in enumerate(self.runs):
-            if one.run.step in steps and one.run.rank in ranks:
-                known = taken.setdefault(place, set())
+        for place, run in self.runs.items():
+            if run.step in steps and run.rank in ranks:
+                known = taken.setdefault(place, {})
                 names = [name] if place in self.taken else [*self.names, name]
-                more = {order for asked in names for order in one.given(asked)} - known
+                more = {order: bytes_ for asked in names for order, bytes_ in run.names[asked] if order not in known}
                 if more:
-                    taken[place] = known | more
-                    size += one.bytes(more)
+                    taken[place] = {**known, **more}
+                    size += sum(more.values())
         return _Plan(self.runs, {**self.names, name: None}, steps, ranks, taken, size)
 
     def config(self) -> Row:
         """What the tool that made the dump has to be told."""
         steps, ranks = (sorted(one for one in some if one is not None) for some in (self.steps, self.ranks))
-        run = self.runs[min(self.taken)].run
+        run = self.runs[min(self.taken)]
         return FORMATS[run.format].config(Asked([*self.names], steps, ranks, run))
 
 
@@ -246,60 +185,68 @@ class NextDump(NamedTuple):
     sides: "tuple[str, ...]"
 
 
-def next_dump(report: Report, linked: Linked) -> Optional[NextDump]:
-    """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made."""
-    found = wishes(report.comparisons, linked)
-    sides = tuple(side for side in SIDES if any(_lacks(side, report.comparisons, wish) for wish in found))
-    plans = {side: _Plan(runs) for side in sides if (runs := _recorded(side, report.comparisons))}
-    wanted: set[str] = set()
+def next_dump(report: Report, wanted: "Sequence[Wanted]") -> Optional[NextDump]:
+    """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made.
+    `wanted` is what each comparison wants."""
+    found = in_order([one.roots for one in wanted])
+    asks = [(number, wanted[number].names[order]) for number, order in found]
+    lacking = [at for at in range(len(SIDES)) if any(asked[1] for _, one in asks if (asked := one[at]) is not None)]
+    plans = {side: _Plan(runs) for side, runs in _given(report, wanted, asks, lacking).items()}
+    whole: set[str] = set()
     sizes: list[int] = []  # of what did not fit
     too_large: set[object] = set()  # names and runs that did not, nor will when more is asked for
-    for wish in found:
-        operators = {side: operator for side in plans if (operator := _of(side, wish)) is not None}
-        asked = {side: plans[side].runs[wish.comparison].asked(operator) for side, operator in operators.items()}
-        names = {side: name for side, name in asked.items() if name}
+    for number, one in asks:
+        names = {side: asked[0] for side in plans if (asked := one[side]) is not None and asked[0]}
         key = tuple(names.values())
-        wanted.update(key[:1])
-        if not names or key in too_large or wish.comparison in too_large:
+        whole.update(key[:1])
+        if not names or key in too_large or number in too_large:
             continue
-        grown = {side: plans[side].grown(wish.comparison, name) for side, name in names.items()}
+        grown = {side: plans[side].grown(number, name) for side, name in names.items()}
         size = max(plan.size for plan in grown.values())
         if report.disk is None or size <= report.disk:
             plans.update(grown)
         else:
             sizes.append(size)
             is_asked_for = all(name in plans[side].names for side, name in names.items())
-            too_large.add(wish.comparison if is_asked_for else key)
-    if not wanted:
+            too_large.add(number if is_asked_for else key)
+    if not whole:
         return None
     configs = [json.dumps(plan.config(), indent=4, ensure_ascii=True) + "\n" for plan in plans.values() if plan.names]
     files = dict(zip(FILES, dict.fromkeys(configs)))  # one does for both sides if it is the same
     most = max(len(plan.names) for plan in plans.values())
     size = max(plan.size for plan in plans.values()) if files else min(sizes)
-    return NextDump(files, most, len(wanted), not sizes, size, sides)
+    return NextDump(files, most, len(whole), not sizes, size, tuple(SIDES[at] for at in lacking))
+
+
+def _given(
+    report: Report,
+    wanted: "Sequence[Wanted]",
+    asks: "Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]]",
+    lacking: "Sequence[int]",
+) -> "dict[int, dict[int, Given]]":
+    """By side: what the runs of all comparisons give that such a dump would hold; no side of which it is not known how
+    its dumps are configured."""
+    sides = [at for at in lacking if {one.runs[at][0] for one in wanted} <= {*FORMATS}]
+    names = {at: frozenset(asked[0] for _, one in asks if (asked := one[at]) and asked[0]) for at in sides}
+    meant: set[int] = set()
+    for at in sides:
+        steps, ranks = ({wanted[number].runs[at][part] for number, _ in asks} for part in (1, 2))
+        meant.update(
+            number for number, one in enumerate(wanted) if one.runs[at][1] in steps and one.runs[at][2] in ranks
+        )
+    numbers = sorted(meant)
+    found: "dict[int, dict[int, Given]]" = {at: {} for at in sides}
+    known: "dict[tuple[tuple[str, tuple[tuple[int, int], ...]], ...], Mapping[str, tuple[tuple[int, int], ...]]]" = {}
+    for number, both in zip(numbers, each(report.comparisons, partial(given_of, names), numbers=numbers)):
+        for at, one in both.items():  # most runs are those of one network: what they give is kept once
+            same = known.setdefault(tuple(sorted(one.names.items())), one.names)
+            found[at][number] = one._replace(names=same)
+    return found
 
 
 def facts(found: Optional[NextDump]) -> Optional[Row]:
     """What summary.json says of it."""
     return None if found is None else {**found._asdict(), "files": [*found.files]}
-
-
-def _recorded(side: str, comparisons: "Sequence[Comparison]") -> "list[Recorded]":
-    """The runs of a side; none if it is not known how their dumps are configured."""
-    runs = [getattr(one, side) for one in comparisons]
-    return [FORMATS[run.format].recorded(run) for run in runs] if {run.format for run in runs} <= {*FORMATS} else []
-
-
-def _of(side: str, wish: Wish) -> Optional[Operator]:
-    return wish.pair.target_op if side == "target" else wish.pair.golden_op
-
-
-def _lacks(side: str, comparisons: "Sequence[Comparison]", wish: Wish) -> bool:
-    """Whether a dump has an operator without values, or without what it reads."""
-    operator = _of(side, wish)
-    if operator is None:
-        return False
-    return not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
 
 
 def files(found: Optional[NextDump]) -> "dict[str, str]":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import chain, groupby
-from typing import Optional, Sequence
+from itertools import accumulate, chain, groupby
+from typing import NamedTuple, Optional, Sequence
 
-from npucmp.localise.next_dump import Linked
 from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
-from npucmp.model import Comparison, Finding, Moments, Operator, Report, Root
+from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.words import where_words
@@ -17,52 +16,79 @@ OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", 
 FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
 
 
-def linked_in(report: Report, run: int) -> "list[Optional[Link]]":
-    """Who wrote what the findings of one comparison read, in graph order."""
-    return [*links(sorted(report.comparisons[run].findings, key=lambda finding: finding.pair.order))]
+Linked = Sequence[Optional[Link]]
+ROWS = 10_000  # that a page shows of several steps and ranks, at least those of one
+
+
+def linked_in(one: Comparison) -> Linked:
+    """Who wrote what the findings of a comparison read, in graph order."""
+    return [*links(sorted(one.findings, key=lambda finding: finding.pair.order))]
 
 
 def detail(
-    report: Report, cells: "Sequence[Columns]", metrics: "Sequence[str]", figures: "Sequence[str]", linked: Linked
+    parts: "Sequence[Paired]",
+    metrics: "Sequence[str]",
+    figures: "Sequence[str]",
+    rules: "Sequence[Tolerance]",
+    rest: int = 0,
 ) -> Detail:
-    """The rows of tensors.csv, which are `cells`, and what belongs to them; `figures` are shown at first."""
-    operators: list[Row] = []
-    parts = [_part(run, one, cells[run], operators, linked(run)) for run, one in enumerate(report.comparisons)]
+    """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first. So many
+    comparisons as `rest` are not among them."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
+    more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules]}
+    offsets = [*accumulate((len(one.operators) for one in parts), initial=0)]
+    rows: Columns = (
+        {name: [*chain.from_iterable(one.rows[name] for one in parts)] for name in parts[0].rows} if parts else {}
+    )
+    if rows:
+        rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
+                            for cell in one.rows["producer"]]  # fmt: skip
+    others = f" of {', '.join(one.run for one in parts)}; those of {rest} others are in tensors.csv" if rest else ""
     return Detail(
         kind="pairs",
-        title="All tensor pairs",
+        title=f"All tensor pairs{others}",
         chart="The error along the network",
-        runs=[" · ".join(where_words(one.target)) for one in report.comparisons],
-        operators=tables.by_column(operators),
-        rows={name: [*chain.from_iterable(part[name] for part in parts)] for name in parts[0]},
+        runs=[one.run for one in parts],
+        operators=tables.by_column([{"run": run, **row} for run, one in enumerate(parts) for row in one.operators]),
+        rows=rows,
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["order", "op", "op_type", "slot", "verdict", "cause", *figures,
                "target_dtype", "golden_dtype", "target_shape"],
         facets=["run", "verdict", "cause", "op_type", "phase"],
-        more={"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in report.rules]},
+        more=more,
     )  # fmt: skip
 
 
-def _part(
-    run: int, comparison: Comparison, cells: Columns, operators: list[Row], linked: "Sequence[Optional[Link]]"
-) -> Columns:
-    """The rows of one comparison, operator by operator; its operators go to those before."""
+class Paired(NamedTuple):
+    """What a page shows of one comparison: its operators and their rows."""
+
+    run: str
+    operators: "list[Row]"
+    rows: Columns
+
+
+def paired_of(metrics: "Sequence[str]", number: int, one: Comparison) -> Paired:
+    """Of a comparison wherever it lies; a plain function."""
+    return paired(one, tables.columns_of(one, metrics), linked_in(one))
+
+
+def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
+    """The rows of one comparison, operator by operator. `cells` are those of tensors.csv."""
     sequence = sorted(range(len(comparison.findings)), key=lambda row: comparison.findings[row].pair.order)
     ordered = [comparison.findings[row] for row in sequence]
     roots = {root.pair.order: root for root in comparison.roots}
-    numbers: dict[int, int] = {}  # order of an operator → its number among those of all comparisons
+    operators: list[Row] = []
+    numbers: dict[int, int] = {}  # order of an operator → its number
     for order, group in groupby(sequence, key=lambda row: comparison.findings[row].pair.order):
         some = [*group]
         numbers[order] = len(operators)
         first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
         own = _operator(comparison.findings[some[0]], roots.get(order))
-        operators.append({"run": run, "rows": len(some), **first, **own})
+        operators.append({"rows": len(some), **first, **own})
     rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
     if sequence != [*range(len(sequence))]:
         rows = {name: [column[row] for row in sequence] for name, column in rows.items()}
-    return {
-        **rows,
+    more: Columns = {
         "error": [None if one.error == cell else one.error for one, cell in zip(ordered, rows["rel_l2"])],
         "limit": [one.limit or None for one in ordered],
         "metric": [one.metric for one in ordered],
@@ -72,6 +98,7 @@ def _part(
         "producer": [None if link is None else numbers[link.order] for link in linked],
         "linked": [None if link is None else link.how for link in linked],
     }
+    return Paired(" · ".join(where_words(comparison.target)), operators, {**rows, **more})
 
 
 def _histogram(moments: "Optional[Moments]") -> str:

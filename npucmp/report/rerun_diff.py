@@ -12,8 +12,9 @@ from typing import Iterator, Sequence
 
 from npucmp.model import Cause, Repeated, Rerun, Verdict
 from npucmp.model.stack import source_line
-from npucmp.report import compare, coverage, tables
+from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
+from npucmp.report.coverage import Coverage
 from npucmp.report.words import count_of, describe, percent
 
 COLUMNS = tuple(
@@ -27,18 +28,20 @@ FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """What runs of the same thing say."""
-    found = compare.answer(report, metrics, FIGURES)
+    parts = compare.Parts(report)
+    found = compare.told(parts, metrics, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
     title = "Where the runs begin to differ" if begins else "What is not the same in all runs"
-    share = percent(coverage.aligned(report.comparisons)["elements_compared"])
-    section = _section(report, suspects)
+    share = percent(parts.coverage.share)
+    section = _section(report, parts.coverage, suspects)
     word, sentence = _verdict(report)
     return replace(
         found,
         word=word,
         sentence=sentence,
         sections=[section],
+        sides=(),
         suspects=suspects,
         places="rerun.csv",
         title=title if report.reruns else "",
@@ -50,9 +53,9 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         ],
         detail=lambda: _detail(report, found.detail()),
         facts=lambda: {
-            **compare.facts(report),
+            **compare.facts(parts),
             "runs": list(report.paths),
-            "notes": [*report.warnings, *compare.notes_of(report)],
+            "notes": [*report.warnings, *parts.notes],
         },
         remarks=lambda folder: [],
         texts=tuple,
@@ -62,15 +65,14 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(report: Repeated, suspects: Suspects) -> Section:
+def _section(report: Repeated, coverage: Coverage, suspects: Suspects) -> Section:
     runs = {run.path: run for one in report.comparisons for run in (one.golden, one.target)}
-    alone = sum(sum(one.alone) for one in report.comparisons)
-    matched = count_of(sum(coverage.matched(report.comparisons).values()), "operator")
+    matched = count_of(coverage.operators, "operator")
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
         where="",
         sides=[Side("run", path, describe(run)) for path, run in runs.items()],
-        aligned=f"aligned {matched}{of} with those of the first run · {alone} in one run only",
+        aligned=f"aligned {matched}{of} with those of the first run · {sum(coverage.alone)} in one run only",
         warnings=report.warnings,
         suspects=suspects,
         passed_words=f"{count_of(len(suspects.passed), 'operator')} downstream",
@@ -157,7 +159,7 @@ def _verdict(report: Repeated) -> "tuple[str, str]":
         return "SAME", text
     if report.broken or counts[Verdict.UNREADABLE]:
         return "UNDECIDED", "some tensors could not be read, the others are the same"
-    if incomplete := compare.lacking_words(report):
+    if incomplete := "; ".join(report.tally.incomplete):
         return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, all the same"
     if any(finding.is_undecided for finding in report.findings):
         return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
 from npucmp.report.answer import Answer, Line, Section, Suspect
+from npucmp.report.cell import Matrix
+from npucmp.report.picture import folded_words, pictured
 from npucmp.report.sanitise import visible
-from npucmp.report.words import count_of, rate_of
+from npucmp.report.words import count_of, ranges, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
 STEPS = 8  # of the way from one birth
@@ -20,22 +24,36 @@ COLOURS = {
 
 
 def render(
-    answer: Answer, top: int = 10, files: Sequence[Path] = (), paint: Optional[Paint] = None, verbose: bool = False
+    answer: Answer,
+    top: int = 10,
+    files: Sequence[Path] = (),
+    paint: Optional[Paint] = None,
+    verbose: bool = False,
+    width: int = 80,
 ) -> str:
     """The whole screen as text; every word from a dump has its invisible characters shown.
 
-    verbose also lists the operators that pass the error on, the whole way of every birth, and every note.
+    verbose also lists the operators that pass the error on, the whole way of every birth, and every note. width is
+    that of the picture of steps and ranks.
     """
-    screen = _Screen(answer, paint or (lambda text, _: text), verbose)
+    screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
     if files:
-        lines.append("  ".join(visible(str(file)) for file in files))
+        lines.append("  ".join(map(visible, _places(files))))
     return "\n".join(lines) + "\n"
 
 
+def _places(files: Sequence[Path]) -> Iterator[str]:
+    """Files, those that lie in a folder below the first one's as that folder."""
+    below = Counter(file.parent for file in files if file.parent != files[0].parent)
+    yield from (str(file) for file in files if file.parent not in below)
+    yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
+
+
 class _Screen:
-    def __init__(self, answer: Answer, paint: Paint, verbose: bool) -> None:
+    def __init__(self, answer: Answer, paint: Paint, verbose: bool, width: int) -> None:
         self.answer = answer
+        self.width = width
         self.paint = paint
         self.verbose = verbose
 
@@ -47,7 +65,7 @@ class _Screen:
         left = top  # suspects that may still be shown
         for one in full:
             if one is not full[0] and left <= 0:
-                rows = sum(map(len, one.suspects))
+                rows = sum(map(len, one.suspects)) + sum(one.unlisted)
                 yield f"{one.where}: {count_of(rows, 'row')} more in {self.answer.places}"
                 continue
             yield from self.section(one, max(1, left))
@@ -67,8 +85,25 @@ class _Screen:
         for words in one.warnings:
             yield self.line(Line(words[:1].upper() + words[1:], "title"))
             yield ""
+        if self.answer.matrix is not None:
+            yield from self.matrix(self.answer.matrix)
         body = [*self.body(one, top)]
         yield from [*body, ""] if body else []
+
+    def matrix(self, one: Matrix) -> Iterator[str]:
+        """Where it begins in one sentence, then steps × ranks, a sign for each."""
+        if one.sentence:
+            yield self.line(Line(f"The error {one.sentence}", "title"))
+        yield from map(visible, one.odd)
+        wide = max((len(label) for label, _ in pictured(one.cells, one.first, 1).lines), default=0)
+        picture = pictured(one.cells, one.first, max(8, self.width - wide - 3))
+        yield f"{'':{wide}}  ranks {ranges(sorted({cell.key[1] for cell in one.cells}))}"
+        for label, spots in picture.lines:
+            some = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
+            yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in some)
+        legend = [f"{self.paint(state.sign, state.tone)} {state.words}" for state in picture.legend()]
+        yield " · ".join([*legend, *filter(None, [folded_words(picture)])])
+        yield ""
 
     def body(self, one: Section, top: int) -> Iterator[str]:
         if one.title:
@@ -76,10 +111,13 @@ class _Screen:
         first, passed = one.suspects
         for suspect in first[:top]:
             yield from self.suspect(suspect)
-        if len(first) > top:
-            yield f"     … and {len(first) - top} more in {self.answer.places}"
+        more = len(first[top:]) + one.unlisted[0]
+        if more:
+            yield f"     … and {more} more in {self.answer.places}"
         for suspect in passed if self.verbose else ():
             yield from self.suspect(suspect)
+        if self.verbose and one.unlisted[1]:
+            yield f"     … and {one.unlisted[1]} more that pass it on in {self.answer.places}"
         if passed and not self.verbose:
             yield f"     {passed[0].word}  {visible(one.passed_words)}"
         yield from map(self.line, one.lines)
@@ -87,13 +125,17 @@ class _Screen:
         for listing in one.listings:
             yield self.line(Line(listing.title, "title"))
             yield from (f"     {visible(words)}" for words in listing.lines[:top])
-            if len(listing.lines) > top:
-                yield f"     … and {len(listing.lines) - top} more in {listing.rest}"
+            more = len(listing.lines[top:]) + listing.more
+            if more:
+                yield f"     … and {more} more in {listing.rest}"
 
     def suspect(self, one: Suspect) -> Iterator[str]:
-        aside = f"   {one.aside}" if one.aside else ""
+        where = one.where if self.answer.matrix else ""
+        aside = "".join(f"   {words}" for words in (one.aside, where) if words)
         name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
         yield f"{one.place:3}  {self.paint(f'{one.word:10}', one.cause)}  {name}{aside}"
+        if one.also:
+            yield f"{INDENT}also {one.also}"
         if one.golden:
             yield f"{INDENT}golden: {visible(one.golden)}"
         for evidence in one.evidence:
@@ -110,11 +152,12 @@ class _Screen:
         """What stands under all sections, the verdict last."""
         answer = self.answer
         yield from map(visible, answer.left_out)
-        for kind, lines, rest in (*answer.notes, answer.unreadable):
+        for kind, lines, rest, unlisted in (*answer.notes, answer.unreadable):
             most = len(lines) if self.verbose else NOTES
             yield from (f"{kind}: {visible(words)}" for words in lines[:most])
-            if len(lines) > most:
-                yield f"{kind}: and {len(lines) - most} more in {rest}"
+            more = len(lines[most:]) + unlisted
+            if more:
+                yield f"{kind}: and {more} more in {rest}"
         yield from map(visible, answer.remarks(folder))
         yield self.line(Line(answer.word, answer.tone, f": {answer.sentence}.   {rate_of(answer.result)}"))
 

@@ -15,6 +15,17 @@ def count_of(number: int, word: str) -> str:
     return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
+def ranges(numbers: Sequence[int]) -> str:
+    """ "0-3, 8": ascending numbers."""
+    runs: "list[list[int]]" = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
 def percent(share: float) -> str:
     """ "100 %" only where it is all."""
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"

@@ -3,85 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from itertools import islice
-from os import PathLike
-from pathlib import Path
-from typing import AbstractSet, Iterator, NamedTuple, Optional, Sequence, Union
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment, align, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_products
-from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
-from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.judge.tolerances import Tolerances
 from npucmp.localise.again import ran_again
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
-from npucmp.measure.executor import default_jobs
-from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
-from npucmp.model import Comparison, Measurement, Pair, Report, Run, Tolerance
+from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
-
-
-@dataclass(frozen=True)
-class Options(Choice):
-    """What a comparison can be told; the command line offers the same under the same names.
-
-    skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
-    a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
-    the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
-    precheck: whether to say in one line that the runs are not comparable. Of these four only compare makes use.
-
-    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
-    resume, those that an interrupted run of the same comparison left there are not measured again.
-    """
-
-    rtol: Optional[float] = None
-    atol: Optional[float] = None
-    tolerances: Union[StrPath, Sequence[Tolerance], None] = None
-    trust_statistics: bool = False
-    noise: Optional[StrPath] = None
-    strict: bool = False
-    skip_rules: Sequence[str] = ()
-    disk: Union[int, str, None] = None
-    also: Sequence[StrPath] = ()
-    replay: Optional[str] = None
-    precheck: bool = True
-    journal: Optional[StrPath] = None
-    resume: bool = False
-
-    def context(self, *dumps: StrPath) -> ReadContext:
-        return super().context(*dumps, *(Also.of(further).path for further in self.also))
-
-    def decides(self) -> Tolerances:
-        """What a user decides by these options."""
-        table = self.tolerances
-        if isinstance(table, (str, PathLike)):
-            table = load_tolerances(Path(table))
-        noise = load_noise(Path(self.noise)) if self.noise is not None else {}
-        return Tolerances(
-            tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise
-        )
-
-    def bytes_on_disk(self) -> Optional[int]:
-        """What the next dump may take. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
-        if self.disk is None or isinstance(self.disk, int):
-            return self.disk
-        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", self.disk, re.IGNORECASE)
-        if not found or not float(found[1]):
-            raise UsageError(f"--disk {self.disk}: a positive size is wanted, as in --disk 20GB")
-        return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
+from npucmp.workflows.options import Options, rules_of
+from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
 
 
 def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
@@ -94,6 +39,35 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()
     context = options.context(target, golden)
+    report = _compared_apart(target, golden, options) or _compared_at_once(target, golden, options, context, started)
+    if options.precheck and not report.partial and report.comparisons:
+        (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
+        report = replace(report, unlike=line, seconds=time.monotonic() - started)
+    if options.replay is None or report.partial:
+        return report
+    from npucmp.workflows.replay_roots import with_replays
+
+    report = with_replays(report, options.replay, context, options.jobs)
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:
+    """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
+    from npucmp.workflows.shards import compared_in_shards, paying
+
+    pairing = paying(target, golden, options)
+    return None if pairing is None else compared_in_shards(target, golden, options, pairing)
+
+
+def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
+    from npucmp.precheck.line import unlike
+
+    return unlike([one], context)
+
+
+def _compared_at_once(
+    target: StrPath, golden: StrPath, options: Options, context: ReadContext, started: float
+) -> Report:
     sides = {
         "target": Place(target, options.runs(target, context)),
         "golden": Place(golden, options.runs(golden, context, golden=True)),
@@ -108,17 +82,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     graphs = loaded(options.graph, [*lefts, *rights], context)
     lefts = with_graphs(target, lefts, golden, graphs, context)
     rights = with_graphs(golden, rights, target, graphs, context)
-    report = compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
-    if options.precheck and not report.partial:
-        from npucmp.precheck.line import unlike
-
-        report = replace(report, unlike=unlike(report.comparisons, context), seconds=time.monotonic() - started)
-    if options.replay is None or report.partial:
-        return report
-    from npucmp.workflows.replay_roots import with_replays
-
-    report = with_replays(report, options.replay, context, options.jobs)
-    return replace(report, seconds=time.monotonic() - started)
+    return compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
 
 
 class Sides(NamedTuple):
@@ -155,8 +119,8 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_tolerances(tolerances, (pair for some in todo for pair in some))
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
-    measured, interrupted = _measured(todo, options, context)
-    comparisons = concluded(aligned, todo, measured, tolerances, rules, left_out)
+    found, interrupted = measured(todo, options, context)
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -166,7 +130,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         notes=(*remarks, *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
-        partial=sum(map(len, measured)) < sum(map(len, todo)),
+        partial=sum(map(len, found)) < sum(map(len, todo)),
         strict=options.strict,
         disk=disk,
         also=sides.also,
@@ -197,66 +161,6 @@ def concluded(
         replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)))
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )
-
-
-def _measured(
-    todo: "list[list[Pair]]", options: Options, context: ReadContext
-) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
-    """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then."""
-    every = [pair for some in todo for pair in some]
-    if not every:
-        raise UsageError(f"nothing to compare: {options.nothing()}")
-    closeness = Closeness(options.rtol, options.atol)
-    total = sum(map(payload_bytes, every))
-    meter, jobs = Meter(options.progress, total), (options.jobs or default_jobs()) if total else 1
-    journal = None
-    measured: list[list[Measurement]] = []
-    with ExitStack() as stack:
-        if options.journal is not None and (total or options.resume):  # statistics were read with the dump
-            from npucmp.measure.journal import Journal
-            from npucmp.measure.kernel import native
-
-            settings = closeness, options.limits, native.name()
-            journal = stack.enter_context(Journal(options.journal, every, settings, options.resume))
-        known = iter(journal.known if journal else ())
-        try:
-            for some in todo:
-                measured.append([])
-                known_first = list(islice(known, len(some)))
-                for measurement, is_new in _each(some, known_first, closeness, jobs, context):
-                    measured[-1].append(measurement)
-                    if journal and is_new:
-                        journal.add(measurement)
-                    meter.add(payload_bytes(measurement.pair))
-        except KeyboardInterrupt:
-            if journal:
-                journal.flush()
-    count = sum(map(len, measured))
-    notes = [journal.note] if journal and journal.note else []
-    if count < len(every):
-        more = "; the same command with --resume goes on from there" if journal else ""
-        notes.append(f"interrupted: {count} of {len(every)} tensors were measured{more}")
-    return measured, tuple(notes)
-
-
-def _each(
-    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: int, context: ReadContext
-) -> "Iterator[tuple[Measurement, bool]]":
-    """The measurements of pairs, those of the first of them known, and whether each is a new one."""
-    yield from ((measurement, False) for measurement in known)
-    read = {values_of(measurement.pair) for measurement in known} - {None}
-    for measurement in measure_pairs(some[len(known) :], closeness, jobs, context):
-        if values_of(measurement.pair) in read:
-            measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
-        yield measurement, True
-
-
-def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:
-    """Those that apply to tensors of these types."""
-    if tolerances.closeness:
-        limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
-        return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
-    return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))
 
 
 def _dtypes(comparisons: Sequence[Comparison]) -> "set[str]":

@@ -25,6 +25,14 @@ def diff(before: StrPath, after: StrPath, limits: Optional[Limits] = None) -> Di
     return replace(found, seconds=time.monotonic() - started)
 
 
+def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:
+    """The report that a run of a command is to be held against. Raises NpucmpError if it is none of this command."""
+    found = read(folder, ReadContext() if limits is None else ReadContext(limits))
+    if found.command != command:
+        raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs one of its own")
+    return found
+
+
 def held(before: Written, after: Written, strict: bool = False) -> Difference:
     """What became of one report in another; strict: a tensor that has lost its partner is new."""
     _require_alike(before, after)

@@ -12,8 +12,9 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import Fused, FusionPass, Run, first_of
-from npucmp.workflows.compare import Options, Sides, compared
+from npucmp.workflows.compare import Sides, compared
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath
 
 ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device}/{model}/{id}/{step}" is a dump's own

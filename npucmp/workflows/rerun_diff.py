@@ -22,9 +22,9 @@ from npucmp.measure.bits import measure_bits
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
-from npucmp.workflows.compare import Options
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.misfits import unfit_globs, unfit_names
+from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
 
 NO_REPEATS = "these runs are not repeats"

@@ -13,7 +13,7 @@ from typing import Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Uni
 
 from npucmp.align import mapping
 from npucmp.dump.context import ReadContext
-from npucmp.dump.formats import heads, open_runs
+from npucmp.dump.formats import early_heads, heads, open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
@@ -62,6 +62,11 @@ class Choice:
     def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":
         """The same without reading them, where folders tell."""
         return self.meant(path, heads(path, self.format, context), golden)
+
+    def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "Optional[list[Head]]":
+        """The same, None where reading them is the only way to know."""
+        known = early_heads(path, self.format, context)
+        return None if known is None else self.meant(path, known, golden)
 
     def meant(self, path: StrPath, runs: "Sequence[One]", golden: bool = False) -> "list[One]":
         """Those of the runs of a dump."""

@@ -3,6 +3,7 @@ and laid in a folder between these."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,16 @@ from npucmp.judge.precision import reduced_in
 from npucmp.localise.again import ran_again
 from npucmp.localise.apart import NoiseOf, Rank
 from npucmp.localise.limits import judged
+from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import has_values, side_by_side
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.suspects import Told
 from npucmp.localise.updates import Updates
-from npucmp.measure.pairs import Closeness, measure_pairs
-from npucmp.model import Comparison, Finding, Head, Measurement, Run
-from npucmp.workflows.compare import Options
+from npucmp.measure.pairs import payload_bytes
+from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally
+from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
+from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath, odd_pairs
 
 
@@ -50,6 +54,7 @@ class Work:
     golden: StrPath
     options: Options
     folder: str
+    began: float  # seconds since 1970
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules)
@@ -69,18 +74,23 @@ class Work:
 class Measured(NamedTuple):
     """What a shard tells of itself before it is judged.
 
+    size     bytes that it took to read, or those of its records where they hold no values
     reduced  whether its products show 11 bits, None if nothing; unfit: notes on what a user named and it does not hold
+    kept     notes on its journal; `died`: broken, for nobody survived reading it
     """
 
     tensors: int = 0
     has_values: bool = False
     bytes_read: int = 0
+    size: int = 0
     reduced: Optional[bool] = None
     dtypes: "frozenset[str]" = frozenset()
     odd: "tuple[str, ...]" = ()
     unfit: "tuple[str, ...]" = ()
     unheard: Optional[UsageError] = None
     broken: "tuple[tuple[str, Run], ...]" = ()
+    kept: "tuple[str, ...]" = ()
+    died: bool = False
 
 
 def measure(work: Work, shard: Shard) -> Measured:
@@ -101,13 +111,28 @@ def measure(work: Work, shard: Shard) -> Measured:
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    found = list(measure_pairs(todo, Closeness(options.rtol, options.atol), 1, context))
+    found: "list[Measurement]" = []
+    kept: "tuple[str, ...]" = ()
+    if todo:
+        (found,), kept = measured([todo], options, context, shard.number, work.began)
+    if len(found) < len(todo):
+        raise KeyboardInterrupt
     dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
     alone = len(alignment.only_target), len(alignment.only_golden)
     one = _judged(work, Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out)), found)
     work.keep(shard, "judged", one)
-    read, odd = sum(each.bytes_read for each in found), tuple(odd_pairs([(target, golden)]))
-    return Measured(len(todo), has_values(one), read, reduced_in(found), dtypes, odd, tuple(unfit), unheard)
+    return Measured(
+        tensors=len(todo),
+        has_values=has_values(one),
+        bytes_read=sum(each.bytes_read for each in found),
+        size=sum(map(payload_bytes, todo)) + sum(os.path.getsize(head.path) for head in shard[1:]),
+        reduced=reduced_in(found),
+        dtypes=dtypes,
+        odd=tuple(odd_pairs([(target, golden)])),
+        unfit=tuple(unfit),
+        unheard=unheard,
+        kept=kept,
+    )
 
 
 def judge(work: Work, shard: Shard) -> None:
@@ -143,42 +168,97 @@ def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, ar
     one: Comparison = work.kept(shard.number, "judged")
     by_round_off = work.options.decides().by_round_off
     own = Rank(one, updates_of(work, before), by_round_off, work.rules(), alone)
-    if what == "concluded":  # its findings are here, its roots come along
-        (_, roots), *more = arguments
-        arguments = (findings_of(work, shard.number, one), roots), *more
+    if what == "concluded":  # what was found is here
+        _, *more = arguments
+        arguments = walked(work, shard.number)[1:], *more
     answer = getattr(own, what)(*arguments)
     if what not in ("walked", "concluded"):
         return answer
-    (findings, roots), *letters = answer if what == "walked" else (answer,)
-    _keep_walk(work, shard, one, findings, before.goes_on)
-    return (([], roots), *letters) if what == "walked" else ([], roots)
+    told, *letters = answer if what == "walked" else (answer,)
+    found = _keep_walk(work, shard, one, told, before.goes_on)
+    return (found, *letters) if what == "walked" else found
 
 
-def findings_of(work: Work, number: int, one: Comparison) -> "list[Finding]":
-    """Those of a shard with what a walk changed."""
-    changes: "dict[int, tuple[Any, ...]]" = work.kept(number, "walked")
-    return [Finding(old.measurement, *changes[at]) if at in changes else old for at, old in enumerate(one.findings)]
+class Walked(NamedTuple):
+    """What a shard tells of a walk: its tally, and clock and cause of each root."""
+
+    tally: Tally
+    roots: "list[tuple[int, Cause]]"
 
 
-def _keep_walk(work: Work, shard: Shard, one: Comparison, findings: "Sequence[Finding]", goes_on: bool) -> None:
-    """What a walk changed of the findings, and what the next step needs to know of them."""
+class _Kept(NamedTuple):
+    """What a walk found, as it lies in the folder.
+
+    changes  of findings, by their number, without their measurement
+    roots    with their clocks, and the number of the finding whose pair is theirs
+    """
+
+    changes: "dict[int, tuple[Any, ...]]"
+    roots: "list[tuple[int, int, dict[str, Any]]]"
+
+
+def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told, goes_on: bool) -> Walked:
+    """Keeps what a walk found, and what the next step needs to know of it; tells the rest."""
+    findings, roots = told
     both = enumerate(zip(findings, one.findings))
-    work.keep(shard, "walked", {at: tuple(new)[1:] for at, (new, old) in both if new is not old})
+    places = {_key(finding.pair): at for at, finding in enumerate(one.findings)}
+    bare = [
+        (clock, places[_key(root.pair)], {name: cell for name, cell in vars(root).items() if name != "pair"})
+        for clock, root in roots
+    ]
+    work.keep(shard, "walked", _Kept({at: tuple(new)[1:] for at, (new, old) in both if new is not old}, bare))
     if goes_on:
         work.keep(shard, "updates", Updates(findings))
+    tally = Tally.of(replace(one, findings=tuple(findings), roots=tuple(root for _, root in roots)))
+    return Walked(tally, [(clock, root.cause) for clock, root in roots])
 
 
-def of_step(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequence[Before]") -> Any:
+def _key(pair: Pair) -> "tuple[object, ...]":
+    """What tells a pair of a comparison, which may have come from another process."""
+    return pair.order, pair.slot, pair.target_op and pair.target_op.name, pair.golden_op and pair.golden_op.name
+
+
+def walked(work: Work, number: int) -> "tuple[Comparison, list[Finding], list[tuple[int, Root]]]":
+    """A shard as it was judged, and what its walk found."""
+    one: Comparison = work.kept(number, "judged")
+    kept: _Kept = work.kept(number, "walked")
+    changes = kept.changes
+    findings = [Finding(old.measurement, *changes[at]) if at in changes else old for at, old in enumerate(one.findings)]
+    return one, findings, [(clock, Root(pair=one.findings[at].pair, **cells)) for clock, at, cells in kept.roots]
+
+
+def of_step(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequence[Before]") -> "list[Walked]":
     comparisons = [work.kept(shard.number, "judged") for shard in some]
     updates = [updates_of(work, one) for one in before]
-    found = []
-    walked = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
-    for shard, one, each, (findings, roots) in zip(some, comparisons, before, walked):
-        _keep_walk(work, shard, one, findings, each.goes_on)
-        found.append(roots)
-    return found
+    told = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
+    return [
+        _keep_walk(work, shard, one, found, each.goes_on)
+        for shard, one, each, found in zip(some, comparisons, before, told)
+    ]
 
 
 def noise_of(work: Work, _: Shard, before: Before) -> NoiseOf:
     updates = updates_of(work, before)
     return NoiseOf(updates.are_first, updates.unproven)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A shard when all is done: whether products show 11 bits in all of them, its tally, the places of its roots."""
+
+    shard: Shard
+    reduced: bool
+    tally: Tally
+    places: "tuple[int, ...]"
+
+    @property
+    def target(self) -> Head:
+        return self.shard.target
+
+    def read(self, work: Work) -> Comparison:
+        """All that was found of it."""
+        one, findings, roots = walked(work, self.shard.number)
+        in_order = sorted(zip(self.places, (root for _, root in roots)), key=lambda one: one[0])
+        placed = tuple(replace(root, place=place) for place, root in in_order)
+        notes = (*one.notes, *notes_of(findings, placed, self.reduced))
+        return replace(one, findings=tuple(findings), roots=placed, notes=notes)

@@ -9,13 +9,12 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.files import open_regular
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.replayed import GUILTY_ABOVE
-from npucmp.model.result import Result
 from npucmp.model.symptom import SEVERITIES
 from npucmp.model.written import SOUND, Key, Place, Seen, Written
 
@@ -47,25 +46,25 @@ def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None
     with open_regular(str(place / SUMMARY), context) as file:
         context.limits.require(file.path, "table_bytes", file.size, "a summary.json")
         data = file.read(0, file.size)
-    names = {SUMMARY: data}
     parts = sorted(one.name for one in place.iterdir() if PARTS.fullmatch(one.name))
 
     def rows(name: str) -> "Iterator[Row]":
         for one in [name, *(parts if name == "tensors.csv" else ())]:
             if os.path.lexists(place / one):
-                yield from _rows(str(place / one), _lines(str(place / one), context))
+                yield from _rows(str(place / one), _lines(str(place / one), _pieces(str(place / one), context)))
 
-    return _written(str(folder), names[SUMMARY], rows)
+    return _written(str(folder), data, rows)
 
 
-def of_result(result: Result, files: "Mapping[str, bytes]") -> Written:
-    """That of a result, by the files that would be written."""
+def of_files(summary: bytes, files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
+    """The report that these would be, content by name in one piece or in several."""
 
     def rows(name: str) -> "Iterator[Row]":
         if name in files:
-            yield from _rows(name, files[name].decode().splitlines())
+            content = files[name]
+            yield from _rows(name, _lines(name, [content] if isinstance(content, bytes) else content))
 
-    return _written("this run", files[SUMMARY], rows)
+    return _written("this run", summary, rows)
 
 
 def _written(path: str, data: bytes, rows: Rows) -> Written:
@@ -117,20 +116,24 @@ def _rows(path: str, lines: "Iterable[str]") -> "Iterator[Row]":
         raise DumpError(path, f"not CSV: {error}") from None
 
 
-def _lines(path: str, context: ReadContext) -> "Iterator[str]":
-    """The lines of a file, read piece by piece."""
+def _pieces(path: str, context: ReadContext) -> "Iterator[bytes]":
     with open_regular(path, context) as file:
         context.limits.require(path, "report_bytes", file.size, "a table of a report")
-        rest = b""
         for at in range(0, file.size, PIECE):
-            rest += file.read(at, min(PIECE, file.size - at))
-            *whole, rest = rest.split(b"\n")
-            if len(rest) > PIECE:
-                raise DumpError(path, "a line that is longer than any that npucmp writes", at)
-            for line in whole:
-                yield line.decode("utf-8", "replace") + "\n"
-        if rest:
-            yield rest.decode("utf-8", "replace")
+            yield file.read(at, min(PIECE, file.size - at))
+
+
+def _lines(path: str, pieces: "Iterable[bytes]") -> "Iterator[str]":
+    """The lines of a file that is read piece by piece."""
+    rest = b""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        if len(rest) > PIECE:
+            raise DumpError(path, "a line that is longer than any that npucmp writes")
+        for line in whole:
+            yield line.decode("utf-8", "replace") + "\n"
+    if rest:
+        yield rest.decode("utf-8", "replace")
 
 
 def number(cell: "Optional[str]") -> Optional[float]:

@@ -50,7 +50,7 @@ def make(folder: Path, steps: int, ranks: int, layers: int, values: bool) -> Non
 
 def once(folder: Path, how: str, jobs: int) -> "dict[str, float]":
     import npucmp
-    from npucmp.workflows.compare import Options
+    from npucmp.workflows.options import Options
     from npucmp.workflows.shards import compared_in_shards
 
     paths = folder / "target", folder / "golden"

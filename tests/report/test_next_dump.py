@@ -12,9 +12,12 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
+from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.report import answer_of, next_dump, pairs, write_reports
-from npucmp.workflows.compare import Options, Sides, compared
+from npucmp.report.recorded import OfMsprobe
+from npucmp.workflows.compare import Sides, compared
+from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
 
 KB = 8 * 16 * 4 + 16 * 16 * 4 + 8 * 16 * 4  # what an operator of chain reads and writes, in float32
@@ -31,7 +34,8 @@ def dumps(tmp_path):
 
 
 def next_of(report):
-    return next_dump.next_dump(report, partial(pairs.linked_in, report))
+    wishes = [Wishes.of(one, partial(pairs.linked_in, one)) for one in report.comparisons]
+    return next_dump.next_dump(report, [*map(next_dump.Wanted.of, report.comparisons, wishes)])
 
 
 def asked(report):
@@ -145,7 +149,7 @@ def records(*names, level="L1", **scopes):
 
 
 def given(run, number):
-    recorded = next_dump.OfMsprobe(run)
+    recorded = OfMsprobe(run)
     name = recorded.asked(run.operators[number])
     return name, [run.operators[order].name for order in recorded.given(name)]
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
+from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.written import Key, Place, Seen, Written
 from npucmp.report import write_reports
@@ -264,3 +265,9 @@ def test_names_are_paired_as_they_are_written(tmp_path):
     found = diff(tmp_path / "a", tmp_path / "b")
     assert [one.key.op for one in found.same] == ["'=op\\x0a\\x1b[31m"]
     assert "'=op\\x0a\\x1b[31m output:0  BORN 1.0e-01 → BORN 1.0e-01" in screen(found)
+
+
+def test_a_table_may_only_be_so_large(tmp_path):
+    folder = report(tmp_path / "a", "0,,op,output:0,BORN,1,why,")
+    with pytest.raises(DumpError, match="report_bytes"):
+        diff(folder, folder, Limits().changed(["report_bytes=20"]))

@@ -102,10 +102,21 @@ def heads(
     """Which runs `open_runs` would find, in the same order; of most formats that takes opening them, of those with a
     run in each of many folders only their names. Raises as `open_runs` does, but for what only reading tells."""
     where, module, context = _found(path, format, context)
-    if hasattr(module, "heads"):
-        found: list[Head] = module.heads(where, context)
-    else:
-        found = [_head_of(run, str(where)) for run in module.open_runs(where, context)]
+    known = _heads(where, module, context)
+    return known if known is not None else [_head_of(run, str(where)) for run in open_runs(where, format, context)]
+
+
+def early_heads(
+    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> "Optional[list[Head]]":
+    """The same where no run has to be opened for it; None of other formats."""
+    return _heads(*_found(path, format, context))
+
+
+def _heads(where: Path, module: ModuleType, context: ReadContext) -> "Optional[list[Head]]":
+    if not hasattr(module, "heads"):
+        return None
+    found: list[Head] = module.heads(where, context)
     _require_one_dump(where, found)
     return sorted(found, key=lambda head: (head.step or 0, head.rank or 0))
 

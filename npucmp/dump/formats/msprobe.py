@@ -37,7 +37,7 @@ from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_ms
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef
+from npucmp.model import Call, Group, Head, Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import canonical
 
 NAME = "msprobe"
@@ -215,7 +215,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         if "dtype" in leaf and "shape" in leaf:
             tensors.append(_tensor(name, slot, leaf, dump))
         else:
-            arguments[slot] = leaf.get("value", leaf.get("format"))
+            arguments[slot] = _argument(leaf)
     flag = record.get(_FLAG) if isinstance(record, dict) else None
     if isinstance(flag, bool):
         label, figures = f"{name}.{_FLAG}", _FLAGGED if flag else _UNFLAGGED
@@ -236,6 +236,14 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         call=parts.call,
         reads_recorded=_reads_recorded(record),
     )
+
+
+def _argument(leaf: "dict[str, Any]") -> Any:
+    """What a leaf that is no tensor holds."""
+    ranks = leaf.get("group_ranks")
+    if isinstance(ranks, list) and all(type(one) is int for one in ranks):
+        return Group(ranks)
+    return leaf.get("value", leaf.get("format"))
 
 
 def _reads_recorded(record: Any) -> bool:
@@ -291,7 +299,7 @@ def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
 
 
 def _is_leaf(value: "dict[str, Any]") -> bool:
-    return "type" in value and ("shape" in value or "value" in value or "format" in value)
+    return "type" in value and ("shape" in value or "value" in value or "format" in value or "group_ranks" in value)
 
 
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:

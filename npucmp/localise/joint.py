@@ -1,0 +1,104 @@
+"""What one step and rank tells of what it has in common with other ranks: small, and made of what was measured anyway.
+
+Ranks of data parallelism hold the same weights, and what a collective gives out is the same on all ranks of its group.
+Which ranks those are no dump tells; the golden run shows it, whose ranks hold the same where they should. So of every
+such tensor two digests are told, of the golden's content and of the target's. Constants are not: they are equal by
+chance.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.localise.communications import peer_of
+from npucmp.localise.nodes import is_output, is_parameter
+from npucmp.localise.producers import fingerprint
+from npucmp.model import DIFFERS, Comparison, Finding, Group, Operator, Verdict
+from npucmp.model.optypes import is_gradient, op_type_of
+
+SIZE = 8  # bytes of a digest
+WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective
+AGREES, DIFFERENT, OPEN = "=", "x", "?"  # what the comparison with the golden run says of them
+
+
+class Joint(NamedTuple):
+    """names    of the tensors that other ranks may hold too: operator and slot
+    kinds    a letter for each; verdicts: another
+    golden, target  digests, SIZE bytes each
+    groups   of ranks that collectives of the forward pass name
+    peers    whom it sends to (True) or receives from first, in order of execution
+    """
+
+    step: Optional[int]
+    rank: Optional[int]
+    names: "tuple[tuple[str, str], ...]" = ()
+    kinds: str = ""
+    verdicts: str = ""
+    golden: bytes = b""
+    target: bytes = b""
+    groups: "tuple[tuple[int, ...], ...]" = ()
+    peers: "tuple[tuple[int, bool], ...]" = ()
+
+    def digests(self, at: int) -> "tuple[bytes, bytes]":
+        """Of the golden's and the target's tensor number `at`."""
+        place = slice(at * SIZE, (at + 1) * SIZE)
+        return self.golden[place], self.target[place]
+
+
+def joint_of(one: Comparison) -> Joint:
+    """What a comparison tells of what its rank shares with others."""
+    backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
+    held = {(op.name, finding.pair.slot): (kind, finding, mark)
+            for finding in one.findings if (op := finding.pair.golden_op) is not None
+            and (kind := _kind(op, finding, backward)) and (mark := fingerprint(finding)) is not None}  # fmt: skip
+    calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
+    return Joint(
+        one.step,
+        one.rank,
+        tuple(held),
+        "".join(kind for kind, _, _ in held.values()),
+        "".join(_verdict(finding) for _, finding, _ in held.values()),
+        b"".join(_digest(mark) for _, _, mark in held.values()),
+        b"".join(_digest(_of_target(finding)) for _, finding, _ in held.values()),
+        tuple(dict.fromkeys(group for op in calls if op.order < backward for group in _groups(op))),
+        tuple(_peers(calls)),
+    )
+
+
+def _kind(operator: Operator, finding: Finding, backward: int) -> str:
+    """What a tensor is, "" if other ranks need not have the same."""
+    op, slot = op_type_of(operator), finding.pair.slot
+    if op.has("collective"):
+        told = is_output(finding.pair) and not op.has("point to point")
+        return "" if not told else TOLD_FORWARD if operator.order < backward else TOLD
+    return GRADIENT if slot.startswith("grad:") else WEIGHT if is_parameter(finding.pair) else ""
+
+
+def _verdict(finding: Finding) -> str:
+    return DIFFERENT if finding.verdict in DIFFERS else AGREES if finding.verdict is Verdict.MATCH else OPEN
+
+
+def _of_target(finding: Finding) -> object:
+    """What the target's tensor is known by, be it a constant or all NaN."""
+    mark, moments = fingerprint(finding, of_target=True), finding.measurement.moments
+    return mark or (moments.target if moments is not None else finding.measurement.statistics[0])
+
+
+def _digest(mark: object) -> bytes:
+    return blake2b(repr(mark).encode("utf-8", "backslashreplace"), digest_size=SIZE).digest()
+
+
+def _groups(operator: Operator) -> "Iterator[tuple[int, ...]]":
+    return (tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
+
+
+def _peers(calls: "Sequence[Operator]") -> "Iterator[tuple[int, bool]]":
+    """The first call between this rank and each other one."""
+    seen = set()
+    for operator in calls:
+        op = op_type_of(operator)
+        peer = peer_of(operator) if op.has("point to point") else None
+        if peer is not None and peer not in seen:
+            seen.add(peer)
+            yield peer, not op.has("receives")

@@ -1,0 +1,146 @@
+"""One (step, rank) of two runs, compared, and the little of it that the verdict on all of them needs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from dataclasses import dataclass
+from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
+
+from npucmp.model.cause import Cause, Root
+from npucmp.model.dump import Run
+from npucmp.model.finding import DIFFERS, Finding, Verdict
+from npucmp.model.pair import Pair
+
+DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
+Part = TypeVar("Part")
+PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
+    agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
+
+    target: Run
+    golden: Run
+    findings: tuple[Finding, ...]
+    roots: tuple[Root, ...]
+    matched: Mapping[str, int]  # operators by matcher
+    alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
+    notes: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
+    left_out: tuple[Pair, ...] = ()
+
+    @property
+    def step(self) -> Optional[int]:
+        return self.golden.step if self.target.step is None else self.target.step
+
+    @property
+    def rank(self) -> Optional[int]:
+        return self.golden.rank if self.target.rank is None else self.target.rank
+
+
+class Tally(NamedTuple):
+    """What a comparison adds to the verdict on several; tallies are added.
+
+    verdicts    of its findings; `causes` of its roots, `guilty` if a replay found one of these
+    decided     tensors with elements whose sides were really held against each other
+    undecided   tensors of which nothing tells that they are the same, though they should be
+    incomplete  what of the network one side lacks
+    first       the place of its first root, and the cause; None where it has none
+    """
+
+    verdicts: "Counter[Verdict]"
+    causes: "Counter[Cause]"
+    guilty: bool = False
+    decided: int = 0
+    undecided: int = 0
+    incomplete: tuple[str, ...] = ()
+    first: Optional[tuple[int, Cause]] = None
+
+    @classmethod
+    def of(cls, one: Comparison) -> "Tally":
+        """That of one comparison."""
+        first = min(one.roots, key=lambda root: root.place, default=None)
+        return cls(
+            Counter(finding.verdict for finding in one.findings),
+            Counter(root.cause for root in one.roots),
+            any(root.cause is Cause.BORN and root.rule == "replay" for root in one.roots),
+            sum(finding.verdict in DECIDED and finding.has_elements for finding in one.findings),
+            sum(finding.is_undecided for finding in one.findings),
+            one.incomplete,
+            None if first is None else (first.place, first.cause),
+        )
+
+    @classmethod
+    def sum(cls, some: "Iterable[Tally]") -> "Tally":
+        """Of all; what several lack is told once."""
+        known = [*some]
+        verdicts: "Counter[Verdict]" = Counter()
+        causes: "Counter[Cause]" = Counter()
+        for one in known:
+            verdicts.update(one.verdicts)
+            causes.update(one.causes)
+        return cls(
+            verdicts,
+            causes,
+            any(one.guilty for one in known),
+            sum(one.decided for one in known),
+            sum(one.undecided for one in known),
+            tuple(dict.fromkeys(words for one in known for words in one.incomplete)),
+            min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
+        )
+
+    @property
+    def tensors(self) -> int:
+        return sum(self.verdicts.values())
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the operator to look at first is one that statistics alone make suspect."""
+        return self.first is not None and self.first[1] is Cause.SUSPECT
+
+    @property
+    def differs(self) -> bool:
+        """By any tensor, or by what statistics or a replay say of an operator."""
+        return self.guilty or self.is_suspected or any(self.verdicts[one] for one in DIFFERS)
+
+    @property
+    def is_decided(self) -> bool:
+        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
+        return bool(self.decided) and not (self.undecided or self.incomplete or self.verdicts[Verdict.UNREADABLE])
+
+
+class Apart(Sequence[Comparison]):
+    """Comparisons that lie elsewhere, each read when it is asked for; what is made of them is made where they lie."""
+
+    folder: str  # in which they lie, and what is made of them until the report is written
+
+    @property
+    @abstractmethod
+    def tallies(self) -> "Sequence[Tally]":
+        """Those of each."""
+
+    @abstractmethod
+    def each(
+        self,
+        part: "PartOf[Part]",
+        lost: "Optional[Callable[[int, str], Part]]" = None,
+        numbers: "Optional[Sequence[int]]" = None,
+    ) -> "Iterator[Part]":
+        """part of each, or of those with these numbers, in order; a function that can be pickled, as what it returns.
+        Of one that ends whoever works on it, `lost` says what is told instead, by its number and the reason."""
+
+
+def each(
+    comparisons: "Sequence[Comparison]",
+    part: "PartOf[Part]",
+    lost: "Optional[Callable[[int, str], Part]]" = None,
+    numbers: "Optional[Sequence[int]]" = None,
+) -> "Iterator[Part]":
+    """part of each comparison, or of those with these numbers, wherever they are."""
+    if isinstance(comparisons, Apart):
+        return comparisons.each(part, lost, numbers)
+    chosen = range(len(comparisons)) if numbers is None else numbers
+    return (part(number, comparisons[number]) for number in chosen)

@@ -1,0 +1,152 @@
+"""Where the error of a run begins and how it reaches the other ranks, in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional, Sequence
+
+from npucmp.localise.coordinates import Coordinates
+from npucmp.localise.peers import Odd
+from npucmp.report.cell import ARRIVED, HERE, Cell
+from npucmp.report.words import count_of, ranges
+
+WAYS = 2  # by which it reaches others, before "and n more"
+HEADS = {
+    "GAP": "begins at {where}, before operator {op}, which reads what differs already",
+    "SUSPECT": "seems to begin at {where}, operator {op} (by statistics; not proven)",
+    "UNKNOWN": "is first seen at {where}, operator {op}; where it begins is not known",
+    "PROPAGATED": "is first seen at {where}, operator {op}, which passes it on",
+}
+HEAD = "begins at {where}, operator {op}"
+
+
+class Way(NamedTuple):
+    """An operator by which it arrived, and at which ranks."""
+
+    through: str
+    ranks: "tuple[int, ...]"
+
+
+class Begin(NamedTuple):
+    """`ranks` are all those of the step in which it begins in the same operator, `cell` the first of them; `others` is
+    how many ranks more the step has, `own` those of them with an error of their own, `ways` how others were reached.
+    """
+
+    cell: Cell
+    ranks: "tuple[int, ...]"
+    others: int
+    own: "tuple[int, ...]"
+    ways: "tuple[Way, ...]"
+    coordinates: Coordinates = Coordinates()
+
+    @property
+    def sentence(self) -> str:
+        """Names of the dump are in it."""
+        assert self.cell.first is not None
+        head = HEADS.get(self.cell.first.cause, HEAD).format(where=self._where(), op=self.cell.first.op)
+        return "; ".join([head, *self._reach()])
+
+    def _where(self) -> str:
+        known = self.coordinates.words
+        beside = f" ({known})" if known else ""
+        if len(self.ranks) < 2:
+            return ", ".join(filter(None, (self._step(), f"rank {self.cell.rank}{beside}"))) if self._ranked() else (
+                self._step() or "the only step")  # fmt: skip
+        which = f"ranks {ranges(self.ranks)}" if self.others else f"all {len(self.ranks)} ranks"
+        return f"{self._step()} on {which}{beside}".strip()
+
+    def _step(self) -> str:
+        return "" if self.cell.step is None else f"step {self.cell.step}"
+
+    def _ranked(self) -> bool:
+        return self.cell.rank is not None
+
+    def _reach(self) -> "list[str]":
+        reached = sum(len(way.ranks) for way in self.ways)
+        words = [f"ranks {ranges(self.own)} have errors of their own"] if len(self.own) > 1 else []
+        words += [f"rank {self.own[0]} has an error of its own"] if len(self.own) == 1 else []
+        if not self.others or (not reached and words):
+            return words
+        if not reached:
+            return ["no other rank of the step differs"] if self._ranked() else []
+        ways = [f"{self._whom(way, reached)} through {way.through}" for way in self.ways[:WAYS]]
+        more = len(self.ways) - WAYS
+        ways += [f"others through {count_of(more, 'operator')} more"] if more > 0 else []
+        return [f"reaches {', '.join(ways)}", *words]
+
+    def _whom(self, way: Way, reached: int) -> str:
+        if len(self.ways) == 1 and reached == self.others:
+            return "the other ranks" if reached > 1 else "the other rank"
+        return f"rank{'s' if len(way.ranks) > 1 else ''} {ranges(way.ranks)}"
+
+    def facts(self) -> "dict[str, Any]":
+        """The same for summary.json."""
+        first = self.cell.first
+        assert first is not None
+        return {
+            "step": self.cell.step,
+            "rank": self.cell.rank,
+            "ranks": list(self.ranks),
+            "pipeline_stage": self.coordinates.stage,
+            "tensor_rank": self.coordinates.tensor_rank,
+            "op": first.op,
+            "slot": first.slot,
+            "cause": first.cause,
+            "reaches": [{"through": way.through, "ranks": list(way.ranks)} for way in self.ways],
+            "sentence": self.sentence,
+        }
+
+
+def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
+    """None where no operator is to blame in any of them."""
+    rooted = [one for one in cells if one.first is not None]
+    cell = min(rooted, key=lambda one: (one.origin != HERE, one.first.place if one.first else 0), default=None)
+    if cell is None or cell.first is None:
+        return None
+    name, cause = cell.first.op, cell.first.cause
+    step = [one for one in cells if one.key[0] == cell.key[0]]
+    alike = [one for one in step if one.first is not None and (one.first.op, one.first.cause) == (name, cause)]
+    rest = [one for one in step if one not in alike]
+    ways: "dict[str, list[int]]" = {}
+    for one in sorted(rest, key=lambda one: (one.first.place if one.first else 0, one.key)):
+        if one.origin == ARRIVED:
+            ways.setdefault(one.through, []).append(one.key[1])
+    return Begin(
+        cell,
+        tuple(sorted(one.key[1] for one in alike)),
+        len(rest),
+        tuple(sorted(one.key[1] for one in rest if one.origin == HERE)),
+        tuple(Way(through, tuple(sorted(ranks))) for through, ranks in ways.items()),
+        _common(alike),
+    )
+
+
+def _common(cells: "Sequence[Cell]") -> Coordinates:
+    """The coordinates that all of them have."""
+    stages, parts = {one.stage for one in cells}, {one.tensor_rank for one in cells}
+    return Coordinates(stages.pop() if len(stages) == 1 else None, parts.pop() if len(parts) == 1 else None)
+
+
+def odd_words(one: Odd) -> str:
+    """A rank that holds something else than those that should hold the same, names of the dump in it."""
+    more = f" and {count_of(one.tensors - 1, 'tensor')} more" if one.tensors > 1 else ""
+    since = "" if one.step is None else f" since step {one.step}"
+    which, others = (f"rank{'s' if len(some) > 1 else ''} {ranges(some)}" for some in (one.ranks, one.others))
+    what = f"{'hold' if len(one.ranks) > 1 else 'holds'} another {one.what}"
+    told = f"{which} {what} than {others}" if others != which else f"{which} hold each another {one.what}"
+    weak = "" if one.wrong else "; it may be rounding: none of them is proven to differ from its golden"
+    return f"{told}{since}: {' '.join(one.first)}{more}, of which the golden's ranks hold the same{weak}"
+
+
+def odd_facts(one: Odd) -> "dict[str, Any]":
+    """The same for summary.json."""
+    op, slot = one.first
+    return {
+        "since_step": one.step,
+        "ranks": list(one.ranks),
+        "others": list(one.others),
+        "what": one.what,
+        "op": op,
+        "slot": slot,
+        "tensors": one.tensors,
+        "proven": one.wrong,
+    }

@@ -1,0 +1,77 @@
+"""What one step and rank adds to the files of a report: its rows, and what the next dump is to hold of it. Where
+comparisons lie apart, workers write the rows into files that are joined when the report is written."""
+
+from __future__ import annotations
+
+import heapq
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.localise.next_dump import Wishes
+from npucmp.model import Comparison
+from npucmp.report import pairs, tables
+from npucmp.report.answer import Columns, Piece
+from npucmp.report.next_dump import Wanted
+from npucmp.report.rows import csv_of, encoded
+
+
+class Filing(NamedTuple):
+    """How it is done: further columns, and the folder for files; "" keeps all in memory."""
+
+    metrics: "tuple[str, ...]" = ()
+    folder: str = ""
+
+    def piece(self, number: int, what: str, data: bytes) -> Piece:
+        """What is made of one comparison."""
+        if not self.folder:
+            return data
+        path = Path(self.folder, f"{number}.{what}")
+        path.write_bytes(data)
+        return path
+
+
+class Filed(NamedTuple):
+    """Rows of tensors.csv and roots.csv without their heads, these by place; what the next dump is to hold."""
+
+    tensors: Piece
+    roots: Piece
+    wanted: Wanted
+
+
+def filed(
+    filing: Filing,
+    number: int,
+    one: Comparison,
+    columns: Optional[Columns] = None,
+    linked: "Optional[pairs.Linked]" = None,
+) -> Filed:
+    """Of a comparison wherever it lies; `columns` and `linked` if they are known."""
+    cells = tables.columns_of(one, filing.metrics) if columns is None else columns
+    roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
+    wishes = Wishes.of(one, lambda: pairs.linked_in(one) if linked is None else linked)
+    return Filed(
+        filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
+        filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),
+        Wanted.of(one, wishes),
+    )
+
+
+def _lines(names: "Sequence[str]", columns: Columns) -> bytes:
+    return encoded(csv_of(names, columns).partition("\n")[2])
+
+
+def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes]":
+    """The rows of roots.csv of all comparisons, with the step of each: by place, of which no step has an earlier one
+    than the step before."""
+    for _, some in groupby(sorted(pieces, key=lambda one: one[0] or 0), key=lambda one: one[0] or 0):
+        yield b"".join(heapq.merge(*(_read(piece) for _, piece in some), key=_place))
+
+
+def _read(piece: Piece) -> "list[bytes]":
+    data = piece if isinstance(piece, bytes) else piece.read_bytes()
+    return data.splitlines(keepends=True)
+
+
+def _place(line: "Any") -> int:
+    return int(line.partition(b",")[0])

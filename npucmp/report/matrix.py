@@ -1,0 +1,116 @@
+"""Steps × ranks: what came of each, a Cell, and matrix.csv, which has a row of it.
+
+A Cell is made of one comparison and is all that the picture, matrix.csv and the grid of a page need of it, so that it
+can be made wherever the comparison is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional, Sequence
+
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Tally, Verdict
+from npucmp.report.answer import Columns, Table
+from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
+from npucmp.report.coverage import Coverage
+from npucmp.report.tables import by_column
+
+COLUMNS = tuple(
+    (
+        "step rank target golden operators compared_ratio verdict first_op first_cause first_order value seconds "
+        f"{' '.join(verdict.value for verdict in Verdict)} "
+        "first_slot largest origin through from_rank pipeline_stage tensor_rank because page"
+    ).split(" ")
+)
+
+
+def cell_of(one: Comparison, verdict: str, tally: Tally, covered: Coverage) -> Cell:
+    """What a matrix says of a comparison, of which the verdict, the counts and the shares are known."""
+    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place), default=None)
+    return Cell(
+        step=one.step,
+        rank=one.rank,
+        target=one.target.path,
+        golden=one.golden.path,
+        verdict=verdict,
+        operators=covered.operators,
+        compared=covered.share,
+        counts=tuple((verdict.value, tally.verdicts[verdict]) for verdict in Verdict if tally.verdicts[verdict]),
+        first=_first(first) if first else None,
+        largest=_largest(one.findings),
+        **_origin(one.roots),
+    )
+
+
+def cells_of_runs(report: Report) -> "list[Cell]":
+    """Of runs that could not be compared, unreadable ones and those without a partner: one for each step and rank."""
+    found: "dict[tuple[Optional[int], Optional[int]], Cell]" = {}
+    lost = [(side, run, "UNREADABLE", run.problem) for side, run in report.broken]
+    lost += [(side, run, "ALONE", f"only in {side}") for side, run in report.unpaired]
+    for side, run, verdict, because in lost:
+        one = found.setdefault((run.step, run.rank), Cell(run.step, run.rank, "", "", verdict, because=because))
+        of_side = one._replace(target=run.path) if side == "target" else one._replace(golden=run.path)
+        found[run.step, run.rank] = of_side
+    return [*found.values()]
+
+
+def _first(root: Root) -> First:
+    pair = root.pair
+    return First(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
+
+
+def _largest(findings: "Sequence[Finding]") -> Optional[float]:
+    errors = [one.error for one in findings if one.verdict in DIFFERS and one.error is not None]
+    return max((error for error in errors if not math.isnan(error)), default=None)
+
+
+def _origin(roots: "Sequence[Root]") -> "dict[str, Any]":
+    """Where the error comes from, by the earliest of the operators that bear it, or pass it on."""
+    if any(root.cause not in (Cause.PROPAGATED, Cause.UNKNOWN) for root in roots):
+        return {"origin": HERE}
+    for root in sorted(roots, key=lambda root: root.place):
+        for reason in root.evidence:
+            if reason.kind == "another rank":
+                source = reason.facts["which"].value
+                rank = source if isinstance(source, int) else None
+                return {"origin": ARRIVED, "through": root.pair.operator.name, "source": rank}
+    return {"origin": UNKNOWN if any(root.cause is Cause.UNKNOWN for root in roots) else PASSED} if roots else {}
+
+
+def rows(cells: "Sequence[Cell]", pages: "Sequence[str]" = ()) -> Columns:
+    """The cells of matrix.csv; pages are the names of shards that have one."""
+    written = {*pages}
+    return by_column([_row(one, written) for one in sorted(cells, key=lambda one: (one.key, one.verdict))], COLUMNS)
+
+
+def _row(one: Cell, pages: "set[str]") -> "dict[str, Any]":
+    first = one.first
+    return {
+        "step": one.step,
+        "rank": one.rank,
+        "target": one.target or None,
+        "golden": one.golden or None,
+        "operators": one.operators,
+        "compared_ratio": one.compared,
+        "verdict": one.verdict,
+        "seconds": one.seconds,
+        **dict.fromkeys((verdict.value for verdict in Verdict), 0),
+        **dict(one.counts),
+        "largest": one.largest,
+        "origin": one.origin or None,
+        "through": one.through or None,
+        "from_rank": one.source,
+        "pipeline_stage": one.stage,
+        "tensor_rank": one.tensor_rank,
+        "because": one.because or None,
+        "page": f"shards/{one.name}.html" if one.name in pages else None,
+        **({} if first is None else {
+            "first_op": first.op, "first_slot": first.slot, "first_cause": first.cause, "first_order": first.order,
+            "value": first.value,
+        }),
+    }  # fmt: skip
+
+
+def table(cells: "Sequence[Cell]", pages: "Sequence[str]" = ()) -> Table:
+    """matrix.csv."""
+    return Table("matrix.csv", COLUMNS, lambda: rows(cells, pages))

@@ -1,0 +1,189 @@
+"""The answer on several steps and ranks: what all have in common is told once, what several have once for all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
+
+from npucmp.localise.coordinates import Coordinates, coordinates
+from npucmp.localise.joint import Joint
+from npucmp.localise.peers import Odd, odd_ones
+from npucmp.model import Cause
+from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
+from npucmp.report.begins import Begin, begin_of, odd_facts, odd_words
+from npucmp.report.cell import Cell, Matrix
+from npucmp.report.matrix import table
+from npucmp.report.part import Agreement, Part
+from npucmp.report.words import count_of, ranges
+
+PAGES = 64  # shards up to which each has a page
+MOST_PAGES = 256  # of more shards, those that have one
+ODD = 4  # sentences on ranks that hold something else than their peers
+STEPS = 4  # of which the ranks are named that have the same
+ODD_FACTS = 50  # of them in summary.json
+
+
+Pages = Callable[["Mapping[int, Within]", Shown], "Iterator[tuple[int, Piece]]"]
+
+
+def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: Pages) -> Answer:
+    """The answer on several steps and ranks, given that on all of them one after the other, and the cells of runs that
+    were not compared; `made` makes the pages of some, by their numbers among the parts."""
+    cells = [one.cell for one in parts if one.cell is not None]
+    joints = [one.joint for one in parts if one.joint is not None]
+    every = [*_placed(cells, joints), *lost]
+    begin, odd = begin_of(every), odd_ones(joints)
+    pages = written(cells)
+    matrix = Matrix(
+        every,
+        begin.sentence if begin else "",
+        begin.cell.key if begin else None,
+        [*map(odd_words, odd[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(odd) > ODD else [])],
+        [cells[at].name for at in pages],
+        unwritten(cells, pages),
+    )
+    section = _section(answer, parts, matrix)
+    return replace(
+        answer,
+        sections=[section],
+        suspects=section.suspects,
+        title=section.title,
+        tables=[*answer.tables, table(every, matrix.pages)],
+        nothing=[] if section.suspects.first else _nothing(section),
+        matrix=matrix,
+        pages=lambda shown: _pages(cells, pages, made, shown),
+        facts=lambda: {**answer.facts(), **_facts(every, begin, odd)},
+    )
+
+
+def _pages(
+    cells: "Sequence[Cell]", numbers: "Sequence[int]", made: Pages, shown: Shown
+) -> "Iterator[tuple[str, Piece]]":
+    """Each with links to those beside it: the same rank of other steps, other ranks of its step."""
+    at = {cells[number].key: number for number in numbers}
+    within = {number: Within(cells[number].where, _beside(cells[number], at, cells)) for number in numbers}
+    return ((f"shards/{cells[number].name}.html", piece) for number, piece in made(within, shown))
+
+
+def _beside(cell: Cell, at: "Mapping[tuple[int, int], int]", cells: "Sequence[Cell]") -> "list[tuple[str, str]]":
+    found = []
+    for axis in (0, 1):
+        line = sorted(key for key in at if key[1 - axis] == cell.key[1 - axis])
+        place = line.index(cell.key)
+        for key in (*line[max(0, place - 1) : place], *line[place + 1 : place + 2]):
+            other = cells[at[key]]
+            found.append((other.where, f"{other.name}.html"))
+    return found
+
+
+def _placed(cells: "Iterable[Cell]", joints: "Sequence[Joint]") -> "Iterator[Cell]":
+    """With their coordinates, as far as these follow."""
+    steps: "dict[Optional[int], list[Joint]]" = defaultdict(list)
+    for one in joints:
+        steps[one.step].append(one)
+    known = {(step, rank): found for step, some in steps.items() for rank, found in coordinates(some).items()}
+    for cell in cells:
+        found = known.get((cell.step, cell.rank or 0), Coordinates())
+        yield cell._replace(stage=found.stage, tensor_rank=found.tensor_rank)
+
+
+def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section:
+    """All steps and ranks in one, as one of them has it."""
+    first, passed = (merged(parts, at, matrix.pages) for at in (0, 1))
+    earliest = min((one.section for one in parts), key=lambda one: one.place)
+    agreement = Agreement.sum([one.agreement for one in parts])
+    listings = [(one.section.where, listing) for one in parts for listing in one.section.listings]
+    section = Section(
+        where="",
+        sides=answer.sides,
+        aligned=answer.aligned,
+        warnings=[words for one in answer.sections for words in one.warnings],
+        suspects=Suspects(first, passed),
+        unlisted=(sum(one.section.unlisted[0] for one in parts), sum(one.section.unlisted[1] for one in parts)),
+    )
+    if first or passed:
+        chosen = Suspects(first, passed) if first else Suspects(passed)
+        words = answer.passed_words if first else ""
+        return section._replace(title=earliest.title, suspects=chosen, passed_words=words)
+    if listings:
+        lines = [f"{where}: {words}" for where, one in listings for words in one.lines]
+        more = sum(one.more for _, one in listings)
+        title = f"{count_of(len(lines) + more, 'tensor')} diverged, in no operator that could be judged:"
+        return section._replace(listings=[Listing(title, lines, "tensors.csv", more)])
+    if agreement.tensors:
+        return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
+    return section._replace(lines=earliest.lines)
+
+
+def _nothing(section: Section) -> "list[str]":
+    """What is said where there is no operator to look at."""
+    listed = [words for one in section.listings for words in (one.title, *one.lines)]
+    return [*(line.head + line.rest for line in section.lines), *listed]
+
+
+def merged(parts: "Sequence[Part]", at: int, pages: "Sequence[str]") -> "list[Suspect]":
+    """The suspects of all, or with `at` 1 those that pass on: of the same cause, operator and tensor as one, which is
+    that of the first place and tells where the others are."""
+    written = {*pages}
+    every = [(suspect, one.cell) for one in parts for suspect in _of_kind(one.section.suspects, at) if one.cell]
+    alike: "dict[object, list[tuple[Suspect, Cell]]]" = defaultdict(list)
+    for suspect, cell in sorted(every, key=lambda one: one[0].place):
+        alike[suspect.cause, suspect.op, suspect.slot].append((suspect, cell))
+    found = []
+    for (first, cell), *others in alike.values():
+        page = f"shards/{cell.name}.html" if cell.name in written else None
+        found.append(first._replace(where=cell.where, also=_places([one.key for _, one in others]), page=page))
+    return found
+
+
+def _of_kind(suspects: Suspects, at: int) -> "Sequence[Suspect]":
+    """A part that has none but those that pass on has them first."""
+    passes = bool(suspects.first) and suspects.first[0].cause == Cause.PROPAGATED.value
+    both = ((), suspects.first) if passes else suspects
+    return both[at]
+
+
+def _places(keys: "Sequence[tuple[int, int]]") -> str:
+    """ "at step 0 ranks 1-7, step 1 ranks 0-7"."""
+    steps: "dict[int, list[int]]" = defaultdict(list)
+    for step, rank in sorted(keys):
+        steps[step].append(rank)
+    told = [f"step {step} rank{'s' if len(some) > 1 else ''} {ranges(some)}" for step, some in steps.items()]
+    more = [f"{count_of(len(told) - STEPS, 'step')} more"] if len(told) > STEPS else []
+    return f"at {', '.join([*told[:STEPS], *more])}" if told else ""
+
+
+def written(cells: "Sequence[Cell]") -> "list[int]":
+    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place."""
+    first = {one.name: at for at, one in reversed([*enumerate(cells)])}
+    if len(cells) <= PAGES:
+        return sorted(first.values())
+    some = [at for at in first.values() if cells[at].verdict != "AGREES"]
+    some.sort(key=lambda at: (cells[at].first is None, _place(cells[at]), cells[at].key))
+    return some[:MOST_PAGES]
+
+
+def _place(cell: Cell) -> int:
+    return cell.first.place if cell.first is not None else 0
+
+
+def unwritten(cells: "Sequence[Cell]", pages: "Sequence[int]") -> str:
+    """Which shards have no page, and why; "" if all have one."""
+    without = len(cells) - len(pages)
+    if not without:
+        return ""
+    agree = sum(one.verdict == "AGREES" for one in cells)
+    words = [f"of {len(cells):,} the {agree:,} that agree have none"] if agree else []
+    words += [f"of those that do not agree the first {MOST_PAGES} have one"] if without > agree else []
+    return f"{' and '.join(words)} (compare them alone, with --step and --rank)"
+
+
+def _facts(cells: "Sequence[Cell]", begin: Optional[Begin], odd: "Sequence[Odd]") -> "dict[str, object]":
+    """What summary.json says of steps and ranks."""
+    words = dict.fromkeys(one.verdict for one in cells)
+    return {
+        "shards": {word: sum(one.verdict == word for one in cells) for word in words},
+        "begins": begin.facts() if begin else None,
+        "peers": [odd_facts(one) for one in odd[:ODD_FACTS]],
+    }

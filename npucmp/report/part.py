@@ -1,0 +1,286 @@
+"""What one step and rank adds to the answer on all of them: small, made where its comparison lies, and added up by
+report/compare.py. So an answer never needs more than one comparison at a time, and workers may hold these."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.localise.evidence import has_other_masks, is_bit_equal
+from npucmp.localise.joint import Joint, joint_of
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, brief
+from npucmp.report import tables
+from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.cell import Cell
+from npucmp.report.coverage import Coverage, upstream_unseen
+from npucmp.report.matrix import cell_of
+from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
+
+LEFT_OUT = {  # verdicts that decide nothing
+    Verdict.UNREADABLE: "unreadable",
+    Verdict.UNKNOWN: "undecided",
+    Verdict.MISSING: "without a partner",
+    Verdict.DTYPE: "of types that cannot be compared",
+}
+SIDES = ("target", "golden")
+MOST = 50  # suspects and lines of a kind that a part has where there are several; all are in the tables
+
+
+class Asked(NamedTuple):
+    """What parts are made for: the paths of both sides, and whether there are several of them."""
+
+    paths: "tuple[str, str]"
+    several: bool
+
+
+class Passed(NamedTuple):
+    """Operators that pass the error on: how many, and where it is largest."""
+
+    operators: int = 0
+    largest: float = 0.0
+    op: str = ""
+
+    @classmethod
+    def of(cls, roots: "Sequence[Root]") -> "Passed":
+        """Those of them that do."""
+        some = [root for root in roots if root.cause is Cause.PROPAGATED]
+        worst = max(some, key=lambda root: root.value or 0.0, default=None)
+        return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
+
+    @classmethod
+    def sum(cls, some: "Sequence[Passed]") -> "Passed":
+        """Of all."""
+        worst = max(some, key=lambda one: one.largest, default=cls())
+        return worst._replace(operators=sum(one.operators for one in some))
+
+    def words(self) -> str:
+        """In one line."""
+        size = f", largest rel_l2 {brief(self.largest)} at {self.op}" if self.largest else ""
+        return f"{count_of(self.operators, 'operator')} downstream{size}"
+
+
+class Agreement(NamedTuple):
+    """Tensors that agree: how many, and how; those of several are added."""
+
+    tensors: int = 0
+    largest: float = 0.0
+    trusted: bool = False
+    in_bits: bool = True
+    masks: bool = False
+
+    @classmethod
+    def of(cls, findings: "Sequence[Finding]") -> "Agreement":
+        alike = [finding for finding in findings if finding.verdict is Verdict.MATCH]
+        return cls(
+            sum(finding.has_elements for finding in alike),
+            max((finding.error or 0.0 for finding in findings), default=0.0),
+            any(one.measurement.bound is not None for one in alike),
+            all(map(is_bit_equal, alike)),
+            any(map(has_other_masks, findings)),
+        )
+
+    @classmethod
+    def sum(cls, some: "Sequence[Agreement]") -> "Agreement":
+        """Of all."""
+        return cls(
+            sum(one.tensors for one in some),
+            max((one.largest for one in some), default=0.0),
+            any(one.trusted for one in some),
+            all(one.in_bits for one in some),
+            any(one.masks for one in some),
+        )
+
+    def line(self) -> Line:
+        """In one line."""
+        how = "every tensor that was compared "
+        how += "is bit for bit the same" if self.in_bits else "holds the same values"
+        how += " but for masks" if self.masks else ""
+        if self.largest or self.trusted:
+            how = "as far as statistics tell" if self.trusted else f"largest rel_l2 {brief(self.largest)}"
+        return Line("No operator diverged", "good", f": {count_of(self.tensors, 'tensor')} agree, {how}")
+
+
+class Excused(NamedTuple):
+    """Tensors that --noise excused: how many, and the worst."""
+
+    tensors: int = 0
+    error: float = 0.0
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step and rank.
+
+    number       among all; `word` and `exit_status` are those of a comparison of it alone
+    tally        counts of verdicts and causes; `coverage`: how much was compared
+    section      what a reader sees of it: its first suspects and lines, MOST of each where there are several parts
+    runs         what summary.json says of both runs: `Ran` of target and golden
+    notes        of its runs, and its own
+    unreadable   the first lines, all are counted in the tally; `examples`: a tensor of each verdict that leaves open
+    roots        the first rows of roots.csv
+    agreement    of its tensors; `cell`: its place among steps and ranks, `joint` what it shares with other ranks
+    """
+
+    number: int
+    step: Optional[int]
+    rank: Optional[int]
+    word: str
+    exit_status: int
+    tally: Tally
+    section: Section
+    coverage: Coverage
+    runs: "tuple[Ran, ...]" = ()
+    run_notes: "tuple[str, ...]" = ()
+    notes: "tuple[str, ...]" = ()
+    passed: Passed = Passed()
+    excused: Excused = Excused()
+    unreadable: "tuple[str, ...]" = ()
+    examples: "Mapping[Verdict, str]" = field(default_factory=dict)
+    roots: "tuple[Row, ...]" = ()
+    agreement: Agreement = Agreement()
+    cell: Optional[Cell] = None
+    joint: Optional[Joint] = None
+
+
+class Ran(NamedTuple):
+    """What is told of a run."""
+
+    path: str
+    format: str
+    detail: str
+    step: Optional[int]
+    rank: Optional[int]
+    operators: int
+    tensors: int
+    bytes: int
+    notes: "tuple[str, ...]"
+
+    @classmethod
+    def of(cls, run: Run) -> "Ran":
+        known = run.path, run.format, run.detail, run.step, run.rank, len(run.operators), run.tensors
+        return cls(*known, bytes_of([run]), run.notes)
+
+
+def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
+    """The part of a comparison."""
+    tally = Tally.of(one)
+    differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
+    status = 1 if differs else 0 if tally.is_decided else 2
+    unreadable, coverage, word = [*_unreadable(one.findings)], Coverage.of(one), word_of(status, tally)
+    agreement = Agreement.of(one.findings)
+    return Part(
+        number=number,
+        step=one.step,
+        rank=one.rank,
+        word=word,
+        exit_status=status,
+        tally=tally,
+        section=_section(asked, one, coverage, agreement),
+        coverage=coverage,
+        runs=(Ran.of(one.target), Ran.of(one.golden)),
+        run_notes=(*one.target.notes, *one.golden.notes),
+        notes=one.notes,
+        passed=Passed.of(one.roots),
+        excused=_excused(one.findings),
+        unreadable=tuple(unreadable[:MOST] if asked.several else unreadable),
+        examples=dict(_examples(one.findings)),
+        roots=tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
+        agreement=agreement,
+        cell=cell_of(one, word, tally, coverage) if asked.several else None,
+        joint=joint_of(one) if asked.several else None,
+    )
+
+
+def lost_part(number: int, because: str) -> Part:
+    """Of a comparison that ends whoever works on it."""
+    words = f"telling what came of it ended the process: {because}"
+    tally = Tally(Counter({Verdict.UNREADABLE: 1}), Counter())
+    section = Section(where=f"shard {number}", sides=(), lines=[Line("Nothing could be told", "UNKNOWN", f": {words}")])
+    coverage = Coverage({}, (0, 0), 0, 0, 0)
+    examples = {Verdict.UNREADABLE: words}
+    cell = Cell(None, None, "", "", "UNREADABLE", because=words)
+    known = number, None, None, "UNDECIDED", 2, tally, section, coverage
+    return Part(*known, unreadable=(words,), examples=examples, cell=cell)
+
+
+def word_of(status: int, tally: Tally) -> str:
+    """The verdict in one word."""
+    if status == 1:
+        return "SUSPECTED" if tally.is_suspected else "DIVERGED"
+    return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
+
+
+def _section(asked: Asked, one: Comparison, coverage: Coverage, agreement: Agreement) -> Section:
+    where = where_words(one.target)
+    among = " · ".join(where) if asked.several else ""
+    suspects = Suspects.of([_suspect(root, among) for root in one.roots])
+    differing = [finding for finding in one.findings if finding.verdict in DIFFERS]
+    runs = one.target, one.golden
+    most = MOST if asked.several else max(map(len, (*suspects, differing)))
+    section = Section(
+        where=" ".join(where),
+        sides=[Side(name, path, describe(run)) for name, path, run in zip(SIDES, asked.paths, runs)],
+        aligned=coverage.words(),
+        suspects=Suspects(*(some[:most] for some in suspects)),
+        unlisted=(max(0, len(suspects.first) - most), max(0, len(suspects.passed) - most)),
+    )
+    if suspects.first:
+        return section._replace(title=_title(one), passed_words=Passed.of(one.roots).words())
+    if differing:
+        listed = [
+            f"{finding.pair.operator.name}  {finding.pair.slot}  {finding.because}" for finding in differing[:most]
+        ]
+        title = f"{count_of(len(differing), 'tensor')} diverged, in no operator that could be judged:"
+        return section._replace(listings=[Listing(title, listed, "tensors.csv", len(differing) - len(listed))])
+    if agreement.tensors:
+        return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
+    return section._replace(lines=[Line("Nothing could be decided", "UNKNOWN")])
+
+
+def _title(one: Comparison) -> str:
+    """The word "first" is kept for when everything before was compared, in an order that is known."""
+    first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place))
+    unseen = upstream_unseen(one, first.pair.order)
+    if not (one.target.ordered and one.golden.ordered):
+        return "Diverging operators (the dumps do not tell the order of execution, so none is called the first)"
+    if unseen and first.cause is not Cause.SUSPECT:
+        were = "was" if unseen == 1 else "were"
+        return f"Earliest diverging operator found ({count_of(unseen, 'tensor')} before it {were} not compared)"
+    if first.cause is Cause.SUSPECT:
+        return "First operator out of the noise before it (by statistics; not proven)"
+    if first.cause is Cause.UNKNOWN:
+        return "Earliest diverging operator found (not all that it reads is known)"
+    return "First diverging operator"
+
+
+def _suspect(root: Root, where: str) -> Suspect:
+    pair = root.pair
+    more = {"golden": partner_of(pair), "where": where, "line": line_of(pair), "flow": flow_of(root)}
+    return Suspect.of(root, pair.operator, **more)
+
+
+def _excused(findings: Sequence[Finding]) -> Excused:
+    excused = [finding for finding in findings if finding.metric == "noise"]
+    if not excused:
+        return Excused()
+    worst = max(excused, key=lambda finding: finding.error or 0.0)
+    return Excused(len(excused), worst.error or 0.0, f"{worst.pair.operator.name} {worst.pair.slot}")
+
+
+def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
+    for finding in findings:
+        if finding.verdict is Verdict.UNREADABLE:
+            tensor = finding.measurement.unreadable
+            file = f" ({tensor.file})" if tensor is not None and tensor.file else ""
+            yield f"{f'{finding.pair.operator.name} {finding.pair.slot}'.rstrip()}: {finding.because}{file}"
+
+
+def _examples(findings: Sequence[Finding]) -> "Iterator[tuple[Verdict, str]]":
+    found: "dict[Verdict, Finding]" = {}
+    for finding in findings:
+        if finding.verdict in LEFT_OUT:
+            found.setdefault(finding.verdict, finding)
+    for verdict, one in found.items():
+        yield verdict, f"{one.pair.operator.name} {one.pair.slot}: {one.because}"

@@ -1,0 +1,127 @@
+"""The operators of a dump by the names under which its tool is asked for them, and what they take on a disk."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Iterable, Sequence
+
+from npucmp.localise.nodes import containers
+from npucmp.model import Operator, Run
+from npucmp.model.dtypes import size_of
+
+_LEVELS = ("L0", "L1", "mix")
+_UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character
+
+
+@dataclass
+class Recorded:
+    """The operators of one run of a dump, by the names under which its tool is asked for them."""
+
+    run: Run
+
+    def asked(self, operator: Operator) -> str:
+        """The name that asks for an operator, "" if there is none."""
+        return operator.name
+
+    def given(self, name: str) -> "Sequence[int]":
+        """The operators, by their order, that are dumped where a name is asked for."""
+        return self._by_name.get(name, ())
+
+    @cached_property
+    def _by_name(self) -> "dict[str, list[int]]":
+        found: dict[str, list[int]] = defaultdict(list)
+        for operator in self.run.operators:
+            if name := self.asked(operator):
+                found[name].append(operator.order)
+        return found
+
+    def bytes(self, orders: "Iterable[int]") -> int:
+        """What operators take on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
+        widened = {"bfloat16": "float32"} if "mindspore" in (self.run.format, self.run.detail.split(" ")[0]) else {}
+        tensors = (tensor for order in orders for tensor in self._by_order[order].tensors)
+        return sum(size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in tensors)
+
+    @cached_property
+    def _by_order(self) -> "dict[int, Operator]":
+        return {operator.order: operator for operator in self.run.operators}
+
+
+class OfMsprobe(Recorded):
+    """msprobe dumps every record whose name holds a name of the list; with level mix also all that runs inside such a
+    module. Gradients of parameters come with the backward of their module."""
+
+    def asked(self, operator: Operator) -> str:
+        owner, found, _ = operator.name.partition(".parameters_grad")
+        if found:
+            return f"{owner}.backward"
+        return operator.name if operator.phase else ""  # else save() wrote it
+
+    def given(self, name: str) -> "Sequence[int]":
+        found, operators = set(), self.run.operators
+        at = self._text.find(name)
+        while at >= 0:
+            line = bisect_right(self._starts, at) - 1
+            operator = operators[line]
+            found.add(operator.order)
+            for key in (operator.name, f"{operator.phase} {operator.path}"):
+                found.update(self._inside.get(key, ()))
+            if operator.phase == "backward":
+                found.update(self._gradients.get(operator.call.rpartition(".")[0], ()))
+            at = self._text.find(name, self._starts[line + 1])
+        return sorted(found)
+
+    @cached_property
+    def _text(self) -> str:
+        """All names, a line each."""
+        return "".join(f"{_in_one_line(operator.name)}\n" for operator in self.run.operators)
+
+    @cached_property
+    def _starts(self) -> "list[int]":
+        """Where each line begins, and where the last one ends."""
+        return [*accumulate((len(operator.name) + 1 for operator in self.run.operators), initial=0)]
+
+    @cached_property
+    def _inside(self) -> "dict[str, list[int]]":
+        """What runs inside of each module, where the level makes that go with it."""
+        found: dict[str, list[int]] = defaultdict(list)
+        if level(self.run) == "mix":
+            scopes = {operator.name: operator.scope for operator in self.run.operators if operator.scope}
+            for operator in self.run.operators:
+                for key in containers(operator, scopes):
+                    found[key].append(operator.order)
+        return found
+
+    @cached_property
+    def _gradients(self) -> "dict[str, list[int]]":
+        """Gradients of parameters by their module."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for operator in self.run.operators:
+            if ".parameters_grad" in operator.name:
+                found[operator.call].append(operator.order)
+        return found
+
+
+class OfMindspore(Recorded):
+    """Kernels by a regular expression: files bear their names with "_" for "/", or the last part of them alone.
+    Parameters are no kernels."""
+
+    def asked(self, operator: Operator) -> str:
+        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{_UNSURE.sub('.', operator.name)}$)"
+
+
+def _in_one_line(name: str) -> str:
+    return name.replace("\n", " ")
+
+
+def level(run: Run) -> str:
+    """msprobe's word for what was recorded: modules, APIs, or both."""
+    word = run.detail.rpartition(" · ")[2].partition(" ")[0]
+    if word in _LEVELS:
+        return word
+    kinds = {bool(operator.path) for operator in run.operators if operator.phase}
+    return "mix" if len(kinds) > 1 else "L0" if True in kinds else "L1"

@@ -1,0 +1,78 @@
+"""What a comparison can be told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import AbstractSet, Optional, Sequence, Union
+
+from npucmp.dump.context import ReadContext
+from npucmp.errors import UsageError
+from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
+from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.measure.executor import Executor
+from npucmp.model import Tolerance
+from npucmp.workflows.also import Also
+from npucmp.workflows.runs import Choice, StrPath
+
+
+@dataclass(frozen=True)
+class Options(Choice):
+    """What a comparison can be told; the command line offers the same under the same names.
+
+    skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
+    a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
+    the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
+    precheck: whether to say in one line that the runs are not comparable. Of these four only compare makes use.
+
+    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
+    resume, those that an interrupted run of the same comparison left there are not measured again. Steps and ranks that
+    are compared apart lie below it until the report is written. executor is who compares these, None: processes here.
+    """
+
+    rtol: Optional[float] = None
+    atol: Optional[float] = None
+    tolerances: Union[StrPath, Sequence[Tolerance], None] = None
+    trust_statistics: bool = False
+    noise: Optional[StrPath] = None
+    strict: bool = False
+    skip_rules: Sequence[str] = ()
+    disk: Union[int, str, None] = None
+    also: Sequence[StrPath] = ()
+    replay: Optional[str] = None
+    precheck: bool = True
+    journal: Optional[StrPath] = None
+    resume: bool = False
+    executor: Optional[Executor] = None
+
+    def context(self, *dumps: StrPath) -> ReadContext:
+        return super().context(*dumps, *(Also.of(further).path for further in self.also))
+
+    def decides(self) -> Tolerances:
+        """What a user decides by these options."""
+        table = self.tolerances
+        if isinstance(table, (str, PathLike)):
+            table = load_tolerances(Path(table))
+        noise = load_noise(Path(self.noise)) if self.noise is not None else {}
+        return Tolerances(
+            tuple(table or ()), self.rtol is not None or self.atol is not None, self.trust_statistics, noise
+        )
+
+    def bytes_on_disk(self) -> Optional[int]:
+        """What the next dump may take. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
+        if self.disk is None or isinstance(self.disk, int):
+            return self.disk
+        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", self.disk, re.IGNORECASE)
+        if not found or not float(found[1]):
+            raise UsageError(f"--disk {self.disk}: a positive size is wanted, as in --disk 20GB")
+        return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
+
+
+def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:
+    """Those that apply to tensors of these types."""
+    if tolerances.closeness:
+        limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"
+        return (Tolerance("mismatch_ratio", 0.0, why=f"{limit}: --rtol and --atol were given"),)
+    return tuple(row for row in (*tolerances.table, *DEFAULT_RULES) if row.dtype in ("", *dtypes))

@@ -1,0 +1,57 @@
+"""The comparisons of shards, as a report holds them: where they lie."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
+
+from npucmp.errors import DumpError
+from npucmp.model import Apart, Comparison, PartOf, Tally
+from npucmp.workflows.crew import Crew, Died
+from npucmp.workflows.shard import Finished, Work
+
+Part = TypeVar("Part")
+
+
+class Stored(Apart):
+    """The comparisons of shards, read when they are asked for and not kept."""
+
+    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+        self._crew, self.shards, self._kept = crew, shards, folder
+        self.folder = crew.work.folder
+
+    @property
+    def tallies(self) -> "Sequence[Tally]":
+        return [one.tally for one in self.shards]
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    @overload
+    def __getitem__(self, at: int) -> Comparison: ...
+    @overload
+    def __getitem__(self, at: slice) -> "Sequence[Comparison]": ...
+    def __getitem__(self, at: "Union[int, slice]") -> "Union[Comparison, Sequence[Comparison]]":
+        if isinstance(at, slice):
+            return Stored(self._crew, self.shards[at], self._kept)
+        return self.shards[at].read(self._crew.work)
+
+    def each(
+        self,
+        part: "PartOf[Part]",
+        lost: "Optional[Callable[[int, str], Part]]" = None,
+        numbers: "Optional[Sequence[int]]" = None,
+    ) -> "Iterator[Part]":
+        chosen = range(len(self.shards)) if numbers is None else numbers
+        told = self._crew.every_with(_part, [self.shards[at] for at in chosen], [(at, part) for at in chosen])
+        for at, one in zip(chosen, told):
+            if isinstance(one, Died):
+                if lost is None:
+                    raise DumpError(self.shards[at].target.path, f"telling of it ended the process: {one.because}")
+                yield lost(at, one.because)
+            else:
+                yield one
+
+
+def _part(work: Work, shard: Finished, number: int, part: "PartOf[Part]") -> Part:
+    return part(number, shard.read(work))
