@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Optional, Sequence
 
+from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Apart, Comparison, Tally
 from npucmp.model.dump import Operator, Run, TensorRef
@@ -61,7 +62,8 @@ class Result(ABC):
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
-    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked."""
+    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `accused` tells more of the
+    first suspects."""
 
     command = "compare"
 
@@ -73,6 +75,7 @@ class Report(Result):
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
+    accused: "tuple[Accused, ...]" = ()
 
     @property
     def target_path(self) -> str:

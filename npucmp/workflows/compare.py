@@ -21,6 +21,7 @@ from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
+from npucmp.workflows.accused import with_accused
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.measuring import measured
@@ -43,11 +44,12 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
     if options.precheck and not report.partial and report.comparisons:
         (line,) = each(report.comparisons, partial(_unlike, context), numbers=[0])
         report = replace(report, unlike=line, seconds=time.monotonic() - started)
-    if options.replay is None or report.partial:
-        return report
-    from npucmp.workflows.replay_roots import with_replays
+    if options.replay is not None and not report.partial:
+        from npucmp.workflows.replay_roots import with_replays
 
-    report = with_replays(report, options.replay, context, options.jobs)
+        report = with_replays(report, options.replay, context, options.jobs)
+    if not report.partial:
+        report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
 
 

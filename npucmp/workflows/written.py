@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
 
 from npucmp.dump.context import ReadContext
@@ -37,23 +36,37 @@ class Table(NamedTuple):
     of_network: bool = True
 
 
+class Folder:
+    """A folder that `-o` wrote. Raises UsageError for one that is none, DumpError for one that cannot be read."""
+
+    def __init__(self, path: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> None:
+        self.path = str(path)
+        self.context = (context or ReadContext()).within(path)
+        if not os.path.isfile(os.path.join(path, SUMMARY)):
+            raise UsageError(f"{path}: holds no {SUMMARY}; give a folder that -o DIR of a command wrote")
+        self.names = sorted(os.listdir(path))
+        self.data = b"".join(self.pieces(SUMMARY, "table_bytes"))
+        self.summary = summary_of(self.path, self.data)
+        self.command = str(self.summary["command"])
+
+    def pieces(self, name: str, limit: str = "report_bytes") -> "Iterator[bytes]":
+        """A file of it, piece by piece."""
+        with open_regular(os.path.join(self.path, name), self.context) as file:
+            self.context.limits.require(file.path, limit, file.size, "a file of a report")
+            for at in range(0, file.size, PIECE):
+                yield file.read(at, min(PIECE, file.size - at))
+
+    def rows(self, name: str) -> "Iterator[Row]":
+        """Those of a table, and of the parts of tensors.csv; none where there is no such file."""
+        for one in self.names:
+            if one == name or (name == "tensors.csv" and PARTS.fullmatch(one)):
+                yield from _rows(f"{self.path}/{one}", _lines(f"{self.path}/{one}", self.pieces(one)))
+
+
 def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> Written:
     """The report in a folder. Raises UsageError for a folder without one, DumpError for one that cannot be read."""
-    place = Path(folder)
-    if not (place / SUMMARY).is_file():
-        raise UsageError(f"{folder}: holds no summary.json; give a folder that -o DIR of a command wrote")
-    context = (context or ReadContext()).within(folder)
-    with open_regular(str(place / SUMMARY), context) as file:
-        context.limits.require(file.path, "table_bytes", file.size, "a summary.json")
-        data = file.read(0, file.size)
-    parts = sorted(one.name for one in place.iterdir() if PARTS.fullmatch(one.name))
-
-    def rows(name: str) -> "Iterator[Row]":
-        for one in [name, *(parts if name == "tensors.csv" else ())]:
-            if os.path.lexists(place / one):
-                yield from _rows(str(place / one), _lines(str(place / one), _pieces(str(place / one), context)))
-
-    return _written(str(folder), data, rows)
+    found = Folder(folder, context)
+    return _written(found.path, found.summary, found.rows)
 
 
 def of_files(summary: bytes, files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
@@ -64,10 +77,11 @@ def of_files(summary: bytes, files: "Mapping[str, Union[bytes, Iterable[bytes]]]
             content = files[name]
             yield from _rows(name, _lines(name, [content] if isinstance(content, bytes) else content))
 
-    return _written("this run", summary, rows)
+    return _written("this run", summary_of("this run", summary), rows)
 
 
-def _written(path: str, data: bytes, rows: Rows) -> Written:
+def summary_of(path: str, data: bytes) -> "dict[str, Any]":
+    """What a summary.json holds, if it is that of a report that can be read again."""
     try:
         summary = json.loads(data)
     except (ValueError, RecursionError):
@@ -79,7 +93,12 @@ def _written(path: str, data: bytes, rows: Rows) -> Written:
             if not isinstance(command, str)
             else f"of a command whose reports can be read ({', '.join(TABLES)})"
         )
-        raise UsageError(f"{path}: its summary.json is not one {told}")
+        raise UsageError(f"{path}: its {SUMMARY} is not one {told}")
+    return dict(summary)
+
+
+def _written(path: str, summary: "Mapping[str, Any]", rows: Rows) -> Written:
+    command = str(summary["command"])
     places: dict[Key, Place] = {}
     seen: dict[Key, Seen] = {}
     operators = set()
@@ -114,13 +133,6 @@ def _rows(path: str, lines: "Iterable[str]") -> "Iterator[Row]":
             yield {name: cell for name, cell in row.items() if isinstance(name, str) and isinstance(cell, str)}
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
-
-
-def _pieces(path: str, context: ReadContext) -> "Iterator[bytes]":
-    with open_regular(path, context) as file:
-        context.limits.require(path, "report_bytes", file.size, "a table of a report")
-        for at in range(0, file.size, PIECE):
-            yield file.read(at, min(PIECE, file.size - at))
 
 
 def _lines(path: str, pieces: "Iterable[bytes]") -> "Iterator[str]":
