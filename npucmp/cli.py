@@ -21,11 +21,12 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "rerun-diff": ("rerun_diff", "Which operator gives different bits for the same bits in."),
     "replay": ("replay", "Which operator is not what float64 makes of its own inputs? No golden needed."),
     "precheck": ("precheck", "Are two runs comparable at all? Network, data, weights, settings."),
+    "merge": ("merge", "Reports of compare, made on several machines, become one."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
     "ticket": ("ticket", "A report as one page, or an archive, that a vendor can work with."),
     "diff": ("diff", "Is it fixed? What is new, gone and the same between two reports."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
-    "formats": ("show", "The formats that npucmp reads, and how it recognises them."),
+    "formats": ("show", "What npucmp reads, by who writes it, and what to point at."),
 }
 
 

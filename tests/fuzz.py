@@ -179,11 +179,20 @@ def dumps(folder: Path) -> "list[tuple[Path, Path]]":
     from tests.dump.formats.test_mindspore import write_raw
     from tests.dump.formats.test_monitor import write_monitor
     from tests.dump.formats.test_npz import write_npz
+    from tests.dump.formats.test_places import in_parts
     from tests.dump.formats.test_pt import micro as write_pt
     from tests.dump.formats.test_safetensors import write_safetensors
     from tests.dump.formats.test_saved import write_saved
 
-    writers = {"monitor": write_monitor, "fx": write_fx, "atb": write_atb, "saved": write_saved, "raw": write_raw}
+    parts = {"parts": in_parts("msprobe"), "npy_parts": in_parts("npy")}
+    writers = {
+        **parts,
+        "monitor": write_monitor,
+        "fx": write_fx,
+        "atb": write_atb,
+        "saved": write_saved,
+        "raw": write_raw,
+    }
     for name, write in {**writers, "pt": write_pt, "npz": write_npz, "safetensors": write_safetensors}.items():
         for side in ("target", "golden"):
             write(folder / name / side)

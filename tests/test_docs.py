@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
@@ -18,10 +19,12 @@ import npucmp
 from npucmp.check.rules import RULES
 from npucmp.cli import npucmp as group
 from npucmp.dump.formats import FORMATS, module_of
+from npucmp.dump.producers import PRODUCERS, SPELLINGS
+from npucmp.dump.producers import told as told_of
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
 from npucmp.precheck.order import NAMES
-from npucmp.report import answer_of, between, check, diff, fusion_diff, overflow, precheck, replay, rerun_diff
+from npucmp.report import answer_of, between, check, diff, fusion_diff, matrix, overflow, precheck, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -236,6 +239,7 @@ COLUMNS = [
     *between.EDGES,
     *between.GAPS,
     *diff.COLUMNS,
+    *matrix.COLUMNS,
 ]
 
 
@@ -297,7 +301,16 @@ def test_every_format_is_told(name):
     assert name == module_of(name).NAME and name in told("formats.md")
 
 
+def test_the_page_of_formats_has_the_producers_and_trees_of_the_command():
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    found = re.findall(r"^## ([^\n]+)\n\n```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert [(name, trees.split("\n")) for name, trees in found] == [(one.name, told_of(one)) for one in PRODUCERS]
+    assert "\n".join(SPELLINGS) in page
+    assert {tree.format for one in PRODUCERS for tree in one.trees} == {*FORMATS}
+
+
 def test_every_key_of_the_summary_is_told():
     clean = ROOT / "sample_dumps" / "msprobe_clean"
-    keys = summary(answer_of(npucmp.compare(clean / "target", clean / "golden")))
-    assert not set(keys) - told("metrics.md")
+    report = npucmp.compare(clean / "target", clean / "golden")
+    keys = summary(answer_of(report)).keys() | summary(answer_of(replace(report, comparisons=report.comparisons * 2)))
+    assert {"begins", "peers"} <= keys and not keys - told("metrics.md")

@@ -24,6 +24,7 @@ from npucmp.measure.pairs import measure_pairs
 from npucmp.model import Measurement, Moments, Side, Statistics
 from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
+from npucmp.workflows import measuring
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -221,7 +222,7 @@ def measured(monkeypatch):
             seen.append(measurement.pair)
             yield measurement
 
-    monkeypatch.setattr(recipe, "measure_pairs", noted)
+    monkeypatch.setattr(measuring, "measure_pairs", noted)
     return seen
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, mapping, name, order
+from npucmp.align import fused, mapping, name, order, worlds
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
 from npucmp.align.unshaped import shaped
@@ -22,6 +22,7 @@ from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
+_KNOWN = ("fused", "world", "parts", "weights")  # ways that tell as much as equal names
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
 
 
@@ -31,6 +32,8 @@ class Alignment(NamedTuple):
     matches: tuple[Match, ...]
     only_target: tuple[Operator, ...]
     only_golden: tuple[Operator, ...]
+    open: Mapping[tuple[str, int], str] = {}  # why others have no partner: by side and order
+    by_golden: bool = False  # the golden run alone tells the order
 
     @property
     def matched(self) -> dict[str, int]:
@@ -39,22 +42,29 @@ class Alignment(NamedTuple):
 
 
 def align(
-    target: Run, golden: Run, names: Optional[Mapping[str, str]] = None, context: ReadContext = ANYWHERE
+    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
 ) -> Alignment:
-    """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else.
+    """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
+    be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
 
     Raises UsageError when the runs have so little in common that they are not two runs of one network.
     """
-    matches = mapping.match(target.operators, golden.operators, names or {})
+    own, vendor = mapping.taken_apart(names or {}, target.operators)
+    matches = mapping.match(target.operators, golden.operators, own)
+    open_ones: Mapping[tuple[str, int], str] = {}
+    apart = worlds.are_apart(target, golden, vendor)
+    by_golden = apart and golden.ordered and not target.ordered
+    if apart:
+        matches, open_ones = worlds.line_up(target, golden, matches, vendor, context)
     in_order: Matcher = partial(order.match, context=context)
-    for matcher in (*MATCHERS, in_order):
+    for matcher in () if apart else (*MATCHERS, in_order):
         left, right = _unmatched(target, golden, matches)
         if left and right:
             matches += matcher(left, right, matches)
     matches.sort(key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
     _require_one_network(target, golden, matches)
-    return Alignment(tuple(matches), tuple(only_target), tuple(only_golden))
+    return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
 
 
 def _unmatched(target: Run, golden: Run, matches: Sequence[Match]) -> tuple[list[Operator], list[Operator]]:
@@ -75,13 +85,16 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
     sizes = [sum(not operator.inserted for operator in run.operators) for run in (target, golden)]
     smaller, larger = min(sizes), max(sizes)
     names_given = any(match.via == "mapping" for match in matches)
-    named = sum(match.target.name == match.golden.name or match.via == "fused" for match in matches)
+    named = sum(match.target.name == match.golden.name or match.via in _KNOWN for match in matches)
     named += sum(len(match.inside) for match in matches)
     alike = sum(_is_alike(match) or _is_unreadable(match) for match in matches)
     own = sum(match.target.unique and match.target.name == match.golden.name for match in matches)
     own_names = own >= 0.8 * smaller and alike >= 0.5 * smaller
     if names_given or own_names or named >= 0.8 * larger or alike >= 0.5 * smaller:
         return
+    broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
+    if broken is not None:
+        raise UsageError(f"too little lines up, and {broken.file or broken.label} cannot be read: {broken.problem}")
     raise UsageError(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "
         f"{len(golden.operators)} operators {alike} line up with equal shapes; "
@@ -107,7 +120,7 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
 def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
     for place, (left, right, match) in enumerate(_merged(alignment)):
-        for one, other, slot in _slots(left, right):
+        for one, other, slot in _slots(left, right, match is not None and match.settled):
             both = one is not None and other is not None
             yield Pair(
                 order=place,
@@ -118,8 +131,15 @@ def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
                 golden=other,
                 via=match.via if match and both else "",
                 confidence=match.confidence if match and both else 0.0,
-                note="" if both else _why_missing(left, right, one or other, repeated),
+                note="" if both else _open(alignment, left, right) or _why_missing(left, right, one or other, repeated),
             )
+
+
+def _open(alignment: Alignment, target: Optional[Operator], golden: Optional[Operator]) -> str:
+    """What may be the partner of an operator that has none."""
+    if target and golden:
+        return ""
+    return alignment.open.get(("target", target.order) if target else ("golden", golden.order if golden else -1), "")
 
 
 def _why_missing(
@@ -141,25 +161,32 @@ def _why_missing(
 
 
 def _merged(alignment: Alignment) -> list[tuple[Optional[Operator], Optional[Operator], Optional[Match]]]:
-    """All operators in one order: the target's, a golden-only operator right after the one it follows in its run."""
+    """All operators in one order: the target's, a golden-only operator right after the one it follows in its run; the
+    other way round where the golden run alone tells the order."""
     rows: list[tuple[tuple[int, int, int], Optional[Operator], Optional[Operator], Optional[Match]]] = []
-    for match in alignment.matches:
-        rows.append(((match.target.order, 0, 0), match.target, match.golden, match))
-    for operator in alignment.only_target:
-        rows.append(((operator.order, 0, 0), operator, None, None))
-    partners = sorted((match.golden.order, match.target.order) for match in alignment.matches)
+    leads, others = alignment.only_target, alignment.only_golden
+    orders = [(match.golden.order, match.target.order) for match in alignment.matches]
+    if alignment.by_golden:
+        leads, others, orders = others, leads, [(there, here) for here, there in orders]
+    for (_, place), match in zip(orders, alignment.matches):
+        rows.append(((place, 0, 0), match.target, match.golden, match))
+    for operator in leads:
+        one, other = (None, operator) if alignment.by_golden else (operator, None)
+        rows.append(((operator.order, 0, 0), one, other, None))
+    partners = sorted(orders)
     follows, at = -1, 0
-    for operator in alignment.only_golden:
+    for operator in others:
         while at < len(partners) and partners[at][0] < operator.order:
             follows = partners[at][1]
             at += 1
-        rows.append(((follows, 1, operator.order), None, operator, None))
+        one, other = (operator, None) if alignment.by_golden else (None, operator)
+        rows.append(((follows, 1, operator.order), one, other, None))
     rows.sort(key=lambda row: row[0])
     return [(left, right, match) for _, left, right, match in rows]
 
 
 def _slots(
-    target: Optional[Operator], golden: Optional[Operator]
+    target: Optional[Operator], golden: Optional[Operator], settled: bool
 ) -> Iterator[tuple[Optional[TensorRef], Optional[TensorRef], str]]:
     """Tensors of two operators by slot; those left over by role and shape in order (a keyword on one side only)."""
     left = list(target.tensors) if target else []
@@ -170,7 +197,7 @@ def _slots(
         return
     partner: dict[int, TensorRef] = {}
     free = list(range(len(right)))
-    for rule in (_same_slot, _same_file, _same_role):
+    for rule in (_same_slot, _same_file) if settled else (_same_slot, _same_file, _same_role):
         for i, one in enumerate(left):
             if i in partner:
                 continue

@@ -50,9 +50,9 @@ def extent(
 
 
 def _lacking(rows: "Sequence[_Row]", short: str, long: str) -> "list[str]":
-    """Phases that one side has and the other has not."""
+    """Phases that one side has and the other has not; what is called by no phase is forward."""
     own, other = ({row.operator.phase for row in rows if row.side in (BOTH, side)} for side in (short, long))
-    return sorted(filter(None, other - own)) if own else []
+    return sorted(other - own - ({"", "forward"} if "" in own else {""})) if own else []
 
 
 def _rows(pairs: "Sequence[Pair]") -> "list[_Row]":

@@ -1,6 +1,8 @@
 """Matcher of first resort: the names a user wrote down, target name → golden name.
 
-A file is YAML or TOML with one flat table, or CSV with two columns (a header row `target,golden` may stand).
+A file is YAML or TOML with one flat table, or CSV with two columns (a header row `target,golden` may stand). It may
+also be one of msprobe's: worlds/vendor.py has their forms. In a flat table, what is no name of an operator is that of a
+tensor (data_mapping) or a part of the paths of modules (cell_mapping).
 """
 
 from __future__ import annotations
@@ -8,12 +10,16 @@ from __future__ import annotations
 import csv
 from collections import defaultdict, deque
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import AbstractSet, Any, Mapping, Sequence, Union
 
+from npucmp.align.worlds.vendor import Api, Vendor, vendor_of
+from npucmp.dump.readers.tensor_names import named
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
+
+Names = Union[Mapping[str, str], Vendor]  # what a mapping is as a value
 
 _LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
 
@@ -31,15 +37,49 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
     return matches
 
 
-def load(path: Path) -> dict[str, str]:
-    """Reads a mapping file. Raises DumpError if it cannot be read, UsageError if it is no flat table of names."""
+def holds(name: str, known: "AbstractSet[str]") -> bool:
+    """Whether a name of a flat table means an operator, one of its tensors or a part of its path."""
+    return name in known or named(name, of_msprobe=True).operator in known or any(f".{name}." in one for one in known)
+
+
+def taken_apart(names: Names, operators: "Sequence[Operator]") -> "tuple[Mapping[str, str], Vendor]":
+    """Names of operators, and what a vendor's file says of others; `operators` are the target's."""
+    if isinstance(names, Vendor):
+        return {}, names
+    known = {operator.name for operator in operators}
+    if known.issuperset(names):
+        return names, Vendor()
+    whole = {here: there for here, there in names.items() if here in known}
+    slots: dict[str, dict[str, str]] = defaultdict(dict)
+    cells = {}
+    for here, there in names.items():
+        one, other = named(here, of_msprobe=True), named(there, of_msprobe=True)
+        if here in known:
+            continue
+        if one.operator in known:
+            whole[one.operator] = other.operator
+            slots[one.operator][one.slot] = other.slot
+        elif any(f".{here}." in name for name in known):
+            cells[here] = there
+    apis = {name: Api(name, "", some) for name, some in slots.items() if any(a != b for a, b in some.items())}
+    return whole, Vendor(cells=cells, apis=apis)
+
+
+def load(path: Path) -> Names:
+    """Reads a mapping file. Raises DumpError if it cannot be read, UsageError if it is none of those known."""
     text = read_text(path, _LARGEST)
     suffix = path.suffix.lower()
     table: Any = (
         _csv(path, text) if suffix == ".csv" else load_toml(path, text) if suffix == ".toml" else _yaml(path, text)
     )
+    vendor = vendor_of(table)
+    if vendor is not None:
+        return vendor
     if not isinstance(table, dict) or not all(isinstance(n, str) for item in table.items() for n in item):
-        raise UsageError(f"{path}: a mapping is one flat table, target name: golden name")
+        raise UsageError(
+            f"{path}: a mapping is one flat table, target name: golden name, or a layer, cell, api or data mapping of "
+            "msprobe"
+        )
     return table
 
 

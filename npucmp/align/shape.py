@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npucmp.model import Operator
 
 
@@ -48,3 +50,20 @@ def _same_where_told(target: Operator, golden: Operator) -> bool:
     told = {tensor.slot: tensor for tensor in golden.tensors}
     both = [(tensor, told[tensor.slot]) for tensor in target.tensors if tensor.slot in told]
     return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)
+
+
+def merged(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    """A shape of three axes with the first two in one: batch and sequence, one axis of tokens in vLLM. Of more
+    axes nobody knows which these are."""
+    bare = _bare(shape)
+    return (bare[0] * bare[1], bare[2]) if len(bare) == 3 else bare
+
+
+def alike(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:
+    """Whether two shapes are the same without axes of one, or once the first two of the longer are in one."""
+    short, long = sorted((_bare(one), _bare(other)), key=len)
+    return short == long or short == (math.prod(long[:2]), *long[2:])
+
+
+def _bare(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    return tuple(size for size in shape if size != 1)

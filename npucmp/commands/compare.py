@@ -87,6 +87,16 @@ class _Command(click.Command):
     help="Do not say in one line that the runs are not comparable (npucmp precheck).",
 )
 @click.option(
+    "--parts",
+    is_flag=True,
+    help="One file for each step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
+)
+@click.option(
+    "--parquet",
+    is_flag=True,
+    help="tensors.parquet instead of tensors.csv; needs pyarrow: pip install npucmp[parquet].",
+)
+@click.option(
     "--list-rules",
     is_flag=True,
     is_eager=True,

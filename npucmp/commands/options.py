@@ -57,7 +57,12 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     "exclude": click.option(
         "--exclude", metavar="GLOB", multiple=True, help="No operators whose name fits; repeatable."
     ),
-    "mapping": click.option("--mapping", metavar="FILE", help="Target name → golden name, as YAML, TOML or CSV."),
+    "mapping": click.option(
+        "--mapping",
+        metavar="FILE",
+        help="Target name → golden name, as YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
+        "--mapping layer_mapping.yaml.",
+    ),
     "graph": click.option(
         "--graph",
         metavar="FILE",

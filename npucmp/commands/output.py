@@ -33,17 +33,20 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if resumable and folder:
         given["journal"] = folder
     metrics = _columns(given.pop("metrics", None))
+    parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     known = _known(baseline, str(context.info_name), given.get("limits"))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
+    from npucmp.report.layout import laid_out
 
     answer = answer_of(result, metrics)
     if known is not None:
         from npucmp.commands.baseline import held_against
 
         answer = held_against(answer, known)
+    answer = laid_out(answer, parts, parquet)
     files = write(answer, folder) if folder else []
     if junit:
         _write_junit(answer, junit)
@@ -105,6 +108,17 @@ def shows_colour(wanted: Optional[str]) -> bool:
 def width() -> int:
     """Columns of the terminal that shows stdout; 0 where none does: lines are left as they are then."""
     return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
+
+
+def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":
+    """--parts and --parquet, which are known not to work before anything is read."""
+    if (parts or parquet) and not folder:
+        raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
+    if parquet:
+        from npucmp.report.parquet import require
+
+        require()
+    return parts, parquet
 
 
 def _columns(names: Optional[str]) -> "list[str]":

@@ -40,9 +40,12 @@ def show(dump: str, pattern: Optional[str], top: int, format_: Optional[str], **
         tell(f"note: {visible(note)}\n")
 
 
-@click.command(help="The formats that npucmp reads, and how it recognises them.")
+@click.command(help="What npucmp reads, by who writes it: the tree, what tells step and rank, what to point at.")
 def formats() -> None:
-    from npucmp.dump.formats import FORMATS, module_of
+    from npucmp.dump.formats import FORMATS
+    from npucmp.dump.producers import PRODUCERS, SPELLINGS, told
 
-    for module in map(module_of, FORMATS):
-        tell(f"{module.NAME:11}  {module.ABOUT}\n")
+    for producer in PRODUCERS:
+        tell(f"{producer.name}\n" + "".join(f"  {line}\n" for line in told(producer)))
+    tell("\nspellings of folders\n" + "".join(f"  {line}\n" for line in SPELLINGS))
+    tell(f"\n--format NAME chooses one; else the first that knows the path reads it:\n  {', '.join(FORMATS)}\n")

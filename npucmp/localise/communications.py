@@ -14,7 +14,7 @@ from collections import defaultdict
 from itertools import groupby
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import Operator, TensorRef
+from npucmp.model import Group, Operator, TensorRef
 from npucmp.model.optypes import op_type_of
 
 PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
@@ -65,7 +65,8 @@ class Communications:
                     yield Place(rank, at), operator
 
     def _match_calls(self) -> None:
-        """Collectives of one name, and of one shape where ranks add up what they have."""
+        """Collectives of one name and group, as far as it is recorded, and of one shape where ranks add up what they
+        have."""
         calls: dict[object, list[Place]] = defaultdict(list)
         sources: dict[object, set[Optional[int]]] = defaultdict(set)
         for place, operator in self._communicating():
@@ -73,7 +74,7 @@ class Communications:
             if op.has("point to point"):
                 continue
             read = [one.shape for one in operator.tensors if not one.is_output]
-            key = operator.name, tuple(read) if op.has("sums ranks") else ()
+            key = operator.name, groups_of(operator), tuple(read) if op.has("sums ranks") else ()
             calls[key].append(place)
             sources[key].add(peer_of(operator) if op.has("one to all") else None)
         for call, group in calls.items():
@@ -146,6 +147,11 @@ def peer_of(operator: Operator) -> Optional[int]:
     """The rank that an operator names: whom it sends to, whom it receives from."""
     named = (operator.arguments.get(slot) for slot in PEERS)
     return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
+
+
+def groups_of(operator: Operator) -> "tuple[tuple[int, ...], ...]":
+    """The groups of ranks that an operator names."""
+    return tuple(tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
 
 
 def is_buffer(operator: Operator, tensor: TensorRef, rank: Optional[int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from operator import ne
 from typing import Iterator, Sequence
@@ -14,6 +15,8 @@ from npucmp.measure import metrics
 from npucmp.model import Finding, Pair, Root, Verdict
 from npucmp.model.dtypes import lookup
 
+PARTS = "parts"  # how a fused product and its parts were lined up
+_CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # what labels of views end with
 NAMED = 3  # tensors of differing types that are named
 KNOWN = {Verdict.MATCH, Verdict.DIVERGED, Verdict.UNKNOWN}  # of tensors whose types are no finding of their own
 REDUCED_PRODUCTS = (
@@ -27,6 +30,7 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
     return (
         *_not_a_number(findings),
         *_shapes(findings),
+        *_parts(findings),
         *_dtypes(findings, roots),
         *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
@@ -43,6 +47,19 @@ def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
         pair, target, golden = found[0]
         where = f"{pair.operator.name} {pair.slot}, {[*target]} against {[*golden]}"
         yield f"shapes that differ by axes of length 1 alone are compared: {len(found)}, the first is {where}"
+
+
+def _parts(findings: "Sequence[Finding]") -> "Iterator[str]":
+    """Products that are one in one run and several in the other."""
+    pairs = [one.pair for one in findings if one.pair.via == PARTS and one.pair.slot.startswith("output")]
+    cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
+    told = [(pair, found[1]) for pair, label in cut if (found := _CUT.search(label))]
+    if told:
+        pair, where = told[0]
+        yield (
+            f"fused products are held against their parts: {len(told)} outputs, cut along {where.partition(':')[0]}; "
+            f"the first is {pair.operator.name} {pair.slot}, {where}"
+        )
 
 
 def _not_a_number(findings: "Sequence[Finding]") -> "Iterator[str]":

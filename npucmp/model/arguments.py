@@ -30,6 +30,22 @@ PLACES = {  # canonical name of optypes.py → the arguments by place; - for one
     "attention": "query key value attn_mask dropout_p is_causal scale",
 }
 OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling alone
+PREFIXED = {  # of one spelling with a prefix: where signatures of the worlds differ in their order
+    ("Primitive", "layer_norm"): "input weight bias",
+    ("Primitive", "batch_norm"): "input weight bias running_mean running_var",
+    ("Functional", "batch_norm"): "input running_mean running_var weight bias",
+    ("Torch", "batch_norm"): "input weight bias running_mean running_var",
+}
+TENSORS = {
+    "gamma": "weight",
+    "beta": "bias",
+    "atten_mask": "attn_mask",
+    "actual_seq_kvlen": "actual_seq_klen",
+    "real_shift": "pse",
+    "x": "input",
+    "self": "input",
+    "input_x": "input",
+}
 SYNONYMS = {
     "epsilon": "eps",
     "variance_epsilon": "eps",
@@ -56,6 +72,19 @@ def named_arguments(operator: Operator) -> "dict[str, Scalar]":
             name = SYNONYMS.get(word, word)
         found[f"{name}{dot}{rest}"] = value
     return found
+
+
+def tensor_name(operator: Operator, slot: str) -> str:
+    """What a tensor is called that an operator reads, in the words of any world: by the signature, or by its slot."""
+    role, _, word = slot.partition(":")
+    if role != "input":
+        return slot
+    told = PREFIXED.get((operator.name.partition(".")[0], op_type(operator.op_type).name), "").split()
+    names = told or places(operator.op_type)
+    if word.isdecimal() and len(word) < 5:
+        known = names[int(word)] if int(word) < len(names) else "-"
+        return slot if known == "-" or operator.path else f"{role}:{TENSORS.get(known, known)}"
+    return f"{role}:{TENSORS.get(word, SYNONYMS.get(word, word))}"
 
 
 @lru_cache(maxsize=1 << 12)

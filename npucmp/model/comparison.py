@@ -92,6 +92,10 @@ class Tally(NamedTuple):
             min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
         )
 
+    def spoiled(self) -> "Tally":
+        """That of a comparison which cannot be told: whatever agrees in it decides nothing."""
+        return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}))
+
     @property
     def tensors(self) -> int:
         return sum(self.verdicts.values())

@@ -68,12 +68,14 @@ _TABLE = (
     Dtype("uint2", "u", 1, memory="uint8", bits=2),
     Dtype("uint1", "u", 1, memory="uint8", bits=1),
 )
+PACKED = "_x2"  # ends torch's word for a type of which two elements count as one
 DTYPES = {row.name: row for row in _TABLE}
 
 _ALIASES = {
     "double": "float64", "float": "float32", "half": "float16", "bf16": "bfloat16",
     "long": "int64", "int": "int32", "short": "int16", "char": "int8", "byte": "uint8",
     "cfloat": "complex64", "cdouble": "complex128", "bool_": "bool",
+    "float8_e8m0fnu": "float8_e8m0", "float4_e2m1fn_x2": "float4_e2m1", "hifloat8tensor": "hifloat8",
 }  # fmt: skip
 
 

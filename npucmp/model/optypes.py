@@ -330,6 +330,15 @@ def op_type(spelled: str) -> OpType:
     return OpType(row.name, frozenset(traits | more), *slots)
 
 
+@lru_cache(maxsize=1 << 14)
+def same_type(spelled: str) -> str:
+    """A word that all spellings of one operator share: of one that no row knows, its own letters."""
+    name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")
+    key = _OWN.sub("", _key(name))
+    known, end = op_type(spelled).name or _ALIKE.get(key) or op_type(key).name, _CLASS.search(key)
+    return known or (op_type(end[0]).name if end else key)
+
+
 def _told(name: str) -> "set[str]":
     """The traits of an operator that no row knows."""
     words = {word.lower() for word in _WORD.findall(name)}
@@ -351,4 +360,11 @@ def _row(key: str) -> "Row | None":
     return _ROWS[key]
 
 
+_ALIKE = {  # spellings of what has no row, for no rule asks: mindspore.ops, Tensor, ATB, torch
+    "or": "logicalor", "and": "logicaland", "xor": "logicalxor", "invert": "logicalnot", "equal": "eq",
+    "notequal": "ne", "greater": "gt", "greaterequal": "ge", "less": "lt", "lessequal": "le",
+    "selfattention": "attention", "pagedattention": "attention",
+}  # fmt: skip
+_CLASS = re.compile(r"(rmsnorm|layernorm|linear|embedding)$")  # of LlamaRMSNorm, VocabParallelEmbedding
+_OWN = re.compile(r"^npu(?=.)|(?<=.)operation$")
 _ROWS = {_key(spelling): row for row in TABLE for spelling in (row.name, *row.spellings.split())}

@@ -11,7 +11,7 @@ class Match(NamedTuple):
     """Two operators that were lined up; `via` is the matcher, `confidence` from 0 to 1.
 
     For a fused operator `golden` is made up of the tensors of several operators of the golden run; `inside` are the
-    orders of all that lie within it.
+    orders of all that lie within it. Of a `settled` match tensors are partners by their slots and by nothing else.
     """
 
     target: Operator
@@ -19,6 +19,7 @@ class Match(NamedTuple):
     via: str
     confidence: float
     inside: tuple[int, ...] = ()
+    settled: bool = False
 
 
 class Pair(NamedTuple):

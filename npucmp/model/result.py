@@ -93,11 +93,14 @@ class Report(Result):
     def roots(self) -> tuple[Root, ...]:
         return tuple(sorted((root for one in self.comparisons for root in one.roots), key=lambda root: root.place))
 
-    @cached_property
+    @property
     def tally(self) -> Tally:
         """What the verdict needs to know of all comparisons, which may lie elsewhere."""
-        known = self.comparisons.tallies if isinstance(self.comparisons, Apart) else map(Tally.of, self.comparisons)
-        return Tally.sum(known)
+        return Tally.sum(self.comparisons.tallies) if isinstance(self.comparisons, Apart) else self._tally
+
+    @cached_property
+    def _tally(self) -> Tally:
+        return Tally.sum(map(Tally.of, self.comparisons))
 
     @property
     def verdicts(self) -> "set[Verdict]":

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment, align, pairs
+from npucmp.align.mapping import Names
 from npucmp.check.build import build
 from npucmp.check.curves.curve import Curve
 from npucmp.check.curves.windows import Parting
@@ -80,7 +81,7 @@ class Both:
     targets: "Sequence[Run]"
     goldens: "Sequence[Run]"
     coupled: "Sequence[tuple[Run, Run]]" = ()
-    names: "Mapping[str, str]" = field(default_factory=dict)
+    names: "Names" = field(default_factory=dict)
     context: ReadContext = ANYWHERE
     jobs: int = 1
     given: Given = Given()

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Iterable, NamedTuple, Optional, Sequence
 
 from npucmp.align.name import longest_increasing
+from npucmp.align.worlds import are_apart
 from npucmp.model import Operator, Pair, first_of
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Told
@@ -56,7 +57,7 @@ def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Told:
         most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(3))
         words.append(f"{len(side.operators):,} of {side.of:,} operators only in {side.side} ({most}; "
                      f"first: {side.operators[0].name})")  # fmt: skip
-    graphs = one.target.format != one.golden.format or _is_graph(one)
+    graphs = one.target.format != one.golden.format or _is_graph(one) or are_apart(one.target, one.golden)
     severity = "error" if share > MANY and not graphs else "warning"
     count = sum(len(side.operators) for side in told)
     return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)

@@ -12,22 +12,25 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
+from npucmp.model.merged import Slice
 from npucmp.report.cell import Matrix
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
-Piece = Union[bytes, Path]  # of a file: what stands in it, or in another one
+Piece = Union[bytes, Path, Slice]  # of a file: what stands in it, or in another one
 Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, which may be one of several
 
 
 class Table(NamedTuple):
     """A file of rows. `columns` makes the cells, a list for each name; None where nothing applies or is known. `rows`
-    makes the same as lines of CSV, in pieces of which some may lie in files."""
+    makes the same as lines of CSV, in pieces of which some may lie in files, `parts` those of each step and rank by its
+    name, where a file may be made of each."""
 
     file: str
     names: tuple[str, ...]
     columns: Callable[[], Columns]
     rows: "Optional[Callable[[], Iterable[Piece]]]" = None
+    parts: "Optional[Sequence[tuple[str, Callable[[], Iterable[Piece]]]]]" = None
 
 
 class Text(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 from npucmp.localise.coordinates import Coordinates
 from npucmp.localise.peers import Odd
 from npucmp.report.cell import ARRIVED, HERE, Cell
-from npucmp.report.words import count_of, ranges
+from npucmp.report.words import count_of, numbers
 
 WAYS = 2  # by which it reaches others, before "and n more"
 HEADS = {
@@ -51,7 +51,7 @@ class Begin(NamedTuple):
         if len(self.ranks) < 2:
             return ", ".join(filter(None, (self._step(), f"rank {self.cell.rank}{beside}"))) if self._ranked() else (
                 self._step() or "the only step")  # fmt: skip
-        which = f"ranks {ranges(self.ranks)}" if self.others else f"all {len(self.ranks)} ranks"
+        which = numbers("rank", self.ranks) if self.others else f"all {len(self.ranks)} ranks"
         return f"{self._step()} on {which}{beside}".strip()
 
     def _step(self) -> str:
@@ -62,8 +62,8 @@ class Begin(NamedTuple):
 
     def _reach(self) -> "list[str]":
         reached = sum(len(way.ranks) for way in self.ways)
-        words = [f"ranks {ranges(self.own)} have errors of their own"] if len(self.own) > 1 else []
-        words += [f"rank {self.own[0]} has an error of its own"] if len(self.own) == 1 else []
+        own = "have errors of their" if len(self.own) > 1 else "has an error of its"
+        words = [f"{numbers('rank', self.own)} {own} own"] if self.own else []
         if not self.others or (not reached and words):
             return words
         if not reached:
@@ -76,7 +76,7 @@ class Begin(NamedTuple):
     def _whom(self, way: Way, reached: int) -> str:
         if len(self.ways) == 1 and reached == self.others:
             return "the other ranks" if reached > 1 else "the other rank"
-        return f"rank{'s' if len(way.ranks) > 1 else ''} {ranges(way.ranks)}"
+        return numbers("rank", way.ranks)
 
     def facts(self) -> "dict[str, Any]":
         """The same for summary.json."""
@@ -130,9 +130,9 @@ def odd_words(one: Odd) -> str:
     """A rank that holds something else than those that should hold the same, names of the dump in it."""
     more = f" and {count_of(one.tensors - 1, 'tensor')} more" if one.tensors > 1 else ""
     since = "" if one.step is None else f" since step {one.step}"
-    which, others = (f"rank{'s' if len(some) > 1 else ''} {ranges(some)}" for some in (one.ranks, one.others))
+    which, others = numbers("rank", one.ranks), numbers("rank", one.others)
     what = f"{'hold' if len(one.ranks) > 1 else 'holds'} another {one.what}"
-    told = f"{which} {what} than {others}" if others != which else f"{which} hold each another {one.what}"
+    told = f"{which} {what} than {others}" if others != which else f"{which} each hold another {one.what}"
     weak = "" if one.wrong else "; it may be rounding: none of them is proven to differ from its golden"
     return f"{told}{since}: {' '.join(one.first)}{more}, of which the golden's ranks hold the same{weak}"
 

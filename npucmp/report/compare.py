@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache, partial
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.model.accused import Accused
@@ -16,8 +16,8 @@ from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
-from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, ranges, where_words
+from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
+from npucmp.report.words import count_of, in_bytes, numbers, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -36,7 +36,9 @@ class Parts:
     def __init__(self, report: Report) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
         self.report = report
-        self.every: "list[Part]" = [*each(report.comparisons, partial(part_of, asked, report.strict), lost_part)]
+        pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
+        told = each(report.comparisons, partial(part_of, asked, report.strict), lost_part)
+        self.every: "list[Part]" = [one.pooled(pool) for one in told]
         self.tally = Tally.sum(one.tally for one in self.every)
         self.coverage = Coverage.sum([one.coverage for one in self.every])
 
@@ -81,7 +83,8 @@ class Parts:
             sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
         )
         content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-        which = [_numbers(name, {getattr(run, name) for run in runs}) for name in ("step", "rank")]
+        known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
+        which = [numbers(name, sorted(found)) for name, found in known]
         return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
     def shown(self) -> "list[int]":
@@ -199,12 +202,18 @@ class _Files:
     def tables(self) -> "list[Table]":
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
-        tensors = Table("tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors)
+        parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
+        tensors = Table(
+            "tensors.csv", names, lambda: tables.tensor_columns(report, self._metrics), self._tensors, parts
+        )
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
     def _tensors(self) -> "Iterator[Piece]":
         return (one.tensors for one in self.every())
+
+    def _of_one(self, at: int) -> "list[Piece]":
+        return [self.every()[at].tensors]
 
     def _roots(self) -> "Iterator[Piece]":
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
@@ -218,15 +227,6 @@ class _Files:
             paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
         rest = len(self._parts.every) - len(numbers)
         return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
-
-
-def _numbers(name: str, found: "set[Optional[int]]") -> str:
-    """ "steps 0-9", "" of what the dump does not number."""
-    known = sorted(number for number in found if number is not None)
-    words = ranges(known)
-    if len(words) > 40:
-        return f"{len(known):,} {name}s from {known[0]} to {known[-1]}"
-    return f"{name}{'s' if len(known) > 1 else ''} {words}" if known else ""
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:
@@ -245,10 +245,8 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     counts = tally.verdicts
     if status == 130:
         return f"interrupted after {count_of(tally.tensors, 'tensor')}"
-    if status == 1 and tally.is_suspected:
-        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
     if status == 1:
-        return ", ".join(_diverged_words(report, tally))
+        return found_words(tally, len(report.unpaired))
     if status == 0:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
@@ -269,6 +267,13 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     return f"nothing could be compared: {why}"
 
 
+def found_words(tally: Tally, unpaired: int = 0) -> str:
+    """What differs, or what statistics make suspect."""
+    if tally.is_suspected:
+        return ", ".join(["by statistics; not proven", *_suspected_words(tally.causes)])
+    return ", ".join(_diverged_words(tally, unpaired))
+
+
 def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
     """What statistics alone make suspect."""
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
@@ -276,7 +281,7 @@ def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
+def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:
@@ -290,7 +295,7 @@ def _diverged_words(report: Report, tally: Tally) -> "Iterator[str]":
     if not causes and differing:
         yield f"{count_of(differing, 'tensor')} differ"
     elif not causes:
-        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(len(report.unpaired), "run")
+        alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
     if counts[Verdict.UNREADABLE]:
         yield f"{counts[Verdict.UNREADABLE]} unreadable"

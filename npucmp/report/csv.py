@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from npucmp.report.answer import Answer, Table
 from npucmp.report.files import Content, Joined
-from npucmp.report.rows import csv_of, encoded
+from npucmp.report.layout import PARQUET, head_of, rows_of
+from npucmp.report.rows import encoded
 
 
 def render(answer: Answer) -> "dict[str, Content]":
@@ -16,8 +17,9 @@ def render(answer: Answer) -> "dict[str, Content]":
 
 def _content(table: Table) -> Content:
     """A table whose rows lie in files is joined of these when it is written, and never in memory."""
-    if table.rows is None:
-        return encoded(csv_of(table.names, table.columns()))
-    head, rows = encoded(",".join(table.names) + "\n"), [*table.rows()]
-    joined = Joined([head, *rows])
-    return b"".join(joined) if all(isinstance(one, bytes) for one in rows) else joined
+    pieces = [head_of(table), *rows_of(table)]
+    if table.file.endswith(PARQUET):
+        from npucmp.report.parquet import Packed
+
+        return Packed(table.names, Joined(pieces))
+    return b"".join(Joined(pieces)) if all(isinstance(one, bytes) for one in pieces) else Joined(pieces)

@@ -12,6 +12,7 @@ from npucmp.localise.next_dump import Wishes
 from npucmp.model import Comparison
 from npucmp.report import pairs, tables
 from npucmp.report.answer import Columns, Piece
+from npucmp.report.files import Joined
 from npucmp.report.next_dump import Wanted
 from npucmp.report.rows import csv_of, encoded
 
@@ -69,8 +70,7 @@ def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes
 
 
 def _read(piece: Piece) -> "list[bytes]":
-    data = piece if isinstance(piece, bytes) else piece.read_bytes()
-    return data.splitlines(keepends=True)
+    return b"".join(Joined([piece])).splitlines(keepends=True)
 
 
 def _place(line: "Any") -> int:

@@ -14,13 +14,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Union
+from typing import BinaryIO, Protocol, Union
+
+from npucmp.model.merged import Slice
 
 LAST = "summary.json"
 SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
@@ -33,13 +37,14 @@ _SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
+_TABLE = re.compile(r"tensors(-\d+){0,3}\.(csv|parquet)")
 _BLOCK = 1 << 20  # bytes that are copied at once
 
 
 class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
-    def __init__(self, pieces: "Iterable[Union[bytes, Path]]") -> None:
+    def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
         self._pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
@@ -47,12 +52,22 @@ class Joined:
             if isinstance(piece, bytes):
                 yield piece
                 continue
-            with open(piece, "rb") as file:
-                while block := file.read(_BLOCK):
+            path, start, stop = piece if isinstance(piece, Slice) else (piece, 0, sys.maxsize)
+            with open(path, "rb") as file:
+                file.seek(start)
+                while block := file.read(min(_BLOCK, stop - start)):
                     yield block
+                    start += len(block)
 
 
-Content = Union[bytes, Joined]
+class Streamed(Protocol):
+    """Content that writes itself."""
+
+    def write_to(self, file: BinaryIO) -> None:
+        """All of it."""
+
+
+Content = Union[bytes, Joined, Streamed]
 
 
 def write(folder: Path, contents: Mapping[str, Content]) -> None:
@@ -71,7 +86,7 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in dict.fromkeys((*SOMETIMES, *earlier, *_pages(folder))):
+        for name in dict.fromkeys((*SOMETIMES, *earlier, *_parts(folder, contents), *_pages(folder))):
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -118,6 +133,15 @@ def listed(folder: Path) -> "list[str]":
     return [name for name in names if isinstance(name, str) and OURS.fullmatch(name)] if isinstance(names, list) else []
 
 
+def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
+    """The same table of an earlier report, which may have been in parts or in another form."""
+    try:
+        there = os.listdir(folder) if any(map(_TABLE.fullmatch, contents)) else ()
+    except OSError:
+        return []
+    return [name for name in there if _TABLE.fullmatch(name)]
+
+
 def _pages(folder: Path) -> "list[str]":
     """Those of an earlier report."""
     try:
@@ -131,9 +155,13 @@ def _written(folder: Path, content: Content) -> str:
     handle, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
     try:
         try:
-            for data in (content,) if isinstance(content, bytes) else content:
-                while data:
-                    data = data[os.write(handle, data) :]
+            if isinstance(content, (bytes, Joined)):
+                for data in (content,) if isinstance(content, bytes) else content:
+                    while data:
+                        data = data[os.write(handle, data) :]
+            else:
+                with os.fdopen(handle, "wb", closefd=False) as file:
+                    content.write_to(file)
             os.fsync(handle)
         finally:
             os.close(handle)
@@ -166,11 +194,16 @@ def _flush(folder: Path) -> None:
 
 
 def _stale(folder: Path) -> Iterator[str]:
+    """Files that a killed process left behind; folders of one, in which steps and ranks lay, are removed at once."""
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
+                    if entry.stat(follow_symlinks=False).st_mtime >= time.time() - _STALE:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+                    else:
                         yield entry.path
 
 

@@ -19,6 +19,7 @@ def gridded(matrix: Matrix) -> Words:
     return {
         "sentence": matrix.sentence,
         "odd": matrix.odd,
+        "name": picture.name,
         "heads": _heads(picture),
         "lines": [(label, [_spot(one, pages) for one in spots]) for label, spots in picture.lines],
         "legend": picture.legend(),
@@ -29,7 +30,7 @@ def gridded(matrix: Matrix) -> Words:
 
 def _heads(picture: Picture) -> "list[str]":
     """The first rank of each column, "" where there is no room for it."""
-    names = [name.partition(",")[0].partition("-")[0] for name in picture.ranks]
+    names = [str(some[0]) for some in picture.numbers]
     return [name if len(names) <= MARKED or at % 8 == 0 else "" for at, name in enumerate(names)]
 
 

@@ -15,6 +15,7 @@ import math
 import platform
 import shlex
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
@@ -49,19 +50,23 @@ def render(answer: Answer) -> "dict[str, Content]":
 
 def page(answer: Answer, shard: Optional[Within] = None) -> bytes:
     """A page, which may be one of several."""
+    style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
+    detail = answer.detail() if answer.matrix is None else None  # of several shards each has a page with its own rows
+    scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
+    assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
+    made: str = _template().render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
+    return made.encode("utf-8", "backslashreplace")
+
+
+@cache
+def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
-    style, *scripts = (_text(name) for name in ("report.css", *SCRIPTS))
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
     shell.filters.update(drawn=drawn, flow=flow, plotted=plotted, visible=visible)
-    detail = answer.detail() if answer.matrix is None else None  # of several shards each has a page with its own rows
-    scripts, (data, others) = (scripts, packed(page_data(detail))) if detail else ([], ("", ""))
-    assets = {"policy": policy(scripts, style), "style": style, "scripts": scripts, "data": data, "others": others}
-    template = shell.from_string(_text("template.html"))
-    made: str = template.render(answer=answer, detail=detail, shard=shard, **words(answer), **assets)
-    return made.encode("utf-8", "backslashreplace")
+    return shell.from_string(_text("template.html"))
 
 
 def _harmless(value: Any) -> Any:

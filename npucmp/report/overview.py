@@ -15,12 +15,12 @@ from npucmp.report.begins import Begin, begin_of, odd_facts, odd_words
 from npucmp.report.cell import Cell, Matrix
 from npucmp.report.matrix import table
 from npucmp.report.part import Agreement, Part
-from npucmp.report.words import count_of, ranges
+from npucmp.report.words import count_of, numbers
 
 PAGES = 64  # shards up to which each has a page
 MOST_PAGES = 256  # of more shards, those that have one
 ODD = 4  # sentences on ranks that hold something else than their peers
-STEPS = 4  # of which the ranks are named that have the same
+SETS = 4  # of steps and ranks that are named
 ODD_FACTS = 50  # of them in summary.json
 
 
@@ -133,7 +133,7 @@ def merged(parts: "Sequence[Part]", at: int, pages: "Sequence[str]") -> "list[Su
     found = []
     for (first, cell), *others in alike.values():
         page = f"shards/{cell.name}.html" if cell.name in written else None
-        found.append(first._replace(where=cell.where, also=_places([one.key for _, one in others]), page=page))
+        found.append(first._replace(where=cell.where, also=_places([one for _, one in others]), page=page))
     return found
 
 
@@ -144,24 +144,31 @@ def _of_kind(suspects: Suspects, at: int) -> "Sequence[Suspect]":
     return both[at]
 
 
-def _places(keys: "Sequence[tuple[int, int]]") -> str:
-    """ "at step 0 ranks 1-7, step 1 ranks 0-7"."""
+def _places(cells: "Sequence[Cell]") -> str:
+    """ "at step 0 ranks 1-7, steps 1-3 ranks 0-7"."""
     steps: "dict[int, list[int]]" = defaultdict(list)
-    for step, rank in sorted(keys):
+    for step, rank in sorted(one.key for one in cells):
         steps[step].append(rank)
-    told = [f"step {step} rank{'s' if len(some) > 1 else ''} {ranges(some)}" for step, some in steps.items()]
-    more = [f"{count_of(len(told) - STEPS, 'step')} more"] if len(told) > STEPS else []
-    return f"at {', '.join([*told[:STEPS], *more])}" if told else ""
+    alike: "dict[tuple[int, ...], list[int]]" = defaultdict(list)
+    for step, some in steps.items():
+        alike[tuple(some)].append(step)
+    numbered = any(one.rank is not None for one in cells)
+    told = [f"{numbers('step', some)} {numbers('rank', which) if numbered else ''}".strip()
+            for which, some in alike.items()]  # fmt: skip
+    more = [f"{len(told) - SETS} more"] if len(told) > SETS else []
+    return f"at {', '.join([*told[:SETS], *more])}" if told else ""
 
 
 def written(cells: "Sequence[Cell]") -> "list[int]":
-    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place."""
+    """The numbers of cells that have a page: all, or of many those in which there is something to see, by place, and
+    others until there are PAGES."""
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
     if len(cells) <= PAGES:
         return sorted(first.values())
     some = [at for at in first.values() if cells[at].verdict != "AGREES"]
     some.sort(key=lambda at: (cells[at].first is None, _place(cells[at]), cells[at].key))
-    return some[:MOST_PAGES]
+    others = sorted({*first.values()} - {*some})
+    return [*some[:MOST_PAGES], *others[: max(0, PAGES - len(some))]]
 
 
 def _place(cell: Cell) -> int:
@@ -170,13 +177,11 @@ def _place(cell: Cell) -> int:
 
 def unwritten(cells: "Sequence[Cell]", pages: "Sequence[int]") -> str:
     """Which shards have no page, and why; "" if all have one."""
-    without = len(cells) - len(pages)
-    if not without:
-        return ""
-    agree = sum(one.verdict == "AGREES" for one in cells)
-    words = [f"of {len(cells):,} the {agree:,} that agree have none"] if agree else []
-    words += [f"of those that do not agree the first {MOST_PAGES} have one"] if without > agree else []
-    return f"{' and '.join(words)} (compare them alone, with --step and --rank)"
+    without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
+    agree, others = sum(without), len(without) - sum(without)
+    told = [(agree, "that agree"), (others, f"that do not, behind the first {MOST_PAGES}")]
+    words = " and ".join(f"{count:,} {what}" for count, what in told if count)
+    return f"of {len(cells):,} {words} have none (compare them alone, with --step and --rank)" if words else ""
 
 
 def _facts(cells: "Sequence[Cell]", begin: Optional[Begin], odd: "Sequence[Odd]") -> "dict[str, object]":

@@ -43,7 +43,7 @@ def detail(
     if rows:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
-    others = f" of {', '.join(one.run for one in parts)}; those of {rest} others are in tensors.csv" if rest else ""
+    others = f" of {', '.join(one.run for one in parts)}; those of {rest} others are in the tables" if rest else ""
     return Detail(
         kind="pairs",
         title=f"All tensor pairs{others}",

@@ -4,8 +4,8 @@ report/compare.py. So an answer never needs more than one comparison at a time, 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.localise.joint import Joint, joint_of
@@ -143,6 +143,17 @@ class Part:
     cell: Optional[Cell] = None
     joint: Optional[Joint] = None
 
+    @property
+    def key(self) -> str:
+        """ "step-rank", as names of files have it; one without a number counts as 0."""
+        return f"{self.step or 0}-{self.rank or 0}"
+
+    def pooled(self, pool: "dict[object, Any]") -> "Part":
+        """The same with what is equal to something in the pool held once."""
+        if self.joint is None:
+            return self
+        return replace(self, joint=self.joint._replace(names=pool.setdefault(self.joint.names, self.joint.names)))
+
 
 class Ran(NamedTuple):
     """What is told of a run."""
@@ -191,6 +202,14 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         cell=cell_of(one, word, tally, coverage) if asked.several else None,
         joint=joint_of(one) if asked.several else None,
     )
+
+
+def keys_of(parts: "Sequence[Part]") -> "list[str]":
+    """ "step-rank" of each, as names of files have it, a step or rank without a number counts as 0; a number more where
+    that is not the only one."""
+    keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
+    several = Counter(keys)
+    return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
 
 
 def lost_part(number: int, because: str) -> Part:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence
 
 from npucmp.report.cell import HERE, UNKNOWN, Cell
-from npucmp.report.words import ranges
+from npucmp.report.words import numbers
 
 LINES = 40  # of a picture, before a line stands for several steps
 
@@ -52,12 +52,15 @@ class Spot(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """lines     (label, spots); `across` ranks to a spot and `down` steps to a line, at most
-    ranks     those at which a column begins, and the last one
+    """lines     (label, spots); `across` shards to a spot and `down` to a line, at most
+    name      of what runs across: "rank", or of a single rank "step"; other: of what runs down
+    numbers   of it in each column
     """
 
     lines: "list[tuple[str, list[Spot]]]"
-    ranks: "list[str]"
+    name: str
+    other: str
+    numbers: "list[list[int]]"
     across: int
     down: int
 
@@ -69,27 +72,22 @@ class Picture(NamedTuple):
 
 def pictured(cells: "Sequence[Cell]", first: "Optional[tuple[int, int]]", width: int, lines: int = LINES) -> Picture:
     """Not wider and not longer than this: neighbours are folded into one spot, which shows the worst of them."""
-    steps, ranks = (sorted({one.key[axis] for one in cells}) for axis in (0, 1))
-    down, across = -(-len(steps) // lines), -(-len(ranks) // max(1, width))
-    row = {step: at // down for at, step in enumerate(steps)}
-    column = {rank: at // across for at, rank in enumerate(ranks)}
+    found = [sorted({one.key[axis] for one in cells}) for axis in (0, 1)]
+    lying = len(found[1]) < 2  # of a single rank the steps run across
+    (other, rows), (name, columns) = sorted(zip(("step", "rank"), found), reverse=not lying)
+    down, across = -(-len(rows) // lines), -(-len(columns) // max(1, width))
+    folded = [[some[at : at + size] for at in range(0, len(some), size)]
+              for some, size in ((rows, down), (columns, across))]  # fmt: skip
+    row, column = ({number: at for at, some in enumerate(axis) for number in some} for axis in folded)
     some: "dict[tuple[int, int], list[Cell]]" = {}
     for one in cells:
-        some.setdefault((row[one.key[0]], column[one.key[1]]), []).append(one)
-    return Picture(
-        [
-            (_label("step", steps[at : at + down]), [_spot(some.get((at // down, to), ()), first)
-                                                     for to in range(-(-len(ranks) // across))])
-            for at in range(0, len(steps), down)
-        ],
-        [ranges(ranks[at : at + across]) for at in range(0, len(ranks), across)],
-        across,
-        down,
-    )  # fmt: skip
-
-
-def _label(name: str, numbers: "Sequence[int]") -> str:
-    return f"{name}{'s' if len(numbers) > 1 else ''} {ranges(numbers)}"
+        step, rank = one.key
+        some.setdefault((row[rank], column[step]) if lying else (row[step], column[rank]), []).append(one)
+    every = [
+        (numbers(other, of_line), [_spot(some.get((at, to), ()), first) for to in range(len(folded[1]))])
+        for at, of_line in enumerate(folded[0])
+    ]
+    return Picture(every, name, other, folded[1], across, down)
 
 
 def _spot(some: "Sequence[Cell]", first: "Optional[tuple[int, int]]") -> Spot:
@@ -100,6 +98,6 @@ def _spot(some: "Sequence[Cell]", first: "Optional[tuple[int, int]]") -> Spot:
 
 def folded_words(picture: Picture) -> str:
     """What a sign stands for, "" if for one shard."""
-    axes = ((picture.across, "ranks"), (picture.down, "steps"))
-    folds = " and ".join(f"{count} {name}" for count, name in axes if count > 1)
+    axes = ((picture.across, picture.name), (picture.down, picture.other))
+    folds = " and ".join(f"{count} {name}s" for count, name in axes if count > 1)
     return f"each sign stands for up to {folds} and shows the worst of them" if folds else ""

@@ -11,7 +11,7 @@ from npucmp.report.answer import Answer, Line, Section, Suspect
 from npucmp.report.cell import Matrix
 from npucmp.report.picture import folded_words, pictured
 from npucmp.report.sanitise import visible
-from npucmp.report.words import count_of, ranges, rate_of
+from npucmp.report.words import count_of, numbers, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
 STEPS = 8  # of the way from one birth
@@ -97,7 +97,7 @@ class _Screen:
         yield from map(visible, one.odd)
         wide = max((len(label) for label, _ in pictured(one.cells, one.first, 1).lines), default=0)
         picture = pictured(one.cells, one.first, max(8, self.width - wide - 3))
-        yield f"{'':{wide}}  ranks {ranges(sorted({cell.key[1] for cell in one.cells}))}"
+        yield f"{'':{wide}}  {numbers(picture.name, [at for some in picture.numbers for at in some])}"
         for label, spots in picture.lines:
             some = [(state, len([*same])) for state, same in groupby(spot.state for spot in spots)]
             yield f"{label:{wide}}  " + "".join(self.paint(state.sign * count, state.tone) for state, count in some)

@@ -26,6 +26,14 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
+def numbers(name: str, found: Sequence[int]) -> str:
+    """ "step 3", "ranks 0-3, 8"; of very many pieces how many there are."""
+    words = ranges(found)
+    if len(words) > 40:
+        words = f"{found[0]} to {found[-1]}, {len(found):,} of them"
+    return f"{name}{'s' if len(found) > 1 else ''} {words}" if found else ""
+
+
 def percent(share: float) -> str:
     """ "100 %" only where it is all."""
     return "100 %" if share == 1.0 else f"{min(share, 0.999) * 100:.1f} %"

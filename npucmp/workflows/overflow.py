@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.align.mapping import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
@@ -191,9 +192,7 @@ def _near(tensor: TensorRef, left: float) -> Evidence:
     return Evidence("near", "{slot}: {left:.2f} bits below the largest {dtype}", facts)
 
 
-def _against(
-    run: Run, golden: Run, events: "Sequence[Event]", names: "Mapping[str, str]", context: ReadContext
-) -> "list[Event]":
+def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Names", context: ReadContext) -> "list[Event]":
     """The events with what the golden run holds at the same places."""
     alignment = align(run, golden, names, context)
     partners = {

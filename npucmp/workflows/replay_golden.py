@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
+from npucmp.align.mapping import Names
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Pair, Replay, Replayed, Run, first_of
 from npucmp.replay.budget import vendor_level
@@ -32,7 +33,7 @@ class Partners(NamedTuple):
         return [glob.escape(one.name) for one in self.golden.operators if one.order in wanted]
 
 
-def partners(target: Run, golden: Run, names: "Mapping[str, str]", context: ReadContext) -> Partners:
+def partners(target: Run, golden: Run, names: "Names", context: ReadContext) -> Partners:
     """Operators that were lined up, without those that stand for several."""
     own = {one.order: one.name for one in golden.operators}
     some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]

@@ -9,9 +9,9 @@ from itertools import compress
 from operator import not_
 from os import PathLike
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 
-from npucmp.align import mapping
+from npucmp.align.mapping import Names, load
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import early_heads, heads, open_runs
 from npucmp.dump.limits import Limits
@@ -38,7 +38,7 @@ class Choice:
     pair: Sequence[str] = ()
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
-    mapping: Union[StrPath, Mapping[str, str], None] = None
+    mapping: Union[StrPath, Names, None] = None
     graph: Sequence[StrPath] = ()
     jobs: Optional[int] = None
     progress: Optional[Progress] = None
@@ -92,10 +92,10 @@ class Choice:
         """Which runs belong together though their numbers are not the same."""
         return partners(self.pair)
 
-    def names(self) -> Mapping[str, str]:
-        """The mapping of target names to golden names, read if it is a file."""
+    def names(self) -> Names:
+        """The mapping of target names to golden names, or a vendor's, read if it is a file."""
         if isinstance(self.mapping, (str, PathLike)):
-            return mapping.load(Path(self.mapping))
+            return load(Path(self.mapping))
         return self.mapping or {}
 
     def nothing(self) -> str:

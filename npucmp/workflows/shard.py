@@ -55,13 +55,17 @@ class Work:
     options: Options
     folder: str
     began: float  # seconds since 1970
+    several_steps: bool = True  # which ask what the step before made of the parameters
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules)
 
     def keep(self, shard: Shard, what: str, thing: object) -> None:
-        with open(self._file(shard.number, what), "wb") as file:
+        path = self._file(shard.number, what)
+        mine = f"{path}.{os.getpid()}"  # another one, taken for dead, may be at it too
+        with open(mine, "wb") as file:
             pickle.dump(thing, file, pickle.HIGHEST_PROTOCOL)
+        os.replace(mine, path)
 
     def kept(self, number: int, what: str) -> Any:
         with open(self._file(number, what), "rb") as file:
@@ -119,8 +123,8 @@ def measure(work: Work, shard: Shard) -> Measured:
         raise KeyboardInterrupt
     dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    one = _judged(work, Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out)), found)
-    work.keep(shard, "judged", one)
+    bare = Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out))
+    one = _keep_judged(work, shard, bare, found)
     return Measured(
         tensors=len(todo),
         has_values=has_values(one),
@@ -138,7 +142,18 @@ def measure(work: Work, shard: Shard) -> Measured:
 def judge(work: Work, shard: Shard) -> None:
     """Judges a shard again, knowing that products show 11 bits."""
     one: Comparison = work.kept(shard.number, "judged")
-    work.keep(shard, "judged", _judged(work, one, [each.measurement for each in one.findings], reduced=True))
+    _keep_judged(work, shard, one, [each.measurement for each in one.findings], reduced=True)
+
+
+def _keep_judged(
+    work: Work, shard: Shard, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False
+) -> Comparison:
+    """A shard as it is judged, and what the next step needs to know of it, which no walk changes."""
+    judged_ = _judged(work, one, measured, reduced)
+    work.keep(shard, "judged", judged_)
+    if work.several_steps:
+        work.keep(shard, "updates", Updates(judged_.findings))
+    return judged_
 
 
 def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False) -> Comparison:
@@ -150,12 +165,10 @@ def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", redu
 
 
 class Before(NamedTuple):
-    """The shard of the same rank in an earlier step, None if there is none; whether an error was born by then; whether
-    one in a later step wants to know of this one."""
+    """The shard of the same rank in an earlier step, None if there is none; whether an error was born by then."""
 
     number: Optional[int]
     faulty: bool
-    goes_on: bool
 
 
 def updates_of(work: Work, before: Before) -> Updates:
@@ -165,17 +178,18 @@ def updates_of(work: Work, before: Before) -> Updates:
 
 
 def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
-    one: Comparison = work.kept(shard.number, "judged")
-    by_round_off = work.options.decides().by_round_off
-    own = Rank(one, updates_of(work, before), by_round_off, work.rules(), alone)
+    one: Comparison
     if what == "concluded":  # what was found is here
-        _, *more = arguments
-        arguments = walked(work, shard.number)[1:], *more
+        one, *found_here = walked(work, shard.number)
+        arguments = tuple(found_here), *arguments[1:]
+    else:
+        one = work.kept(shard.number, "judged")
+    own = Rank(one, updates_of(work, before), work.options.decides().by_round_off, work.rules(), alone)
     answer = getattr(own, what)(*arguments)
     if what not in ("walked", "concluded"):
         return answer
     told, *letters = answer if what == "walked" else (answer,)
-    found = _keep_walk(work, shard, one, told, before.goes_on)
+    found = _keep_walk(work, shard, one, told)
     return (found, *letters) if what == "walked" else found
 
 
@@ -197,8 +211,8 @@ class _Kept(NamedTuple):
     roots: "list[tuple[int, int, dict[str, Any]]]"
 
 
-def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told, goes_on: bool) -> Walked:
-    """Keeps what a walk found, and what the next step needs to know of it; tells the rest."""
+def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
+    """Keeps what a walk found, and tells the little that others need to know."""
     findings, roots = told
     both = enumerate(zip(findings, one.findings))
     places = {_key(finding.pair): at for at, finding in enumerate(one.findings)}
@@ -207,8 +221,6 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told, goes_on: b
         for clock, root in roots
     ]
     work.keep(shard, "walked", _Kept({at: tuple(new)[1:] for at, (new, old) in both if new is not old}, bare))
-    if goes_on:
-        work.keep(shard, "updates", Updates(findings))
     tally = Tally.of(replace(one, findings=tuple(findings), roots=tuple(root for _, root in roots)))
     return Walked(tally, [(clock, root.cause) for clock, root in roots])
 
@@ -231,10 +243,7 @@ def of_step(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequence[Bef
     comparisons = [work.kept(shard.number, "judged") for shard in some]
     updates = [updates_of(work, one) for one in before]
     told = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
-    return [
-        _keep_walk(work, shard, one, found, each.goes_on)
-        for shard, one, each, found in zip(some, comparisons, before, told)
-    ]
+    return [_keep_walk(work, shard, one, found) for shard, one, found in zip(some, comparisons, told)]
 
 
 def noise_of(work: Work, _: Shard, before: Before) -> NoiseOf:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -48,7 +48,7 @@ from npucmp.workflows.shard import (
 from npucmp.workflows.stored import Stored
 
 Part = TypeVar("Part")
-HELD = 20_000  # pairs of tensors of a step without values that one worker holds at once: some 100 MB
+HELD = 60_000  # pairs of tensors of a step without values that one worker holds at once: some 200 MB
 SMALL = 4 << 20  # bytes of records up to which all runs are held at once: some 50 MB, and no worker has to be told
 
 
@@ -98,7 +98,9 @@ def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairi
             raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
     shards = [Shard(number, *both) for number, both in enumerate(pairing.together)]
     folder = _folder(options)
-    work = Work(target, golden, replace(options, progress=None, jobs=1, executor=None), folder.name, time.time())
+    alone = replace(options, progress=None, jobs=1, executor=None)
+    steps_of = Counter(shard.rank for shard in shards)
+    work = Work(target, golden, alone, folder.name, time.time(), max(steps_of.values()) > 1)
     crew = Crew(work, options.executor or workers(options.jobs or default_jobs(), apart=True))
     measured, interrupted = _measured(crew, shards, options)
     broken = [one for some in measured for one in some.broken]
@@ -111,13 +113,13 @@ def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairi
     reduced = True in said and False not in said
     if reduced:
         broken += crew.each_there(judge, readable)
-    told, lost = _walked(crew, readable, {shard.number: one for shard, one in zip(shards, measured)})
-    finished = _finished(told, reduced)
+    steps = _Steps(crew, readable, {shard.number: one for shard, one in zip(shards, measured)})
+    finished = _finished(steps.walked(), reduced)
     return Report(
         paths=(str(target), str(golden)),
         comparisons=Stored(crew, finished, folder),
         unpaired=tuple((side, unopened(head)) for side, head in (*pairing.unpaired, *_left(shards, measured))),
-        broken=(*broken, *lost),
+        broken=(*broken, *steps.gone),
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
         notes=(*remarks, *dict.fromkeys(note for one in measured for note in one.kept), *interrupted),
         seconds=time.monotonic() - started,
@@ -183,60 +185,80 @@ def _finished(told: "Sequence[tuple[Shard, Walked]]", reduced: bool) -> "list[Fi
     return found
 
 
-def _walked(
-    crew: Crew, shards: "Sequence[Shard]", measured: "Mapping[int, Measured]"
-) -> "tuple[list[tuple[Shard, Walked]], list[tuple[str, Run]]]":
-    """What came of all shards, step by step, their findings lie where the next looks for them; and those of which
-    nothing came."""
-    steps: "dict[int, list[Shard]]" = defaultdict(list)
-    for shard in shards:
-        steps[shard.step].append(shard)
-    options = crew.work.options
-    found: "list[tuple[Shard, Walked]]" = []
-    gone: "list[tuple[str, Run]]" = []
-    latest: "dict[Optional[int], int]" = {}
-    faulty = False
-    by_round_off, uses_noise = options.decides().by_round_off, crew.work.rules().uses("suspected")
-    last = {shard.rank: shard.number for shard in sorted(shards, key=lambda shard: shard.step)}
-    for _, some in sorted(steps.items()):
-        told: "Optional[list[Walked]]" = None
-        while some and told is None:
-            before = [Before(latest.get(shard.rank), faulty, last[shard.rank] != shard.number) for shard in some]
-            noisy = by_round_off and uses_noise and not any(measured[shard.number].has_values for shard in some)
-            is_small = sum(measured[shard.number].tensors for shard in some) <= HELD
-            try:
-                told = _together(crew, some, before) if noisy and is_small else _apart(crew, some, before, noisy)
-            except Lost as lost:
-                gone += without(some, lost.numbers)
-        for shard, one in zip(some, told or ()):
+class _Steps:
+    """The walks of all steps. What a step before made of the parameters follows from its judged findings; whether an
+    error was born by then follows from its walk: the first step tells that first, then all others are walked at once,
+    and again those behind the step in which it turns out otherwise."""
+
+    def __init__(self, crew: Crew, shards: "Sequence[Shard]", measured: "Mapping[int, Measured]") -> None:
+        self._crew, self._measured = crew, measured
+        by_step: "dict[int, list[Shard]]" = defaultdict(list)
+        for shard in shards:
+            by_step[shard.step].append(shard)
+        self._steps = [some for _, some in sorted(by_step.items())]
+        self._before: "dict[int, Optional[int]]" = {}
+        latest: "dict[Optional[int], int]" = {}
+        for shard in (shard for some in self._steps for shard in some):
+            self._before[shard.number] = latest.get(shard.rank)
             latest[shard.rank] = shard.number
-            faulty = faulty or any(cause is not Cause.PROPAGATED for _, cause in one.roots)
-            found.append((shard, one))
-    return found, gone
+        options = crew.work.options
+        self._uses_noise = options.decides().by_round_off and crew.work.rules().uses("suspected")
+        self.gone: "list[tuple[str, Run]]" = []
 
+    def walked(self) -> "list[tuple[Shard, Walked]]":
+        """What came of each shard; its findings lie where it lies. Those of which nothing came are `gone`."""
+        found: "list[tuple[Shard, Walked]]" = []
+        faulty, todo = False, self._steps
+        while todo:
+            some = todo if found else todo[:1]
+            for number, told in enumerate(self._together(some, faulty), 1):
+                found += told
+                born = any(cause is not Cause.PROPAGATED for _, one in told for _, cause in one.roots)
+                if born and not faulty:
+                    faulty, some = True, some[:number]
+                    break
+            todo = todo[len(some) :]
+        return found
 
-def _apart(crew: Crew, some: "Sequence[Shard]", before: "Sequence[Before]", noisy: bool) -> "list[Walked]":
-    def everyone(what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
-        given = [(before[rank], what, len(some) == 1, arguments) for rank, arguments in whom.items()]
-        return dict(zip(whom, crew.each_with(of_rank, [some[rank] for rank in whom], given)))
+    def _together(self, steps: "Sequence[list[Shard]]", faulty: bool) -> "Iterator[list[tuple[Shard, Walked]]]":
+        """Steps that are small each by one worker that has all its ranks in memory, where that is less work than asking
+        each several times; the others, and those over which workers die, rank by rank."""
+        small = [len(some) == 1 or (self._is_noisy(some) and self._pairs(some) <= HELD) for some in steps]
+        given = [(some, self._all_before(some, faulty)) for some, is_small in zip(steps, small) if is_small]
+        told = iter([*self._crew.every_with(of_step, [some[0] for some, _ in given], given)])
+        for some, is_small in zip(steps, small):
+            one = next(told) if is_small else None
+            yield [*zip(some, one)] if isinstance(one, list) else self._apart(some, faulty)
 
-    noise = None
-    if noisy:
-        known = crew.each_with(noise_of, some, [(one,) for one in before])
-        noise = NoiseOf(all(one.first for one in known), max(one.unproven for one in known))
-    told: "list[Any]" = walked_apart(len(some), everyone, noise)  # its walks stay where they are: `of_rank`
-    return told
+    def _apart(self, some: "list[Shard]", faulty: bool) -> "list[tuple[Shard, Walked]]":
+        while some:
+            before, alone = self._all_before(some, faulty), len(some) == 1
 
+            def everyone(
+                what: str, whom: "Mapping[int, tuple[Any, ...]]", before: Any = before, alone: bool = alone
+            ) -> "dict[int, Any]":
+                given = [(before[rank], what, alone, arguments) for rank, arguments in whom.items()]
+                return dict(zip(whom, self._crew.each_with(of_rank, [some[rank] for rank in whom], given)))
 
-def _together(crew: Crew, some: "Sequence[Shard]", before: "Sequence[Before]") -> "list[Walked]":
-    """By one worker that has all of them in memory, where that is less work than asking each several times. If it dies,
-    it dies over all."""
-    try:
-        (told,) = crew.each_with(of_step, [some[0]], [(some, before)])
-    except Lost as lost:
-        (because,) = lost.numbers.values()
-        raise Lost({shard.number: because for shard in some}) from None
-    return told
+            try:
+                noise = None
+                if self._is_noisy(some):
+                    known = self._crew.each_with(noise_of, some, [(one,) for one in before])
+                    noise = NoiseOf(all(one.first for one in known), max(one.unproven for one in known))
+                told: "list[Any]" = walked_apart(len(some), everyone, noise)  # its walks stay where they are: `of_rank`
+                return [*zip(some, told)]
+            except Lost as lost:
+                self.gone += without(some, lost.numbers)
+        return []
+
+    def _all_before(self, some: "Sequence[Shard]", faulty: bool) -> "list[Before]":
+        return [Before(self._before[shard.number], faulty) for shard in some]
+
+    def _is_noisy(self, some: "Sequence[Shard]") -> bool:
+        return self._uses_noise and not any(self._measured[shard.number].has_values for shard in some)
+
+    def _pairs(self, some: "Sequence[Shard]") -> int:
+        return sum(self._measured[shard.number].tensors for shard in some)
 
 
 def _remarks(measured: "Sequence[Measured]", options: Options) -> "tuple[str, ...]":

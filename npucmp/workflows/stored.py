@@ -19,10 +19,11 @@ class Stored(Apart):
     def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
         self._crew, self.shards, self._kept = crew, shards, folder
         self.folder = crew.work.folder
+        self._untold: "set[int]" = set()
 
     @property
     def tallies(self) -> "Sequence[Tally]":
-        return [one.tally for one in self.shards]
+        return [one.tally.spoiled() if at in self._untold else one.tally for at, one in enumerate(self.shards)]
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -48,6 +49,7 @@ class Stored(Apart):
             if isinstance(one, Died):
                 if lost is None:
                     raise DumpError(self.shards[at].target.path, f"telling of it ended the process: {one.because}")
+                self._untold.add(at)
                 yield lost(at, one.because)
             else:
                 yield one

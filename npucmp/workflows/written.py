@@ -18,6 +18,7 @@ from npucmp.model.symptom import SEVERITIES
 from npucmp.model.written import SOUND, Key, Place, Seen, Written
 
 SUMMARY = "summary.json"
+MERGED = {"merge": "compare"}  # reports that are made of others
 PIECE = 1 << 20  # bytes read at once, and characters of the longest line
 PARTS = re.compile(r"tensors-[\w.-]{1,80}\.csv")  # of --parts
 Row = Mapping[str, str]
@@ -47,7 +48,7 @@ class Folder:
         self.names = sorted(os.listdir(path))
         self.data = b"".join(self.pieces(SUMMARY, "table_bytes"))
         self.summary = summary_of(self.path, self.data)
-        self.command = str(self.summary["command"])
+        self.command = MERGED.get(str(self.summary["command"]), str(self.summary["command"]))
 
     def pieces(self, name: str, limit: str = "report_bytes") -> "Iterator[bytes]":
         """A file of it, piece by piece."""
@@ -87,7 +88,7 @@ def summary_of(path: str, data: bytes) -> "dict[str, Any]":
     except (ValueError, RecursionError):
         raise DumpError(f"{path}/{SUMMARY}", "not JSON") from None
     command = summary.get("command") if isinstance(summary, dict) and "npucmp" in summary else None
-    if not isinstance(command, str) or command not in TABLES:
+    if not isinstance(command, str) or MERGED.get(command, command) not in TABLES:
         told = (
             "of npucmp"
             if not isinstance(command, str)
@@ -98,7 +99,7 @@ def summary_of(path: str, data: bytes) -> "dict[str, Any]":
 
 
 def _written(path: str, summary: "Mapping[str, Any]", rows: Rows) -> Written:
-    command = str(summary["command"])
+    command = MERGED.get(str(summary["command"]), str(summary["command"]))
     places: dict[Key, Place] = {}
     seen: dict[Key, Seen] = {}
     operators = set()

@@ -116,9 +116,9 @@ def grouped(*ranks):
     return {"type": "torch.ProcessGroup", "group_ranks": [*ranks], "group_id": "0"}
 
 
-def parallel(stale=None, wrong=None):
+def parallel(stale=None, wrong=None, torn=None):
     """Two stages of two tensor ranks, twice (data parallel): rank = 4 · stage + 2 · replica + part. `stale` holds a
-    weight that its peers do not hold, `wrong` computes a product wrongly."""
+    weight that its peers do not hold, `wrong` computes a product wrongly, `torn` gets a NaN for a reduced gradient."""
     random = np.random.default_rng(3)
     weights = {
         (stage, part): random.standard_normal((2, 12, 12)).astype(F32) / 4 for stage in (0, 1) for part in (0, 1)
@@ -151,7 +151,9 @@ def parallel(stale=None, wrong=None):
             calls = ranks[4 * stage + 2 * replica + part]
             arrives = calls["Distributed.all_reduce.0.forward"]["out"]
             calls["Functional.linear.1.backward"] = {"in": arrives, "out": [gradient]}
-            calls["Distributed.all_reduce.1.forward"] = {"in": [gradient], "out": [gradients[0] + gradients[1]]}
+            total = gradients[0] + gradients[1]
+            total[0, 0] = np.nan if torn == 4 * stage + 2 * replica + part else total[0, 0]
+            calls["Distributed.all_reduce.1.forward"] = {"in": [gradient], "out": [total]}
     return ranks
 
 
@@ -180,6 +182,12 @@ def test_a_rank_with_another_weight_is_named_in_every_kind_of_dump(tmp_path, spo
 
 def test_ranks_that_differ_by_design_are_not_named(tmp_path):
     assert odd_ones(joints_of(tmp_path, wrong=6)) == []
+
+
+def test_a_result_that_is_torn_on_one_rank_is_named(tmp_path):
+    """Blocks that are equal to their golden are added up otherwise than those of a peer that are not."""
+    (odd,) = odd_ones(joints_of(tmp_path, torn=3))
+    assert odd == Odd(3, (3,), (1,), "result", ("Distributed.all_reduce.1.forward", "output:0"), 1, True)
 
 
 def test_a_process_group_is_a_group_of_ranks(tmp_path):

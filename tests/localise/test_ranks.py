@@ -5,7 +5,7 @@ import pytest
 
 import npucmp
 from npucmp.localise.communications import Communications, Place, is_buffer
-from npucmp.model import Operator, TensorRef
+from npucmp.model import Group, Operator, TensorRef
 from tests.synthetic import write_run
 
 random = np.random.default_rng(5)
@@ -262,3 +262,16 @@ def test_a_sum_of_other_shapes_is_of_another_group():
         [[op("s", "all_reduce", 0, None, ((4,),))], [op("s", "all_reduce", 0, None, ((8,),))]], [0, 1]
     )
     assert told.given == {Place(0, 0): [], Place(1, 0): []}
+
+
+def test_groups_side_by_side_are_told_apart():
+    """Where a dump records them: calls of one name and shape in two groups tell each other nothing."""
+    tensors = (TensorRef("input:0", "float32", (3,)), TensorRef("output:0", "float32", (3,)))
+
+    def calls(*ranks):
+        more = {"input:group": Group(ranks)} if ranks else {}
+        return [Operator("Distributed.all_reduce.0.forward", "all_reduce", "", "forward", 0, tensors, arguments=more)]
+
+    told = Communications([calls(0, 1), calls(1, 0), calls(2, 3), calls(2, 3)], [0, 1, 2, 3])
+    assert told.given == {Place(at, 0): [Place(at ^ 1, 0)] for at in range(4)}
+    assert len(Communications([calls()] * 4, [0, 1, 2, 3]).given[Place(0, 0)]) == 3

@@ -271,3 +271,10 @@ def test_a_table_may_only_be_so_large(tmp_path):
     folder = report(tmp_path / "a", "0,,op,output:0,BORN,1,why,")
     with pytest.raises(DumpError, match="report_bytes"):
         diff(folder, folder, Limits().changed(["report_bytes=20"]))
+
+
+def test_a_merged_report_is_one_of_compare(tmp_path):
+    one, other = (report(tmp_path / name, "0,,op,output:0,BORN,1,why,") for name in "ab")
+    (other / "summary.json").write_text('{"npucmp": "1", "command": "merge", "exit_status": 1, "files": ["t.parquet"]}')
+    found = diff(one, other)
+    assert told(found) == {"same": ["op"]} and f"{other} has its tensors as Parquet" in found.notes[0]

@@ -7,7 +7,7 @@ import pytest
 
 import npucmp
 from npucmp.dump.formats.cann import _place
-from npucmp.dump.readers.places import number_in
+from npucmp.dump.readers.places import place_of
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.workflows.numbers import partners, some
 from tests.synthetic import write_run
@@ -103,8 +103,7 @@ def test_errors_name_what_was_asked_and_what_there_is(tmp_path, options, words):
     ],
 )
 def test_folders_tell_step_and_rank(path, step, rank):
-    folders = Path(path).parts
-    assert (number_in(folders, "step"), number_in(folders, "rank")) == (step, rank)
+    assert place_of(Path(path).parts)[:2] == (step, rank)
 
 
 def test_the_global_rank_is_the_rank_though_each_process_sees_device_0():

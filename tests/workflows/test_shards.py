@@ -1,17 +1,21 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
-import json
+import csv
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import npucmp
+from npucmp import cli
 from npucmp.errors import UsageError
+from npucmp.measure import journal
 from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
-from npucmp.workflows import shard, shards
+from npucmp.report import parquet as report_parquet
+from npucmp.workflows import measuring, shard, shards
 from npucmp.workflows.options import Options
 from npucmp.workflows.shards import compared_in_shards
 from tests.localise.test_ranks import collective, pipeline
@@ -110,23 +114,21 @@ def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
 
 
 def files_of(folder):
-    """What a report holds, but for what tells the time or the command."""
-    found = {one.name: one.read_bytes() for one in folder.iterdir() if not one.name.startswith(".")}
-    found.pop("report.html")
-    summary = json.loads(found.pop("summary.json"))
-    return found, {key: value for key, value in summary.items() if key not in ("seconds", "argv")}
+    """What a report holds, pages of shards too."""
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
 
 
-@pytest.mark.parametrize("crew", CREWS)
+@pytest.mark.parametrize("crew", ["this process", "two workers"])
 def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     apart = npucmp.compare(*dumps, executor=CREWS[crew]())
     at_once = npucmp.compare(*dumps)
     assert isinstance(apart.comparisons, Apart) and not isinstance(at_once.comparisons, Apart)
-    for report, folder in ((apart, "apart"), (at_once, "at once")):
+    without_time = [replace(one, seconds=0.0) for one in (apart, at_once)]
+    for report, folder in zip(without_time, ("apart", "at once")):
         npucmp.write_reports(report, tmp_path / folder)
-    assert files_of(tmp_path / "apart") == files_of(tmp_path / "at once")
-    without_time = [screen(replace(one, seconds=0.0)) for one in (apart, at_once)]
-    assert without_time[0] == without_time[1]
+    found = files_of(tmp_path / "apart")
+    assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
+    assert screen(without_time[0]) == screen(without_time[1])
 
 
 def test_nothing_is_left_behind(dumps):
@@ -144,3 +146,156 @@ def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
         shard, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
     )
     assert len(compared_in_shards(*dumps, Options(executor=Processes(2, apart=True))).comparisons) == 4
+
+
+def compared_by_command(monkeypatch, dumps, out, *more):
+    """What `npucmp compare` in shards of two workers exits with."""
+    monkeypatch.setattr(shards, "SMALL", 0)
+    monkeypatch.setattr(sys, "argv", ["npucmp", "compare", *map(str, dumps), "-o", str(out), "--jobs", "2", *more])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    return end.value.code
+
+
+@pytest.fixture
+def pipelined(tmp_path):
+    return written(tmp_path / "target", pipeline, first=1.01), written(tmp_path / "golden", pipeline)
+
+
+def test_parts_are_the_rows_of_each_step_and_rank(pipelined, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert compared_by_command(monkeypatch, pipelined, out) == 1
+    head, *rows = (out / "tensors.csv").read_text().splitlines()
+    assert compared_by_command(monkeypatch, pipelined, out, "--parts") == 1
+    found = sorted(file.name for file in out.glob("tensors*"))
+    assert found == [f"tensors-{step}-{rank}.csv" for step in (0, 1) for rank in (0, 1)]
+    parts = [(out / name).read_text().splitlines() for name in found]
+    assert all(part[0] == head for part in parts)
+    assert [row for part in parts for row in part[1:]] == rows
+    assert compared_by_command(monkeypatch, pipelined, out) == 1
+    assert [file.name for file in out.glob("tensors*")] == ["tensors.csv"]
+    capsys.readouterr()
+
+
+def test_parquet_holds_what_csv_does(pipelined, tmp_path, monkeypatch, capsys):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    compared_by_command(monkeypatch, pipelined, tmp_path / "csv")
+    compared_by_command(monkeypatch, pipelined, tmp_path / "out", "--parquet", "--parts")
+    with open(tmp_path / "csv/tensors.csv") as file:
+        rows = [*csv.DictReader(file)]
+    files = sorted((tmp_path / "out").glob("tensors*"))
+    assert [file.name for file in files] == [f"tensors-{step}-{rank}.parquet" for step in (0, 1) for rank in (0, 1)]
+    found = [row for file in files for row in parquet.read_table(file).to_pylist()]
+    assert len(found) == len(rows)
+    for row, cells in zip(rows, found):
+        for name, cell in cells.items():
+            said = float(row[name]) if isinstance(cell, float) else row[name]
+            assert str(said) == ("" if cell is None else str(cell)), name
+    capsys.readouterr()
+
+
+def test_parquet_without_its_package_is_told_before_anything_is_read(dumps, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(report_parquet, "find_spec", lambda name: None)
+    assert compared_by_command(monkeypatch, dumps, tmp_path / "out", "--parquet") == 2
+    assert "pip install npucmp[parquet]" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--parts", "--parquet"])
+def test_files_need_a_folder(monkeypatch, capsys, option):
+    monkeypatch.setattr(sys, "argv", ["npucmp", "compare", "a", "b", option])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2 and f"{option} needs -o DIR" in capsys.readouterr().err
+
+
+class Stopping(Serial):
+    """Ctrl-C after so many shards are measured."""
+
+    def __init__(self, after):
+        self.after = after
+
+    def map(self, function, items, lost, weight=None):
+        for number, one in enumerate(super().map(function, items, lost)):
+            if items[0].function is shard.measure and number == self.after:
+                raise KeyboardInterrupt
+            yield one
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipelined, tmp_path, monkeypatch, after):
+    monkeypatch.setattr(journal, "EVERY", 0.0)
+    out, whole = tmp_path / "out", npucmp.compare(*pipelined, executor=Serial())
+    stopped = npucmp.compare(*pipelined, executor=Stopping(after), journal=out)
+    assert stopped.partial and stopped.exit_status == 130 and len(stopped.comparisons) == after
+    words = f"interrupted: {after} of 4 steps and ranks were measured; the same command with --resume goes on from"
+    assert words in screen(stopped) and screen(stopped).splitlines()[-1].startswith("PARTIAL: interrupted")
+    npucmp.write_reports(stopped, out)
+    monkeypatch.setattr(measuring, "measure_pairs", noted := Noted(measuring.measure_pairs))
+    resumed = npucmp.compare(*pipelined, executor=Serial(), journal=out, resume=True)
+    begun = after + 1  # one more was finished, nobody heard of it
+    assert len(noted.pairs) == sum(len(one.findings) for one in [*whole.comparisons][begun:])
+    for report, folder in ((resumed, "resumed"), (whole, "whole")):
+        npucmp.write_reports(replace(report, seconds=0.0), tmp_path / folder)
+    assert files_of(tmp_path / "resumed") == files_of(tmp_path / "whole")
+    journal.remove(out)
+    assert not [*out.glob(".npucmp-journal*")]
+
+
+class Noted:
+    """Measures, and keeps which pairs it was asked for."""
+
+    def __init__(self, measure):
+        self.measure, self.pairs = measure, []
+
+    def __call__(self, pairs, *more):
+        self.pairs += pairs
+        return self.measure(pairs, *more)
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_worker_that_is_lost_after_measuring_costs_time_or_its_shard(pipelined, tmp_path, monkeypatch, times):
+    """Once: another one does it. Always: a row with its reason, the others are told."""
+    walk, deaths = shard.of_rank, tmp_path / "deaths"
+
+    def deadly(work, one, *more):
+        if (one.step, one.rank) == (1, 1) and (len(deaths.read_text()) if deaths.exists() else 0) < times:
+            with open(deaths, "a") as file:
+                file.write("x")
+            os._exit(9)
+        return walk(work, one, *more)
+
+    monkeypatch.setattr(shards, "of_rank", deadly)
+    found = npucmp.compare(*pipelined, executor=Processes(2, apart=True), precheck=False)
+    if times == 1:
+        assert told(found) == told(npucmp.compare(*pipelined, precheck=False))
+    else:
+        assert [(one.step, one.rank) for one in found.comparisons] == [(0, 0), (0, 1), (1, 0)]
+        assert ["judging it ended the process: status 9" in run.problem for _, run in found.broken] == [True]
+        assert found.exit_status != 0
+
+
+def test_a_shard_that_cannot_be_told_is_undecided(pipelined):
+    class Dying(Serial):
+        def map(self, function, items, lost, weight=None):
+            for one in items:
+                dead = one.function.__name__ == "_part" and one.arguments[0].shard.number == 2
+                yield lost(one, "status 9") if dead else function(one)
+
+    text = screen(npucmp.compare(pipelined[1], pipelined[1], executor=Dying(), precheck=False))
+    assert not text.splitlines()[-1].startswith("AGREES")
+    assert "telling what came of it ended the process: status 9" in text
+
+
+def test_progress_ends_at_all_bytes(pipelined):
+    seen = []
+    npucmp.compare(*pipelined, executor=Serial(), progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len(seen) == 4 and seen[-1][0] == seen[-1][1] > 0
+
+
+def test_small_records_are_held_at_once(pipelined):
+    assert shards.paying(*pipelined, Options()) is None
+    assert shards.paying(*pipelined, Options(executor=Serial())) is not None
+    assert shards.paying(*pipelined, Options(executor=Serial(), step="0", rank="0")) is None
+    assert shards.paying(*pipelined, Options(executor=Serial(), also=("x",))) is None

@@ -2,7 +2,6 @@
 
 A format is a module of this package with
     NAME                    the word of `--format`, which is the module's name
-    ABOUT                   one line: what it is and how it is recognised
     sniff(path, context) -> bool            cheap; OSError and ValueError mean no
     open_runs(path, context) -> list[Run]   names, shapes and places of tensors; no payload is read
     heads(path, context) -> list[Head]      optional: which runs there are, without reading any; `open_head` opens one
@@ -30,7 +29,7 @@ from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
-NAMED, LOOKED_AT = 3, 20  # sub-folders of what is no dump itself
+NAMED, LOOKED_AT, DEPTH = 3, 100, 3  # dumps below what is none itself, folders that are looked at, and how deep
 LISTED = 8  # dumps of one step and rank
 
 FORMATS = (
@@ -146,7 +145,7 @@ def _found(
         raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
     forget_links()
     context = context.within(where)
-    return where, _recognise(where, context) if format is None else module_of(format), context
+    return (*_recognise(where, context), context) if format is None else (where, module_of(format), context)
 
 
 def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
@@ -160,18 +159,22 @@ def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
         raise DumpError(path, f"holds several dumps of one step and rank ({inside}); give one of them")
 
 
-def _recognise(path: Path, context: ReadContext) -> ModuleType:
+def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
+    """The dump that a path is, or the only one below it."""
     module = _sniffed(path, context)
     if module is not None:
-        return module
+        return path, module
     if path.is_dir() and not any(path.iterdir()):
         raise DumpError(path, "the folder is empty; was the dump written elsewhere, or by another rank or step?")
     packed = _archive(path)
     if packed:
         raise DumpError(path, f"{packed} is an archive; unpack it and give the folder that comes of it")
-    below = _below(path, context)
+    below, all_of_them = _below(path, context)
+    if len(below) == 1 and all_of_them:
+        return below[0]
     if below:
-        raise DumpError(path, f"no dump is recognised here, but below it: give {' or '.join(below)}")
+        words = " or ".join(str(folder) for folder, _ in below)
+        raise DumpError(path, f"no dump is recognised here, but below it: give {words}")
     raise DumpError(
         path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
     )
@@ -200,11 +203,30 @@ def _archive(path: Path) -> str:
     return ""
 
 
-def _below(path: Path, context: ReadContext) -> "list[str]":
-    """Up to NAMED direct sub-folders in which a dump is recognised; no more than LOOKED_AT are looked at."""
+def _below(path: Path, context: ReadContext) -> "tuple[list[tuple[Path, ModuleType]], bool]":
+    """Up to NAMED folders below in which a dump is recognised, nearest first, and whether all were looked at."""
+    found: "list[tuple[Path, ModuleType]]" = []
+    level, left = [path], LOOKED_AT
+    for _ in range(DEPTH):
+        below = [folder for above in level for folder in _folders(above)]
+        level = []
+        for folder in below:
+            if len(found) == NAMED or not left:
+                return found, False
+            left -= 1
+            module = _sniffed(folder, context)
+            if module is None:
+                level.append(folder)
+            else:
+                found.append((folder, module))
+    return found, not level
+
+
+def _folders(path: Path) -> "list[Path]":
+    """Those directly below, in order; links are none."""
     try:
         with os.scandir(path) as entries:
-            folders = list(islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT))
+            some = islice((one.path for one in entries if one.is_dir(follow_symlinks=False)), LOOKED_AT + 1)
+            return [Path(folder) for folder in sorted(some)]
     except OSError:
         return []
-    return list(islice((folder for folder in sorted(folders) if _sniffed(Path(folder), context)), NAMED))

@@ -30,12 +30,12 @@ from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.json_object import json_object
 from npucmp.dump.readers.names import left_out
+from npucmp.dump.readers.places import place_of
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "atb"
-ABOUT = "ATB, MindIE: {id}_{operation}/{before/intensor|after/outtensor}{n}.bin and statistic.csv"
 GRAPHS = None
 
 _TENSOR = re.compile(r"(?P<role>in|out)tensor(?P<index>[0-9]{1,6})(?:_.*)?\.bin", re.IGNORECASE)
@@ -138,7 +138,9 @@ def _place(folder: Path) -> "tuple[Chain, AtbPlace]":
     step = rank = None
     if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(r"[0-9]+(_[0-9]+)?", parts[-2]):
         process = _PROCESS.fullmatch(parts[-2])
-        step, rank, parts = int(parts[-1]), int(process[1]) if process else None, parts[:-1]
+        told = place_of(parts[:-2])
+        rank = told.rank if told.rank is not None else int(process[1]) if process else None  # each may see one device
+        step, parts = int(parts[-1]), parts[:-1]
     return tuple(chain) or ((0, folder.name),), AtbPlace(os.path.join(*parts), step, rank)
 
 

@@ -38,13 +38,12 @@ from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_names import kind
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
-from npucmp.dump.readers.places import number_of
+from npucmp.dump.readers.places import place_of
 from npucmp.errors import DumpError
 from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.model.optypes import op_type
 
 NAME = "cann"
-ABOUT = "raw dumps of an Ascend device: {type}.{name}.{task}.{stream}.{time} files, their .csv statistics, nano dumps"
 GRAPHS = GraphSource(of_device=True)
 
 _NAME = re.compile(
@@ -166,11 +165,9 @@ def _place(folder: Path) -> CannPlace:
         step = int(parts[-1])
         rank = int(parts[-4]) if len(parts) >= 4 and parts[-4].isdecimal() else None
         root = len(parts) - 3
-    for i, part in enumerate(parts):
-        found = number_of(part, "step"), number_of(part, "rank")
-        step, rank = (old if new is None else new for old, new in zip((step, rank), found))
-        root = root if found == (None, None) else max(root, i + 1)
-    return CannPlace(os.path.join(*parts[:root]), step, rank)
+    told = place_of(parts)
+    step, rank = step if told.step is None else told.step, rank if told.rank is None else told.rank
+    return CannPlace(os.path.join(*parts[: max(root, told.depth)]), step, rank)
 
 
 def _model(folder: Path) -> str:

@@ -21,16 +21,14 @@ from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import left_out
+from npucmp.dump.readers.places import place_of
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 
 NAME = "fx"
-ABOUT = "TorchAir's FX graph, run eagerly: {node}-{aten operator}.{INPUT|OUTPUT}.{n}.{time}.npy"
 GRAPHS = None
 
 _NAME = re.compile(r"(?P<op>.+)\.(?P<role>INPUT|OUTPUT)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})\.npy")
-_RANK = re.compile(r"(?:worldsize[0-9]+_global_)?rank_?([0-9]{1,9})")
-_STEP = re.compile(r"step_?([0-9]{1,9})")
 _GRAPH = re.compile(r"graph_?[0-9]{1,9}")
 _OLDER = re.compile(r"gm_[0-9]+_dump")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -86,16 +84,13 @@ def parse_fx_name(name: str, path: str) -> Optional[FxFile]:
 def _place(folder: Path) -> FxPlace:
     """Step and rank from the folders: {graph}/{step} below a rank, {step + 1}/gm_… of older releases."""
     parts = folder.absolute().parts
-    step, root = None, len(parts)
-    if len(parts) > 2 and _NUMBER.fullmatch(parts[-1]) and (_GRAPH.fullmatch(parts[-2]) or _RANK.fullmatch(parts[-3])):
+    step, rank, _ = place_of(parts)
+    root, number = len(parts), len(parts) > 2 and _NUMBER.fullmatch(parts[-1])
+    if number and (_GRAPH.fullmatch(parts[-2]) or place_of(parts[-3:-2]).rank is not None):
         step, root = int(parts[-1]), len(parts) - 2
     elif len(parts) > 1 and _OLDER.fullmatch(parts[-1]) and _NUMBER.fullmatch(parts[-2]):
         step, root = int(parts[-2]) - 1, len(parts) - 2
-    steps = [int(one[1]) for one in map(_STEP.fullmatch, parts) if one]
-    ranks = [int(one[1]) for one in map(_RANK.fullmatch, parts) if one]
-    return FxPlace(
-        os.path.join(*parts[:root]), steps[-1] if steps and step is None else step, ranks[-1] if ranks else None
-    )
+    return FxPlace(os.path.join(*parts[:root]), step, rank)
 
 
 def _run(place: FxPlace, files: Sequence[FxFile], notes: Sequence[str], context: ReadContext) -> Run:

@@ -36,12 +36,13 @@ from typing import Iterator, Optional
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.names import left_out, type_of_name
+from npucmp.dump.readers.places import place_of
+from npucmp.dump.readers.trees import SNIFFED, told_folders
 from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, Scalar, TensorRef
 
 NAME = "hdf5"
-ABOUT = "HDF5 files (.h5): /{op}/{seq}/{input|output}/… of PyTorch 1.5 for Ascend, or one dataset per tensor"
 GRAPHS = None
 
 _SUFFIXES = (".h5", ".hdf5")
@@ -69,12 +70,14 @@ _SLOT = re.compile(r"(input|output)s?(?:[_.]?([0-9]{1,9}))?")
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A file with the signature of HDF5, or a folder that directly holds one called .h5 or .hdf5."""
-    return any(reader.is_hdf5(str(file), context) for file in (_files(path) if path.is_dir() else [path]))
+    """A file with the signature of HDF5, or a folder that holds one called .h5 or .hdf5, itself or in folders below
+    that tell step, rank or process."""
+    return any(reader.is_hdf5(str(file), context) for file in (_files(path, SNIFFED) if path.is_dir() else [path]))
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    return (Path(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIXES))
+def _files(path: Path, most: int = 0) -> Iterator[Path]:
+    for folder in told_folders(path, _SUFFIXES, most):
+        yield from (Path(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(_SUFFIXES))
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
@@ -94,9 +97,10 @@ def _open_one_of_many(file: Path, context: ReadContext) -> Run:
 
 
 def _number(file: Path, word: str) -> Optional[int]:
-    """Of a file name like "gpu_rank3.h5"."""
+    """Of a file name like "gpu_rank3.h5", else of its folders."""
     found = re.search(rf"(?:^|[^A-Za-z]){word}[_-]?([0-9]{{1,9}})(?![0-9])", file.stem)
-    return int(found[1]) if found else None
+    told = place_of(file.absolute().parts[:-1])
+    return int(found[1]) if found else told.step if word == "step" else told.rank
 
 
 def _open(path: Path, context: ReadContext) -> Run:

@@ -43,12 +43,11 @@ from npucmp.dump.readers.mindspore_raw import device_layout, raw_tensor, raw_typ
 from npucmp.dump.readers.mindspore_statistics import STATISTIC, StatisticRow, is_table, rows
 from npucmp.dump.readers.names import left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
-from npucmp.dump.readers.places import number_in, number_of
+from npucmp.dump.readers.places import place_of
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, Task, TensorRef
 
 NAME = "mindspore"
-ABOUT = "MindSpore dumps: {type}.{name}.{task}.{stream}.{time}.{input|output}.{n}….npy or statistic.csv, in rank_*/…"
 GRAPHS = None
 
 _DEPTH = 8
@@ -159,13 +158,13 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _place(folder: Path) -> MindsporePlace:
     """Step and rank from the path: step_N and rank_M, what is around a time, else {graph}/{iteration} at its end."""
     parts = folder.absolute().parts
-    rank, step = number_in(parts, "rank"), number_in(parts, "step")
+    step, rank, depth = place_of(parts)
     root = len(parts)
     iteration: Optional[int] = None
     times = [i for i, part in enumerate(parts) if _TIME_FOLDER.fullmatch(part)]
     below = parts[times[-1] + 1 :] if times else ()
     if step is not None:
-        root = max(i for i, part in enumerate(parts) if number_of(part, "step") is not None) + 1
+        root = depth
     elif below and _NUMBER.fullmatch(below[0]):
         step = _as_number(parts[times[-1] - 1])
         rank = int(below[0]) if rank is None else rank
@@ -365,6 +364,6 @@ def _beside(folder: Path) -> Path:
     """The folder that holds graphs/ and execution_order/, as far as the path tells: rank_N, or where it would be."""
     folder = folder.absolute()
     for parent in (folder, *folder.parents):
-        if number_of(parent.name, "rank") is not None:
+        if place_of([parent.name]).rank is not None:
             return parent
     return folder.parents[2] if _NUMBER.fullmatch(folder.name) and len(folder.parents) > 2 else folder

@@ -29,7 +29,6 @@ from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import DTYPES, canonical
 
 NAME = "monitor"
-ABOUT = "tables of msprobe's training monitor: {kind}_{first}-{last}.csv, alone or below *-rank{R}-* or rank_{R}"
 GRAPHS = None
 
 COARSEST = "bfloat16"  # of the types that are trained in: where a table tells none, no rounding is called a difference

@@ -1,6 +1,6 @@
 """msprobe (mindstudio-probe) dumps of PyTorch and MindSpore, levels L0, L1 and mix; also debug.json.
 
-    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          also step_{N}/rank_{M}/ (verl)
+    {root}/step{N}/{rank{M} | rank | proc{pid} | pid{pid}}/          and the other spellings of readers/places.py
         dump.json        {"task", "level", "framework", "dump_data_dir", "data": {operator: record}}
         stack.json       {"0": [[operators], [frames]]}  or, older, {operator: [frames]}
         construct.json   {operator: parent module | [parent, …] | null}
@@ -24,44 +24,38 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 from msgspec import MsgspecError
 from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
+from npucmp.dump.micro import whole
 from npucmp.dump.readers.msprobe_call import call_of
-from npucmp.dump.readers.msprobe_files import DATA_FOLDER, dump_files, files_of, place_of, starts_like_a_dump
-from npucmp.dump.readers.msprobe_names import MsprobeName, module_path, parse_msprobe_name
+from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, files_at, files_of, starts_like_a_dump
+from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
+from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Call, Group, Head, Operator, Run, Statistics, TensorRef
-from npucmp.model.dtypes import canonical
+from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef
+from npucmp.model.dtypes import PACKED, canonical
 
 NAME = "msprobe"
-ABOUT = "msprobe / mindstudio-probe dumps: a dump.json (tensor, statistics or md5), alone or below step*/rank*|proc*"
 GRAPHS = None
 
 _DIGITS = 300  # of a whole number; a float has up to 309
 _ALIKE = bytes.maketrans(b"123456789", b"0" * 9)
 _ENDLESS = b"0" * (_DIGITS + 1)
-_NESTING = 64
 _ENCODINGS = {".pt": "torch_pt", ".npy": "npy"}
 _ENDINGS = tuple(_ENCODINGS)
-_TREES = (  # of a record, and how their slots begin
-    ("input_args", "input:"),
-    ("input", "input:"),
-    ("input_kwargs", "input:"),
-    ("parameters", "param:"),
-    ("output", "output:"),
-)
-_READ = tuple(key for key, word in _TREES if word != "output:")
 _SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
 _FLAG = "is_nan"
+_FAILED = "dump_error_info.log"
+_NOWHERE = ("-1", "")
 _FLAGGED, _UNFLAGGED = Statistics(*[math.nan] * 4), Statistics(*[0.0] * 4)
 _FLOATS, _NOTHING = {float}, [None] * 4
 
@@ -77,25 +71,30 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per dump.json. Raises DumpError for a file that is not complete JSON, or is another thing."""
     files = files_of(path)
     if len(files) == 1:
-        return [_open(files[0], context)]
+        return [_open_all(files[0], context)]
     return [_open_one_of_many(file, context) for file in files]
 
 
 def heads(path: Path, context: ReadContext = ANYWHERE) -> "list[Head]":
-    """One per dump.json, by the names of its folders."""
-    return [Head(str(path), NAME, *place_of(file), str(file)) for file in files_of(path)]
+    """One per dump.json, or per step and rank of micro batches, by the names of their folders."""
+    return [Head(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
 
 
-def open_head(head: Head, context: ReadContext = ANYWHERE) -> Run:
-    return _open_one_of_many(Path(head.path), context)
+def open_head(head: Head, context: ReadContext) -> Run:
+    return _open_one_of_many(files_at(head.path), context)
 
 
-def _open_one_of_many(file: Path, context: ReadContext) -> Run:
+def _open_one_of_many(files: Files, context: ReadContext) -> Run:
     """A broken dump.json costs its own step and rank, not the others."""
     try:
-        return _open(file, context)
+        return _open_all(files, context)
     except DumpError as error:
-        return Run(str(file), NAME, (), *place_of(file), problem=str(error))
+        return Run(str(files.path), NAME, (), files.step, files.rank, problem=str(error))
+
+
+def _open_all(files: Files, context: ReadContext) -> Run:
+    runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
+    return whole(str(files.path), runs) if runs[0][0] else runs[0][1]
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -116,15 +115,15 @@ def _load(path: Path, context: ReadContext) -> Any:
         raise DumpError(path, f"is not JSON that can be read: {type(error).__name__}") from None
 
 
-def _open(path: Path, context: ReadContext) -> Run:
+def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadContext) -> Run:
     top = _load(path, context)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     stacks, notes = _beside(path, "stack.json", _stacks, context)
     scopes, more = _beside(path, "construct.json", _scopes, context)
-    dump = _Dump(f"{path.parent / DATA_FOLDER}{os.sep}", stacks, scopes, {})
+    folder = path.parent / DATA_FOLDER
+    dump = _Dump(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [])
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
-    step, rank = place_of(path)
     return Run(
         path=str(path),
         format=NAME,
@@ -132,16 +131,29 @@ def _open(path: Path, context: ReadContext) -> Run:
         step=step,
         rank=rank,
         detail=_detail(top, operators),
-        notes=(*notes, *more, *unnamed(dump.folder, (tensor.file for one in operators for tensor in one.tensors))),
+        notes=(*notes, *more, *_of_files(path, dump, operators)),
     )
+
+
+def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[str]:
+    """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect."""
+    tensors = [tensor for one in operators for tensor in one.tensors]
+    yield from unnamed(dump.folder, [*(tensor.file for tensor in tensors), *dump.others])
+    if not dump.is_there and any(tensor.label.endswith(_ENDINGS) for tensor in tensors):
+        yield f"{dump.folder}: no such folder; what dump.json recorded of its tensors stands in, which proves less"
+    if path.with_name(_FAILED).is_file():
+        yield f"{path.with_name(_FAILED)}: msprobe could not collect all that it was to"
 
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     """The calls that the records of a run tell, by operator."""
-    top = _load(Path(run.path), context)
-    framework = str(top.get("framework") or _framework(top["data"]))
-    found = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
-    return {name: call for name, call in found if call is not None}
+    found: dict[str, Call] = {}
+    for batch, file in files_at(run.path).batches:
+        top = _load(file, context)
+        framework = str(top.get("framework") or _framework(top["data"]))
+        told = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
+        found.update((f"{batch}/{name}" if batch else name, call) for name, call in told if call is not None)
+    return found
 
 
 def _whole_number(digits: str) -> "int | float":
@@ -199,23 +211,28 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Dump(NamedTuple):
-    """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text."""
+    """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text,
+    files of what is no tensor. Without a folder there are statistics alone."""
 
     folder: str
+    is_there: bool
     stacks: Mapping[str, tuple[str, ...]]
     scopes: Mapping[str, str]
     shapes: dict[str, tuple[int, ...]]
+    others: list[str]
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     parts = parse_msprobe_name(name)
     tensors: list[TensorRef] = []
     arguments: dict[str, Any] = {}
-    for slot, leaf in _leaves(record, parts):
-        if "dtype" in leaf and "shape" in leaf:
+    for slot, leaf in leaves(record, parts):
+        if is_tensor(leaf):
             tensors.append(_tensor(name, slot, leaf, dump))
         else:
-            arguments[slot] = _argument(leaf)
+            arguments[slot] = argument_of(leaf)
+            if leaf.get("data_name"):
+                dump.others.append(str(leaf["data_name"]))
     flag = record.get(_FLAG) if isinstance(record, dict) else None
     if isinstance(flag, bool):
         label, figures = f"{name}.{_FLAG}", _FLAGGED if flag else _UNFLAGGED
@@ -234,93 +251,31 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
         unique=parts.unique,
         call=parts.call,
-        reads_recorded=_reads_recorded(record),
+        reads_recorded=reads_recorded(record),
     )
-
-
-def _argument(leaf: "dict[str, Any]") -> Any:
-    """What a leaf that is no tensor holds."""
-    ranks = leaf.get("group_ranks")
-    if isinstance(ranks, list) and all(type(one) is int for one in ranks):
-        return Group(ranks)
-    return leaf.get("value", leaf.get("format"))
-
-
-def _reads_recorded(record: Any) -> bool:
-    """Whether a record tells the inputs; backward records of gradients that nobody asked for hold [null]."""
-    if not isinstance(record, dict):
-        return False
-    trees = [record[key] for key in _READ if key in record]
-    return trees.count([None]) < len(trees)
-
-
-_Leaves = list[tuple[str, dict[str, Any]]]
-
-
-def _leaves(record: Any, parts: MsprobeName) -> _Leaves:
-    """(slot, leaf) of a record, inputs before parameters before outputs."""
-    found: _Leaves = []
-    if parts.kind.endswith(".debug"):
-        _walk("output:", record, _NESTING, found)
-    elif not isinstance(record, dict):
-        pass
-    elif parts.kind.endswith(".parameters_grad"):
-        for key, tree in record.items():
-            single = isinstance(tree, list) and len(tree) == 1
-            _walk(f"grad:{key}", tree[0] if single else tree, _NESTING, found)
-    else:
-        for key, word in _TREES:
-            if key in record:
-                _walk(word, record[key], _NESTING, found)
-    return found
-
-
-def _walk(slot: str, value: Any, depth: int, found: _Leaves) -> None:
-    """Leaves of a tree of lists and objects; the path to a leaf is joined with dots."""
-    if depth == 0:
-        found.append((slot, {"type": "str", "value": f"nested deeper than {_NESTING}, not read"}))
-        return
-    items: Any
-    if isinstance(value, dict):
-        if _is_leaf(value):
-            found.append((slot, value))
-            return
-        items = value.items()
-    elif isinstance(value, list):
-        items = enumerate(value)
-    else:
-        return
-    start = slot if slot.endswith(":") else f"{slot}."
-    for key, below in items:
-        if depth > 1 and isinstance(below, dict) and _is_leaf(below):  # most are
-            found.append((f"{start}{key}", below))
-        else:
-            _walk(f"{start}{key}", below, depth - 1, found)
-
-
-def _is_leaf(value: "dict[str, Any]") -> bool:
-    return "type" in value and ("shape" in value or "value" in value or "format" in value or "group_ranks" in value)
 
 
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
     file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
+    statistics = _statistics(leaf)
     if shape is None:
         shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
+    if shape and str(leaf["dtype"]).endswith(PACKED):
+        shape = (*shape[:-1], 2 * shape[-1])
     if not shape and key != "[]":
         problem = f"dump.json gives it the shape {key:.60}"
-    if data_name is not None and str(data_name) != "-1":
+    if data_name is not None and str(data_name) not in _NOWHERE:
         file, trouble = _inside(dump, data_name)
         problem = problem or trouble
+        file = file if dump.is_there or statistics is None else ""
     label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
     checksum = str(leaf.get("md5") or "")
     dtype = canonical(str(leaf["dtype"]))
     wanted = leaf.get("requires_grad")
     trainable = wanted if isinstance(wanted, bool) else None
-    return TensorRef(
-        slot, dtype, shape, file, encoding, _statistics(leaf), checksum, "", problem, label, trainable=trainable
-    )
+    return TensorRef(slot, dtype, shape, file, encoding, statistics, checksum, "", problem, label, trainable=trainable)
 
 
 def _is_shape(shape: Any) -> bool:

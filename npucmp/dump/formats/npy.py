@@ -1,6 +1,8 @@
-"""A folder of .npy files, one tensor each. The names tell operator, output and time:
+"""Folders of .npy files, one tensor each, alone or below step and rank folders (readers/places.py). The names tell
+operator, output and time:
 
     {operator}.{output index}.{microseconds}.npy     tfdbg by precision_tool, msquickcmp for TF and ONNX, Caffe
+    input_{operator}.{index}.{microseconds}.npy      what it reads, in dumps of ONNX by msprobe and msit
     {operator}.{input|output}.{index}.npy            tensor folders of msprobe without their dump.json
     {anything}.npy                                   plain: one operator with one output
 
@@ -12,24 +14,26 @@ Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import GraphSource
+from npucmp.dump.micro import whole
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_name
+from npucmp.dump.readers.places import micro_of, place_of
 from npucmp.dump.readers.tensors import tensor_of
+from npucmp.dump.readers.trees import SNIFFED, told_folders
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
-ABOUT = "a folder of .npy files: {op}.{output}.{time}.npy (tfdbg, ONNX), {op}.{input|output}.{n}.npy, or {name}.npy"
 GRAPHS = GraphSource()
 
+_READ = "input_"
 _TIMED = re.compile(r"(?P<op>.+)\.(?P<index>[0-9]{1,6})\.(?P<time>[0-9]{10,20})")
 _SLOTTED = re.compile(r"(?P<op>.+)\.(?P<role>input|output)\.(?P<index>[0-9]+(?:\.\w+)*)")
 
@@ -44,45 +48,69 @@ class NpyFile(NamedTuple):
 
 
 def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
-    """A .npy file, or a folder that directly holds one."""
+    """A .npy file, or a folder that directly holds one, or has one in folders below that tell step, rank or process."""
     if not path.is_dir():
         return path.is_file() and path.suffix == ".npy"
-    with os.scandir(path) as entries:
-        return any(entry.name.endswith(".npy") for entry in entries)
+    return next(told_folders(path, (".npy",), SNIFFED), None) is not None
 
 
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
-    """One Run. Headers are read, payloads are not; a broken header makes an operator with one unreadable tensor."""
+    """One Run per step and rank. Headers are read, payloads are not; a broken header makes an operator with one
+    unreadable tensor."""
+    if path.is_file():
+        return [_run(path, [path], context)]
+    found = [*told_folders(path, (".npy",))]
+    read = {above for folder in found for above in (folder, *folder.parents)}
+    runs: "dict[str, list[tuple[str, Run]]]" = {}
+    for folder in found:
+        below = folder.relative_to(path).parts
+        micro = [part for part in below if micro_of(part) is not None]
+        where = path.joinpath(*(part for part in below if part not in micro))
+        one = _run(folder, sorted(folder.iterdir()), context, read)
+        runs.setdefault(str(where if micro else folder), []).append(("/".join(micro), one))
+    return [whole(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
+
+
+def _run(path: Path, names: "list[Path]", context: ReadContext, read: "Optional[set[Path]]" = None) -> Run:
+    """That of a file, or of a folder with these names; `read` are the folders that runs are made of."""
     notes: list[str] = []
-    real = {} if path.is_file() else long_names(path / MAPPING, notes, context)
-    names = [path] if path.is_file() else [Path(path, name) for name in sorted(os.listdir(path))]
+    real = {} if read is None else long_names(path / MAPPING, notes, context)
     files = [parse_npy_name(file, real.get(file.name, "")) for file in names if _is_tensor(file, real)]
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
-    notes += filter(None, [left_out(path, others), _below(names)])
-    groups = _executions(files)
+    notes += filter(None, [left_out(path, others), _below(path, names, read or set())])
+    groups = _executions(_read_of_them(files))
     operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)
-    outputs = all(file.slot.startswith("output") for file in files)
+    outputs = all(file.slot.startswith("output") for group in groups for file in group)
     if not timed:
         notes.append("not every file name holds a time: operators with no time stand in the order of their names")
+    step, rank, _ = place_of((path.parent if read is None else path).absolute().parts)
+    about = "outputs only" if outputs else ""
+    return Run(str(path), NAME, operators, step, rank, about, tuple(notes), ordered=timed)
+
+
+def _read_of_them(files: "list[NpyFile]") -> "list[NpyFile]":
+    """What ONNX nodes read is called as they are, behind a word: "input_Add_100" beside "Add_100". A tool that writes
+    it does so of every node: where few have it, it is the name of an operator."""
+    named = {file.operator for file in files if file.time}
+    twins = {name for name in named if name.startswith(_READ) and name[len(_READ) :] in named}
+    if 2 * len(twins) < len(named - twins) or not twins:
+        return files
     return [
-        Run(
-            path=str(path),
-            format=NAME,
-            operators=operators,
-            detail="outputs only" if outputs else "",
-            notes=tuple(notes),
-            ordered=timed,
-        )
+        file._replace(operator=file.operator[len(_READ) :], slot=f"input{file.slot[len('output') :]}")
+        if file.operator in twins
+        else file
+        for file in files
     ]
 
 
-def _below(names: "list[Path]") -> "Optional[str]":
+def _below(folder: Path, names: "list[Path]", read: "set[Path]") -> "Optional[str]":
     """The note on folders beside the files, whose tensors nobody reads; None if there are none."""
-    found = [path.name for path in names if path.is_dir() and any(map(may_be_tensor, some_names(path)))]
+    unread = (path for path in names if path not in read and path.is_dir())
+    found = [path.name for path in unread if any(map(may_be_tensor, some_names(path)))]
     if not found:
         return None
-    return f"{names[0].parent}: folders beside the files are not read: {first_of(found, 3)}"
+    return f"{folder}: folders beside the files are not read: {first_of(found, 3)}"
 
 
 def _is_tensor(file: Path, real: Mapping[str, str]) -> bool:

@@ -17,7 +17,6 @@ from npucmp.dump.readers.trees import holds
 from npucmp.model import Run
 
 NAME = "npz"
-ABOUT = ".npz files of numpy.savez, one or a folder of them: arrays by name, also {operator}.{input|output}.{n}"
 GRAPHS = None
 
 ENDINGS = (".npz",)

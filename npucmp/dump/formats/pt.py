@@ -36,7 +36,6 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "pt"
-ABOUT = "folders of .pt or .pth files, a tensor each: AclGraphDumper, acl_save, msit's torch hook, SGLang, or {name}.pt"
 GRAPHS = None
 
 ALONE = "file"

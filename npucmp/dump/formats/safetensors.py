@@ -17,7 +17,6 @@ from npucmp.dump.readers.trees import holds
 from npucmp.model import Run
 
 NAME = "safetensors"
-ABOUT = "safetensors files, one or a folder of them: tensors by name, also {operator}.{input|output}.{n}"
 GRAPHS = None
 
 ENDINGS = (".safetensors",)

@@ -20,21 +20,17 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.folders import folders
 from npucmp.dump.readers.names import left_out, natural, type_of_name
+from npucmp.dump.readers.places import micro_of, place_of
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 
 NAME = "saved"
-ABOUT = (
-    "msprobe's save and SingleSave of MindSpore: step{N}/rank{M}/{name}_{dtype}_{n}.npy, data/{tag}/step{N}/rank{M}/…"
-)
 GRAPHS = None
 
 _SAVED = re.compile(
     r"(?P<name>.+?)(?P<grad>_grad)?_(?P<dtype>bool_?|b?float[0-9]+|u?int[0-9]+|complex[0-9]+)_(?P<n>[0-9]{1,9})\.npy",
     re.IGNORECASE,
 )
-_STEP, _RANK = re.compile(r"step_?([0-9]{1,9})"), re.compile(r"rank_?([0-9]{1,9})")
-_MICRO = re.compile(r"micro_step_?([0-9]{1,9})")
 _DEPTH = 8
 _SNIFFED = 5000  # file names that are looked at
 
@@ -88,15 +84,15 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
 def _files(folder: str, names: Sequence[str]) -> "list[tuple[SavedPlace, SavedFile]]":
     """The tensors of a folder, none if it is no step and rank of such a dump."""
     parts = Path(folder).absolute().parts
-    micro = _MICRO.fullmatch(parts[-1])
-    above = parts[:-1] if micro else parts
-    step, rank = (_STEP.fullmatch(above[-2]), _RANK.fullmatch(above[-1])) if len(above) > 2 else (None, None)
+    micro = micro_of(parts[-1])
+    above = parts if micro is None else parts[:-1]
+    step, rank = (place_of(above[-2:-1]).step, place_of(above[-1:]).rank) if len(above) > 2 else (None, None)
     if step is None or rank is None:
         return []
     root, tag = above[:-2], above[-3]
     single = len(root) > 2 and root[-2] == "data"
-    place = SavedPlace(os.path.join(*(root[:-2] if single else root)), int(step[1]), int(rank[1]))
-    number = int(micro[1]) if micro else -1
+    place = SavedPlace(os.path.join(*(root[:-2] if single else root)), step, rank)
+    number = -1 if micro is None else micro
     files = (_single(tag, name, number) if single else _saved(name) for name in names if name.endswith(".npy"))
     return [(place, file._replace(path=os.path.join(folder, file.path))) for file in files if file is not None]
 

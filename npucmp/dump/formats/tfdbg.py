@@ -46,9 +46,6 @@ from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.dtypes import DTYPES
 
 NAME = "tfdbg"
-ABOUT = (
-    "raw dumps of the TensorFlow debugger (tfdbg v1): run_*/_tfdbg_device_*/{scope}/{node}_{output}_{debug op}_{time}"
-)
 
 _RUN = "run_"
 _META = "_tfdbg_"

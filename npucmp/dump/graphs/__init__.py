@@ -32,7 +32,9 @@ MOST_FILES = 200
 _ANCESTORS = 4
 _ENTRIES = 100_000  # of a folder that are looked at
 _FILE = re.compile(r"(?:ge_proto|dynamo)_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
-_FOLDER = re.compile(r"graphs?|pid_.*")
+_OF_ATC = re.compile(rb'\s*\{\s*"(?:attr|graph|name|version)".*"(?:key|op)"', re.DOTALL)  # {om}.json, of any name
+_HEAD = 4096
+_FOLDER = re.compile(r"graphs?|model|pid_.*")
 _PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" stands below extra-info/graph
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
 _EXPECTED = (
@@ -63,10 +65,11 @@ def _graphs(tree: Message, path: object) -> list[Graph]:
 
 
 def beside(path: Path) -> list[Path]:
-    """Files that look like graphs near a dump, by their names alone; of GE's compile stages the last, if it is there.
+    """Files that look like graphs near a dump, by their names; of GE's compile stages the last, if it is there.
 
-    Looked through are the dump's folder and its parent, and what stands in a folder `graph`, `graphs` or `pid_…` of
-    it or of its next four ancestors. At most MOST_FILES, final stages first, always in the same order. Never raises.
+    Looked through are the dump's folder and its parent, and what stands in a folder `graph`, `graphs`, `model` or
+    `pid_…` of it or of its next four ancestors. The JSON that atc makes of a model has any name: its first bytes tell.
+    At most MOST_FILES, final stages first, always in the same order. Never raises.
     """
     try:
         folder = Path(os.path.abspath(path))
@@ -77,9 +80,19 @@ def beside(path: Path) -> list[Path]:
     found: dict[Path, None] = {}
     for place in _places(folder):
         names = _names(place, folders=False)
-        found.update((place / name, None) for name in _last_stages([name for name in names if _FILE.fullmatch(name)]))
+        found.update((place / name, None) for name in _last_stages([name for name in names if _is_graph(place, name)]))
     files = sorted(found, key=lambda file: not _is_final(file.name))  # stable: nearer folders stay first
     return files[:MOST_FILES]
+
+
+def _is_graph(folder: Path, name: str) -> bool:
+    if _FILE.fullmatch(name) or not name.endswith(".json"):
+        return _FILE.fullmatch(name) is not None
+    try:
+        with open(folder / name, "rb") as stream:
+            return _OF_ATC.match(stream.read(_HEAD)) is not None
+    except OSError:
+        return False
 
 
 def _places(folder: Path) -> Iterator[Path]:

@@ -3,7 +3,7 @@
     {type}.{name}.{task}.{stream}.{microseconds}[.{kind}.{context}.{thread}.{device}].{input|output}.{n}{tail}.npy
     {type}.{name}.{task}.{microseconds}.{input|output}.{n}.npy     of the first releases of CANN
     {tail} is .{format}, .{format}.{dtype}, .{A}x{B}x{C} (converted raw dumps) or nothing
-    without .npy, or with .bin: the bytes alone, of types and formats that NPY does not have
+    the time may be empty; without .npy, or with .bin: the bytes alone, of types and formats that NPY does not have
 
 {name} is the full name ("Default/network-Net/fc-Dense/MatMul-op0") with "_" for "/", older: its last part.
 """
@@ -22,7 +22,7 @@ PARAMETER = "Parameter"
 LONGEST = 4096
 
 _NAME = re.compile(
-    r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<numbers>[0-9]{1,20}(?:\.[0-9]{1,20}){1,6})"
+    r"(?P<type>[^.]+)\.(?P<op>[^.]+)\.(?P<numbers>[0-9]{1,20}(?:\.[0-9]{1,20}){1,6}|[0-9]{1,20}\.[0-9]{1,20}\.)"
     r"\.(?P<role>input|output)\.(?P<number>[0-9]{1,9})(?P<tail>(?:\.[^.]+)*)\.npy"
 )
 _NUMBERED = re.compile(r"-op[0-9]+$")
@@ -60,7 +60,7 @@ def parse_mindspore_name(name: str) -> Optional[MindsporeName]:
     match = _NAME.fullmatch(name) if len(name) <= LONGEST else None
     if match is None:
         return None
-    numbers = [int(number) for number in match["numbers"].split(".")]
+    numbers = [int(number or 0) for number in match["numbers"].split(".")]
     streamless = len(numbers) == 2
     if streamless and numbers[1] < 10**9:  # a time is no index
         return None

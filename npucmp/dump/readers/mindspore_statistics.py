@@ -3,7 +3,8 @@
     Op Type, Op MindsporeName, Task ID, Stream ID, Timestamp, IO (or Input/Output), Slot, Data Size, Data Type, Shape,
     Max Value, Min Value, …     columns by name, in any order; the configuration says which figures stand there
     MD5, or MD5 Value           checksum
-Shapes are "(2, 3)" or "2x3", "-" for none; "null" where nothing is finite, figures of Bool are "True" and "False".
+Shapes are "(2, 3)" or "2x3", "-" for none, "-4096" where a spreadsheet took "(4096)" for a negative number;
+"null" where nothing is finite, figures of Bool are "True" and "False".
 Source: MindSpore's public documentation and sources, public test data.
 """
 
@@ -26,6 +27,7 @@ from npucmp.model import Task, TensorRef
 from npucmp.model.dtypes import canonical
 
 STATISTIC = "statistic.csv"
+_NEGATED = re.compile(r"-[0-9]+")
 _SHAPE = re.compile(r"[0-9x,()\[\]\s]*|-")
 
 
@@ -88,6 +90,8 @@ def _number(cells: Mapping[str, str], column: str, otherwise: int) -> int:
 
 def _shape(text: str) -> Optional[tuple[int, ...]]:
     sizes = re.findall("[0-9]+", text)
+    if _NEGATED.fullmatch(text):
+        text = text[1:]
     if not _SHAPE.fullmatch(text) or len(sizes) > 64 or any(len(size) > 18 for size in sizes):
         return None
     shape = tuple(map(int, sizes))

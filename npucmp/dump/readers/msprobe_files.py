@@ -3,50 +3,94 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, NamedTuple, Optional
 
-from npucmp.dump.readers.places import number_in
+from npucmp.dump.readers.places import is_process, micro_of, place_of
 from npucmp.errors import DumpError
 
 DATA_FOLDER = "dump_tensor_data"
 _DEPTH = 6  # verl and others put folders above step*
+_HEAD = 4096
+_NOTHING = re.compile(rb'"data"\s*:\s*\{\s*\}')
 
 
-def files_of(path: Path) -> "list[Path]":
-    """The dump.json files of a dump, or that one file."""
-    return [path] if path.is_file() else _without_helpers(list(dump_files(path)))
+class Files(NamedTuple):
+    """The files of one run, each with the name of the micro batch that it is of: one without a name, which is `path`,
+    or some with names, of which `path` is the folder without those of the batches."""
+
+    path: Path
+    step: Optional[int]
+    rank: Optional[int]
+    batches: "tuple[tuple[str, Path], ...]"
 
 
-def place_of(file: Path) -> "tuple[Optional[int], Optional[int]]":
-    """Step and rank from the folders above a dump.json, the nearest that tell them."""
-    folders = file.parent.absolute().parts
-    return number_in(folders, "step"), number_in(folders, "rank")
+def files_of(path: Path) -> "list[Files]":
+    """The dump.json files of a dump by run, or that one file."""
+    if path.is_file():
+        return [_files(path, [("", path)])]
+    runs: "dict[Path, list[tuple[str, Path]]]" = {}
+    for file in _without_helpers(list(dump_files(path))):
+        below = file.relative_to(path).parent.parts
+        micro = [part for part in below if micro_of(part) is not None]
+        where = path.joinpath(*(part for part in below if part not in micro)) if micro else file
+        runs.setdefault(where, []).append(("/".join(micro), file))
+    return [_files(where, found) for where, found in runs.items()]
+
+
+def files_at(path: str) -> Files:
+    """The files of one run again, by its path; that of micro batches in which the ranks lie is no folder."""
+    where = Path(path)
+    while not where.exists() and where != where.parent:
+        where = where.parent
+    found = next((one for one in files_of(where) if str(one.path) == path), None)
+    if found is None:
+        raise DumpError(path, "is not there any more")
+    return found
+
+
+def _files(where: Path, found: "list[tuple[str, Path]]") -> Files:
+    step, rank, _ = place_of(found[0][1].parent.absolute().parts)
+    return Files(where, step, rank, tuple(found))
 
 
 def starts_like_a_dump(path: Path) -> bool:
-    with open(path, "rb") as stream:
-        head = stream.read(4096)
+    head = _head(path)
     return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
 
 
 def dump_files(folder: Path) -> Iterator[Path]:
-    """dump.json files below a folder, in name order; tensor folders are not entered."""
+    """dump.json files below a folder, in name order; tensor folders are not entered. Where it holds nothing, the
+    debug.json beside it."""
     base = len(folder.parts)
     for here, folders, files in os.walk(folder):
         folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
-        found = [name for name in ("dump.json", "debug.json") if name in files]
+        found = [Path(here, name) for name in ("dump.json", "debug.json") if name in files]
         if found:
             folders[:] = []
-            yield Path(here, found[0])
+            yield found[-1] if len(found) > 1 and _is_empty(found[0]) else found[0]
+
+
+def _head(path: Path) -> bytes:
+    with open(path, "rb") as stream:
+        return stream.read(_HEAD)
+
+
+def _is_empty(file: Path) -> bool:
+    with suppress(OSError):
+        head = _head(file)
+        return len(head) < _HEAD and _NOTHING.search(head) is not None
+    return False
 
 
 def _without_helpers(files: list[Path]) -> list[Path]:
     """Where rank* and proc* (pid*) stand side by side, proc* are helper processes of the same run."""
-    ranked = {file.parent.parent for file in files if file.parent.name.startswith("rank")}
-    files = [file for file in files if not (_is_process(file) and file.parent.parent in ranked)]
-    for step in {file.parent.parent for file in files}:
-        processes = [file.parent.name for file in files if file.parent.parent == step and _is_process(file)]
+    ranked = {_owner(file).parent for file in files if _owner(file).name.startswith("rank")}
+    files = [file for file in files if not (_is_process(file) and _owner(file).parent in ranked)]
+    for step in {_owner(file).parent: None for file in files}:
+        processes = {_owner(file).name: None for file in files if _owner(file).parent == step and _is_process(file)}
         if len(processes) > 1:
             raise DumpError(
                 step, f"holds dumps of {len(processes)} processes ({', '.join(processes)}); give one of them"
@@ -54,5 +98,10 @@ def _without_helpers(files: list[Path]) -> list[Path]:
     return files
 
 
+def _owner(file: Path) -> Path:
+    """The folder of its rank or process: that of the file, or of the micro batch that this is."""
+    return file.parent if micro_of(file.parent.name) is None else file.parent.parent
+
+
 def _is_process(file: Path) -> bool:
-    return file.parent.name.startswith(("proc", "pid"))
+    return is_process(_owner(file).name)

@@ -1,22 +1,61 @@
-"""Step and rank as tools write them into names of folders."""
+"""Step, rank and process of a run by the folders that it lies in, in the spellings of all tools.
+
+    step{N}  step_{N}  token_{N}                     step
+    {npu|cuda|gpu|cpu}{D}_{pid}/{N}                  step N, a token, of device D (msit, MindIE)
+    rank{M}  rank_{M}  worldsize{W}_global_rank{M}   rank; the global one, wherever others stand
+    pid{P}  pid_{P}  proc{P}  rank                   a process without a rank
+    micro_batch_{K}  micro_step{K}  microbatch{K}    a micro batch: a part of its step, no step of its own
+
+Source: documents and sources of msprobe, msit, verl and torchair; docs/formats.md.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Optional, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
 
-_WORDS = {
-    "step": re.compile(r"step_?([0-9]{1,18})"),
-    "rank": re.compile(r"(?:worldsize[0-9]+_global_)?rank_?([0-9]{1,9})"),  # torchair names the number of ranks too
-}
+_STEP = re.compile(r"(?:step|token)_?([0-9]{1,18})")
+_RANK = re.compile(r"rank_?([0-9]{1,9})")
+_GLOBAL = re.compile(r"world_?size_?[0-9]+_global_rank_?([0-9]{1,9})")
+_DEVICE = re.compile(r"(?:npu|cuda|gpu|cpu)([0-9]{0,9})_[0-9]+")
+_PROCESS = re.compile(r"(?:pid|proc)_?[0-9]+|rank")
+_MICRO = re.compile(r"micro_?(?:batch|step)_?([0-9]{1,9})")
+_TOKEN = re.compile(r"([0-9]{1,9})")
 
 
-def number_of(folder: str, word: str) -> Optional[int]:
-    """The step or rank that one folder's name tells: "step3", "step_3", "rank0", "worldsize8_global_rank3"."""
-    found = _WORDS[word].fullmatch(folder)
+class Place(NamedTuple):
+    """`depth` counts the parts of the path down to the last that tells step, rank or process; 0 if none does."""
+
+    step: Optional[int] = None
+    rank: Optional[int] = None
+    depth: int = 0
+
+
+def place_of(parts: "Sequence[str]") -> Place:
+    """What the parts of a path tell; the last one that tells a number decides, but a global rank before another."""
+    step = rank = whole = None
+    depth = 0
+    for at, part in enumerate(parts, 1):
+        is_token = at > 1 and _DEVICE.fullmatch(parts[at - 2])
+        if found := _STEP.fullmatch(part) or (is_token and _TOKEN.fullmatch(part)):
+            step = int(found[1])
+        elif found := _GLOBAL.fullmatch(part):
+            whole = int(found[1])
+        elif found := _RANK.fullmatch(part) or _DEVICE.fullmatch(part):
+            rank = int(found[1]) if found[1] else rank
+        elif not _PROCESS.fullmatch(part):
+            continue
+        depth = at
+    return Place(step, rank if whole is None else whole, depth)
+
+
+def is_process(folder: str) -> bool:
+    """Whether a folder is that of a process whose rank it does not tell."""
+    return folder != "rank" and _PROCESS.fullmatch(folder) is not None
+
+
+def micro_of(folder: str) -> Optional[int]:
+    """The micro batch that a folder is of; None if it is of none."""
+    found = _MICRO.fullmatch(folder)
     return int(found[1]) if found else None
-
-
-def number_in(folders: "Sequence[str]", word: str) -> Optional[int]:
-    """That of the innermost folder that tells one."""
-    return next((number for one in reversed(folders) if (number := number_of(one, word)) is not None), None)

@@ -31,7 +31,7 @@ from npucmp.dump.readers.strides import compact, reach
 from npucmp.dump.readers.torch_words import Refused, Storage, Tensor, one_tensor, tensors_in
 from npucmp.errors import DumpError
 from npucmp.model import Payload
-from npucmp.model.dtypes import DTYPES, lookup
+from npucmp.model.dtypes import DTYPES, PACKED, canonical, lookup
 
 _SMALL = 8192  # a file up to this size is read at once: cheaper than three reads
 _TAIL = 4096  # of a larger file: holds the directory of one tensor's file
@@ -199,11 +199,11 @@ _cached = lru_cache(maxsize=1024)(_contents)  # tensors of one shape and dtype s
 
 def _viewed(found: Tensor, limits: Limits) -> _View:
     """The view within its storage; every element must lie inside."""
-    dtype = lookup(found.dtype)
+    dtype, packed = lookup(canonical(found.dtype)), found.dtype.endswith(PACKED)
     if dtype is None:
         raise Refused(f"unsupported: elements of type {found.dtype}")
     try:
-        size = tensor_size("", found.shape, dtype.itemsize, limits)
+        size = tensor_size("", found.shape, dtype.itemsize, limits)  # packed elements count as one byte
     except DumpError as error:
         raise Refused(error.because) from None
     if size > max(found.storage.size, limits.expanded_bytes):
@@ -216,7 +216,12 @@ def _viewed(found: Tensor, limits: Limits) -> _View:
     if span and (offset + span) * dtype.itemsize > found.storage.size:
         raise Refused("the tensor reaches out of its storage")
     start = found.storage.start + (offset * dtype.itemsize if span else 0)
-    return _View(dtype.name, shape, start, compact(shape, strides))
+    strides = compact(shape, strides)
+    if packed and shape:
+        if strides:
+            raise Refused(f"unsupported: a strided view of elements of type {found.dtype}")
+        shape = (*shape[:-1], 2 * shape[-1])
+    return _View(dtype.name, shape, start, strides)
 
 
 def _payload(path: str, view: _View, base: int, byteorder: str) -> Payload:

@@ -1,58 +1,17 @@
-"""Step, rank and process of a file by the folders that it lies in, in the spellings of all tools.
-
-    step{N}  step_{N}  token_{N}                     step
-    {npu|cuda|gpu|cpu}{D}_{pid}/{N}                  step N, a token, of device D (msit, MindIE)
-    rank{M}  rank_{M}  worldsize{W}_global_rank{M}   rank; the global one, wherever others stand
-    pid{P}  pid_{P}  proc{P}  rank                   a process without a rank
-    micro_batch_{K}  micro_step{K}  microbatch{K}    a micro batch: a part of its step, no step of its own
-
-Source: documents and sources of msprobe, msit, verl and sglang; docs/formats.md.
-"""
+"""The files of a dump by run, for formats of which the folders alone tell step, rank and process (places.py)."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from npucmp.dump.readers.folders import folders
+from npucmp.dump.readers.places import micro_of, place_of
 
-_STEP = re.compile(r"(?:step|token)_?([0-9]{1,9})", re.ASCII)
-_RANK = re.compile(r"rank_?([0-9]{1,9})", re.ASCII)
-_GLOBAL = re.compile(r"world_?size_?[0-9]+_global_rank_?([0-9]{1,9})", re.ASCII)
-_DEVICE = re.compile(r"(?:npu|cuda|gpu|cpu)([0-9]{0,9})_[0-9]+", re.ASCII)
-_PROCESS = re.compile(r"(?:pid|proc)_?[0-9]+|rank", re.ASCII)
-_MICRO = re.compile(r"micro_?(?:batch|step)_?[0-9]{1,9}", re.ASCII)
-_TOKEN = re.compile(r"([0-9]{1,9})", re.ASCII)
+SNIFFED = 1000  # folders that are looked through
 DATA = ("dump_tensor_data", "tensor_data", "torch_tensors")  # folders that hold tensors and say nothing of them
-
-
-class Place(NamedTuple):
-    """`depth` counts the parts of the path down to the last that tells step, rank or process; 0 if none does."""
-
-    step: Optional[int] = None
-    rank: Optional[int] = None
-    depth: int = 0
-
-
-def place_of(parts: "Sequence[str]") -> Place:
-    """What the parts of a path tell; the last one that tells a number decides, but a global rank before another."""
-    step = rank = whole = None
-    depth = 0
-    for at, part in enumerate(parts, 1):
-        is_token = at > 1 and _DEVICE.fullmatch(parts[at - 2])
-        if found := _STEP.fullmatch(part) or (is_token and _TOKEN.fullmatch(part)):
-            step = int(found[1])
-        elif found := _GLOBAL.fullmatch(part):
-            whole = int(found[1])
-        elif found := _RANK.fullmatch(part) or _DEVICE.fullmatch(part):
-            rank = int(found[1]) if found[1] else rank
-        elif not _PROCESS.fullmatch(part):
-            continue
-        depth = at
-    return Place(step, rank if whole is None else whole, depth)
 
 
 class Files(NamedTuple):
@@ -83,13 +42,24 @@ def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
         parts = Path(folder).absolute().parts
         place = place_of(parts)
         end = place.depth if place.depth >= given else _of_itself(parts)
-        micro = [part for part in parts[given : place.depth] if _MICRO.fullmatch(part)]
+        micro = [part for part in parts[given : place.depth] if micro_of(part) is not None]
         base = os.path.join(*(part for at, part in enumerate(parts[:end]) if at < given or part not in micro))
         below = [*micro, *(part for part in parts[end:] if part not in DATA)]
         found = runs.setdefault(base, Files(place.step, place.rank, base, [], []))
         found.paths.extend(("/".join(below), name, os.path.join(folder, name)) for name in chosen)
         found.others.extend(name for name in names if not name.endswith(endings))
     return list(runs.values())
+
+
+def told_folders(path: Path, endings: "tuple[str, ...]", most: int = 0) -> "Iterator[Path]":
+    """The folder, and those below it that tell step, rank or process, if they hold such a file; of the first `most`."""
+    given = len(path.absolute().parts)
+    for at, (folder, names) in enumerate(folders(path)):
+        is_run = at == 0 or place_of(Path(folder).absolute().parts).depth > given
+        if is_run and any(name.endswith(endings) for name in names):
+            yield Path(folder)
+        if most and at >= most:
+            return
 
 
 def _of_itself(parts: "Sequence[str]") -> int:

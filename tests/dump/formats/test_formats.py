@@ -17,7 +17,7 @@ from npucmp.errors import DumpError
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_format_says_what_the_package_asks(name):
     module = module_of(name)
-    assert name == module.NAME and module.ABOUT and module.sniff.__doc__ and module.open_runs.__doc__
+    assert name == module.NAME and module.sniff.__doc__ and module.open_runs.__doc__
 
 
 def test_a_format_says_which_graphs_know_its_operators():
@@ -51,5 +51,26 @@ def test_an_archive_beside_dumps_is_none_of_theirs(tmp_path):
     (tmp_path / "dump.zip").write_bytes(b"PK")
     (tmp_path / "npu").mkdir()
     np.save(tmp_path / "npu" / "a.npy", np.ones(2))
-    with pytest.raises(DumpError, match=r"below it: give .*npu"):
+    assert [run.path for run in formats.open_runs(tmp_path)] == [str(tmp_path / "npu")]
+
+
+def test_the_only_dump_below_a_path_is_meant_and_of_several_none(tmp_path):
+    for name in ("logs", "config"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+    (tmp_path / "run" / "dumps" / "npu").mkdir(parents=True)
+    np.save(tmp_path / "run" / "dumps" / "npu" / "a.npy", np.ones(2))
+    (run,), (head,) = formats.open_runs(tmp_path), formats.heads(tmp_path)
+    assert run.path == head.path == str(tmp_path / "run" / "dumps" / "npu")
+    assert formats.open_head(head) == run
+    (tmp_path / "run" / "cpu").mkdir()
+    np.save(tmp_path / "run" / "cpu" / "a.npy", np.ones(2))
+    with pytest.raises(DumpError, match=r"below it: give .*cpu or .*npu"):
+        formats.open_runs(tmp_path)
+
+
+def test_where_not_all_could_be_looked_at_none_is_the_only_one(tmp_path):
+    for number in range(formats.LOOKED_AT + 5):
+        (tmp_path / f"d{number:04}").mkdir()
+    np.save(tmp_path / "d0000" / "a.npy", np.ones(2))
+    with pytest.raises(DumpError, match=r"below it: give .*d0000"):
         formats.open_runs(tmp_path)

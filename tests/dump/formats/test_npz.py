@@ -13,7 +13,6 @@ from npucmp.dump.formats import npz, open_runs
 from npucmp.workflows.compare import compare
 from tests.contracts import FormatContract
 from tests.dump.formats.test_safetensors import arrays_of
-from tests.dump.formats.three import second_is_first
 
 
 def write_npz(folder: Path, wrong=False) -> Path:
@@ -27,10 +26,6 @@ class TestNpz(FormatContract):
 
     def write(self, folder):
         return write_npz(folder / "d")
-
-
-def test_the_second_of_three_is_born_and_a_copy_agrees(tmp_path):
-    second_is_first(write_npz(tmp_path / "t", wrong=True), write_npz(tmp_path / "g"))
 
 
 def test_values_come_back(tmp_path):

@@ -17,7 +17,7 @@ from npucmp.dump.readers.values import whole
 from npucmp.errors import DumpError
 from npucmp.workflows.compare import compare
 from tests.contracts import FormatContract
-from tests.dump.formats.three import second_is_first, three
+from tests.dump.formats.three import three
 
 WORDS = {"float32": "F32", "float16": "F16", "int64": "I64", "bool": "BOOL", "uint8": "U8", "complex64": "C64"}
 
@@ -53,10 +53,6 @@ class TestSafetensors(FormatContract):
 
     def write(self, folder):
         return write_safetensors(folder / "d")
-
-
-def test_the_second_of_three_is_born_and_a_copy_agrees(tmp_path):
-    second_is_first(write_safetensors(tmp_path / "t", wrong=True), write_safetensors(tmp_path / "g"))
 
 
 def test_one_file_is_a_run(tmp_path):

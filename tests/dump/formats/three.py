@@ -23,12 +23,12 @@ def three(wrong: bool = False, dtype=np.float32) -> "list[One]":
     return [One((x, w), (product,)), One((product,), (bent,)), One((bent, b), (bent + b,))]
 
 
-def second_is_first(target, golden, cause: str = "BORN", **options) -> "npucmp.Report":
-    """A wrong second operator is the first root, with that cause, and the only one that nothing before it explains; a
-    copy agrees."""
+def second_is_first(target, golden, cause: str = "BORN", second: int = 1, **options) -> "npucmp.Report":
+    """A wrong second operator (`second` counts all that the dump holds) is the first root, with that cause, and the
+    only one that nothing before it explains; a copy agrees."""
     report = npucmp.compare(target, golden, **options)
     found = [(one.pair.operator.order, one.cause.value) for one in report.roots]
-    assert found[0] == (1, cause) and {why for _, why in found[1:]} <= {"PROPAGATED", "UNKNOWN"}, found
+    assert found[0] == (second, cause) and {why for _, why in found[1:]} <= {"PROPAGATED", "UNKNOWN"}, found
     assert report.exit_status == 1
     copy = npucmp.compare(golden, golden, **options)
     assert (copy.roots, copy.exit_status) == ((), 0)

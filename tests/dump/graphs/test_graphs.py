@@ -85,6 +85,19 @@ def test_beside_finds(tmp_path, folder, name):
     assert found(tmp_path, [f"{folder}/{name}"], "a/b") == [f"{folder}/{name}"]
 
 
+@pytest.mark.parametrize("folder", ["out/model", "out/dump/model", "out/dump/0"])
+def test_beside_finds_the_json_of_atc_by_its_first_bytes(tmp_path, folder):
+    """{om}.json is called after the model; what else is JSON is none."""
+    graph = '{ "graph": [{"op": [{"name": "a", "type": "Add"}]}], "name": "m" }'
+    sorted_keys = '{"attr": [{"key": "atc_cmdline", "value": {"s": ""}}], ' + graph[1:]
+    others = '{"architectures": ["Llama"], "op": 1}', "[1]", "", '{"name": "x"}', '\ufeff"graph"'
+    (tmp_path / folder).mkdir(parents=True)
+    for number, text in enumerate((graph, sorted_keys, *others)):
+        (tmp_path / folder / f"resnet{number}.json").write_text(text, encoding="utf-8")
+    (tmp_path / folder / "link.json").symlink_to("resnet0.json")
+    assert found(tmp_path, [], "out/dump/0") == [f"{folder}/resnet0.json", f"{folder}/resnet1.json"]
+
+
 @pytest.mark.parametrize(
     "file",
     ["a/b/ge_onnx_00000001_Build.pbtxt", "a/b/Add.1.2.3", "a/b/x.txt", "a/b/c/g.pbtxt", "g.pbtxt", "graphics/g.pbtxt"],

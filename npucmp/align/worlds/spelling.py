@@ -1,0 +1,196 @@
+"""What an operator is called in no world's words: where it sits in the model, what it computes, which turn it is.
+
+    MindSpore  Cell.network.module.layers.0.attention.ParallelAttention.forward.0, Mint.cos.0.forward, param:gamma
+    PyTorch    Module.module.layers.0.attention.ParallelAttention.forward.0, Torch.cos.0.forward, param:weight
+    vLLM       Module.model.layers.0.self_attn.qkv_proj.QKVParallelLinear…, root.model.layers.0.self_attn.qkv_proj
+    ATB        2_Prefill_layer/1_LinearOperation
+
+Words around the model ("network_with_loss", "module") are left out as far as all modules of a run share them and more
+paths are then equal. Sources: documents of msprobe, mindspore.nn and mindspore.mint, vLLM, msit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.align.shape import merged
+from npucmp.align.worlds.vendor import Path, Vendor
+from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
+from npucmp.model import Operator, Run
+from npucmp.model.optypes import same_type
+
+MINDSPORE, TORCH, ATB = "mindspore", "torch", "atb"
+_ROOTS = ("Cell", "Module", "root")
+_PREFIXES = {
+    **dict.fromkeys(("Cell", "Primitive", "Mint", "MintFunctional"), MINDSPORE),
+    **dict.fromkeys(("Module", "Torch", "NPU", "Aten", "root"), TORCH),
+}
+PARAMETERS = {
+    "gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
+    "embedding_table": "weight",
+}  # fmt: skip
+_DEEPEST = 16  # modules within modules that have other names
+
+
+class Plain(NamedTuple):
+    """An operator in no world's words.
+
+    place  of a module its path in the model; of another operator the path of the module around it
+    what   what it computes, or "" of a module: its path says that; "grad" of the record of a module's gradients
+    """
+
+    operator: Operator
+    place: Path
+    what: str
+    phase: str
+
+    @property
+    def is_module(self) -> bool:
+        return self.what in ("", "grad")
+
+    @property
+    def key(self) -> "tuple[Path, str, str]":
+        return self.place, self.what, self.phase
+
+    @property
+    def neutral(self) -> Operator:
+        """For the matcher by order: in these words, with its first output alone, rows and all."""
+        op, path = self.operator, ".".join(self.place)
+        name = f"{path}.{self.what}.{self.phase}"
+        own = same_type(op.op_type) if self.is_module else self.what
+        found = next((tensor for tensor in op.tensors if tensor.slot == "output:0"), None)
+        tensors = (found._replace(shape=merged(found.shape)),) if found is not None else ()
+        kind = name if self.is_module else f"{own}.{self.phase}"
+        bare = op._replace(name=name, op_type=own, kind=kind, phase=self.phase, scope=path, tensors=tensors)
+        return bare._replace(arguments={}, stack=(), unique=False)
+
+
+def world_of(run: Run) -> str:
+    """Whose names a run has; "" where nothing tells."""
+    if run.format == ATB:
+        return ATB
+    found = {_PREFIXES.get(operator.name.partition(".")[0], "") for operator in run.operators}
+    return next((world for world in (MINDSPORE, TORCH) if world in found), "")
+
+
+def plain(target: Run, golden: Run, vendor: Vendor) -> "tuple[list[Plain], list[Plain]]":
+    """The operators of two runs in the same words. What a vendor's file says holds for MindSpore's side, whichever it
+    is, else for the target's."""
+    own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
+    left, right = (
+        [*_plain(run, vendor if world_of(run) == own and (own == MINDSPORE or run is target) else Vendor())]
+        for run in (target, golden)
+    )
+    ends = _wrappers(left, right)
+    left, right = _without(left, ends[0]), _without(right, ends[1])
+    return _renamed(left, right), right
+
+
+def _plain(run: Run, vendor: Vendor) -> "Iterator[Plain]":
+    classes = _classes(run)
+    forward = {operator.call: operator.scope for operator in run.operators if operator.phase == "forward"}
+    for operator in run.operators:
+        phase = operator.phase or "forward"
+        path = _segments(operator.path)
+        scope = forward.get(operator.call, operator.scope) if phase == "backward" else operator.scope
+        around = _scope(scope) or _scope(operator.scope) or ()
+        if path is None:
+            to = vendor.called(around, operator, classes)
+            yield Plain(operator, to[:-1], same_type(to[-1]), phase)
+        else:
+            gradients = "grad" if ".parameters_grad" in operator.name else ""
+            yield Plain(operator, vendor.path(path, classes), gradients, phase)
+
+
+def _segments(path: str) -> "Optional[Path]":
+    """Of a module's path, without the word that says that it is one; None of what is no module."""
+    first, *rest = path.split(".")
+    return None if not path else tuple(rest) if first in _ROOTS else (first, *rest)
+
+
+def _scope(scope: str) -> "Optional[Path]":
+    """Where the module of a record sits, by its name."""
+    if not scope:
+        return None
+    found = module_path(parse_msprobe_name(scope)) or (scope if scope.partition(".")[0] == "root" else "")
+    return _segments(found)
+
+
+def _classes(run: Run) -> "dict[Path, str]":
+    """The class of each module that records name, by its path."""
+    found: dict[Path, str] = {}
+    for name in {*(op.name for op in run.operators if op.path), *(op.scope for op in run.operators)}:
+        path = _scope(name)
+        if path is not None:
+            found.setdefault(path, parse_msprobe_name(name).op_type)
+    return found
+
+
+def _wrappers(left: "Sequence[Plain]", right: "Sequence[Plain]") -> "tuple[int, int]":
+    """How many words around the model are left out on each side: as few as make the most paths equal."""
+    sides = [{one.place for one in some if one.place} for some in (left, right)]
+    most = [_shared(paths) for paths in sides]
+    ends = [(i, j) for i in range(most[0] + 1) for j in range(most[1] + 1)]
+    cut = [[{path[i:] for path in paths} for i in range(end + 1)] for paths, end in zip(sides, most)]
+    return max(ends, key=lambda at: (len((cut[0][at[0]] & cut[1][at[1]]) - {()}), -sum(at)), default=(0, 0))
+
+
+def _shared(paths: "set[Path]") -> int:
+    """How many words all paths begin with."""
+    if not paths:
+        return 0
+    first, last = min(paths), max(paths)
+    return next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), min(map(len, paths)))
+
+
+def _without(some: "list[Plain]", words: int) -> "list[Plain]":
+    return [one._replace(place=one.place[words:]) for one in some]
+
+
+def _renamed(left: "list[Plain]", right: "Sequence[Plain]") -> "list[Plain]":
+    """The target's, where a module is the only one of its class that has no namesake within one that has, called as
+    the golden's: attention, self_attention. What is inside moves with it."""
+    theirs = _by_class(right)
+    around = {one.place[:end] for one in right for end in range(len(one.place))}
+    for _ in range(_DEEPEST):
+        mine = _by_class(left)
+        known = {place for places in theirs.values() for place in places}
+        own = {place for places in mine.values() for place in places}
+        moved = {}
+        for key, places in mine.items():
+            here, there = [*places - known], [*theirs.get(key, set()) - own]
+            if len(here) == len(there) == 1 and key[0] in around:
+                moved[here[0]] = there[0]
+        if not moved:
+            break
+        left = [one._replace(place=_moved(one.place, moved)) for one in left]
+    return left
+
+
+def _by_class(some: "Sequence[Plain]") -> "dict[tuple[Path, str], set[Path]]":
+    """Paths of modules by the path above them and their class."""
+    found: dict[tuple[Path, str], set[Path]] = defaultdict(set)
+    for one in some:
+        if one.is_module and one.place:
+            found[one.place[:-1], same_type(one.operator.op_type)].add(one.place)
+    return found
+
+
+def _moved(place: Path, moved: "Mapping[Path, Path]") -> Path:
+    ends = (end for end in range(len(place), 0, -1) if place[:end] in moved)
+    return next(((*moved[place[:end]], *place[end:]) for end in ends), place)
+
+
+def parameter(slot: str, names: "Mapping[str, str]" = PARAMETERS) -> str:
+    """A slot with PyTorch's name of a parameter."""
+    role, colon, name = slot.partition(":")
+    return f"{role}:{names.get(name, name)}" if colon and role in ("param", "grad") else slot
+
+
+def executions(some: "Sequence[Plain]") -> "dict[tuple[Path, str, str], list[Plain]]":
+    """By what they are, in order."""
+    found: dict[tuple[Path, str, str], list[Plain]] = defaultdict(list)
+    for one in some:
+        found[one.key].append(one)
+    return found

@@ -1,0 +1,62 @@
+"""What `npucmp merge` makes of reports: their rows where they lie, their roots in a new order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.model.cause import Root
+from npucmp.model.result import Result
+
+Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None where the dump has none
+
+
+class Slice(NamedTuple):
+    """A part of a file, in bytes."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+class Source(NamedTuple):
+    """A report: its folder, its summary.json, and the rows of its matrix.csv."""
+
+    path: str
+    summary: "Mapping[str, Any]"
+    shards: "Sequence[Numbers]"
+    matrix: "Sequence[Mapping[str, str]]" = ()
+
+    @property
+    def status(self) -> int:
+        return int(self.summary["exit_status"])
+
+
+@dataclass(frozen=True)
+class Merged(Result):
+    """Reports as one; paths are their folders.
+
+    columns  of tensors.csv; `rows` are its lines in order of step and rank
+    ranked   the rows of roots.csv in their new order
+    """
+
+    command = "merge"
+
+    sources: tuple[Source, ...] = ()
+    columns: tuple[str, ...] = ()
+    rows: tuple[Slice, ...] = ()
+    ranked: "Sequence[Mapping[str, str]]" = ()
+
+    @property
+    def roots(self) -> tuple[Root, ...]:
+        """None: there are rows of them, and nothing is known besides."""
+        return ()
+
+    @property
+    def differs(self) -> bool:
+        return any(one.status == 1 for one in self.sources)
+
+    @property
+    def is_decided(self) -> bool:
+        return all(one.status == 0 for one in self.sources)

@@ -1,0 +1,215 @@
+"""The Answer of `npucmp merge`: what the reports say together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+from npucmp.model import Cause, Evidence, Fact, Tally, Verdict
+from npucmp.model.merged import Merged, Source
+from npucmp.report import compare, matrix, tables
+from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Section, Side, Suspect, Suspects, Table
+from npucmp.report.cell import Cell, First, Matrix
+from npucmp.report.part import word_of
+from npucmp.report.words import count_of
+
+SHOWN = 50  # roots that a page and a screen may show; roots.csv has all
+
+
+def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
+    """What several reports say; there are no metrics to choose."""
+    tally = _tally(report)
+    suspects = Suspects.of([_suspect(row) for row in _first_of(report)])
+    status = report.exit_status
+    cells = sorted((cell for one in report.sources for cell in _cells(one)), key=lambda one: one.key)
+    aligned = _aligned(report)
+    shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
+    causes = Counter(row["cause"] == Cause.PROPAGATED.value for row in report.ranked)
+    unlisted = (causes[False] - shown[False], causes[True] - shown[True])
+    if not suspects.first or suspects.first[0].cause == Cause.PROPAGATED.value:
+        unlisted = (sum(unlisted), 0)
+    passed = f"{count_of(causes[True], 'operator')} downstream"
+    section = Section(
+        "",
+        [Side("report", one.path, _words(one)) for one in report.sources],
+        title="Where the runs differ" if suspects.first else "",
+        suspects=suspects,
+        unlisted=unlisted,
+        passed_words=passed,
+    )
+    return Answer(
+        result=report,
+        word=word_of(status, tally),
+        sentence=_sentence(report, tally, status),
+        sections=[section],
+        suspects=suspects,
+        places="roots.csv",
+        title=section.title,
+        compared="What was joined",
+        aligned=f"{count_of(int(aligned['operators']), 'operator')} were aligned",
+        passed_words=passed,
+        counts={verdict.value: count for verdict, count in tally.verdicts.items() if count},
+        notes=[Listing("note", report.notes, "summary.json")],
+        unreadable=Listing("unreadable", [], "tensors.csv", tally.verdicts[Verdict.UNREADABLE]),
+        unlisted=unlisted[0],
+        tables=[
+            Table("tensors.csv", report.columns, dict, partial(_rows, report)),
+            tables.table("roots.csv", tables.ROOT_COLUMNS, lambda: map(_typed, report.ranked)),
+            matrix.table(cells),
+        ],
+        matrix=Matrix(cells),
+        detail=lambda: _nothing(report),
+        facts=lambda: _facts(report, tally, aligned),
+        nothing=[] if suspects.first else [_sentence(report, tally, status)],
+        left_out=[*_left_out(report)],
+        meaning=compare.MEANING,
+    )
+
+
+def _rows(report: Merged) -> "Iterator[Piece]":
+    return iter(report.rows)
+
+
+def _typed(row: "Mapping[str, str]") -> Row:
+    """A row with its numbers, which are written as they were."""
+    whole, real = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
+    found: Row = {name: cell for name, cell in row.items() if cell}
+    found.update({name: int(found[name]) for name in whole if name in found})
+    return {**found, **{name: float(found[name]) for name in real if name in found}}
+
+
+def _first_of(report: Merged) -> "list[Mapping[str, str]]":
+    bearing = [row for row in report.ranked if row["cause"] != Cause.PROPAGATED.value]
+    passing = [row for row in report.ranked if row["cause"] == Cause.PROPAGATED.value]
+    return [*bearing[:SHOWN], *passing[:SHOWN]]
+
+
+def _suspect(row: "Mapping[str, str]") -> Suspect:
+    where = " · ".join(f"{name} {row[name]}" for name in ("step", "rank") if row.get(name))
+    told = Evidence("", "{words}", {"words": Fact(row.get("evidence", ""))})
+    known = int(row["place"]), row["cause"], row.get("op", ""), row.get("op_type", ""), row.get("slot", "")
+    return Suspect(*known, (told,), row["cause"], where=where, line=row.get("stack", ""), page=None)
+
+
+def _tally(report: Merged) -> Tally:
+    verdicts: "Counter[Verdict]" = Counter()
+    causes: "Counter[Cause]" = Counter()
+    for one in report.sources:
+        verdicts.update({verdict: int(one.summary["verdicts"].get(verdict.value, 0)) for verdict in Verdict})
+        causes.update({cause: int(one.summary["causes"].get(cause.value, 0)) for cause in Cause})
+    first = (1, Cause(report.ranked[0]["cause"])) if report.ranked else None
+    return Tally(+verdicts, +causes, first=first)
+
+
+def _sentence(report: Merged, tally: Tally, status: int) -> str:
+    count = count_of(len(report.sources), "report")
+    if status == 1:
+        return f"{compare.found_words(tally)}; joined from {count}"
+    if status == 0:
+        return f"{count_of(tally.verdicts[Verdict.MATCH], 'tensor')} compared in {count}, none diverged"
+    undecided = sum(one.status == 2 for one in report.sources)
+    return f"{undecided} of {count} could not decide, the others agree"
+
+
+def _words(one: Source) -> str:
+    """ "AGREES · 8 steps and ranks"."""
+    word = {0: "agrees", 1: "differs"}.get(one.status, "undecided")
+    return f"{word} · {len(one.shards):,} steps and ranks"
+
+
+def _left_out(report: Merged) -> "Iterator[str]":
+    """Runs that no report could compare."""
+    for one in report.sources:
+        for lost in one.summary["broken"]:
+            yield f"unreadable {lost.get('side')}: {lost.get('because')}"
+    for lost in _unpaired(report):
+        yield f"only in {lost.get('side')}: {lost.get('path')}"
+
+
+def _unpaired(report: Merged) -> "list[Mapping[str, Any]]":
+    """Those that no report had a partner of, each once."""
+    compared = {numbers for one in report.sources for numbers in one.shards}
+    every = [lost for one in report.sources for lost in one.summary["unpaired"]]
+    left = [lost for lost in every if (lost.get("step"), lost.get("rank")) not in compared]
+    return [*{(lost.get("side"), lost.get("path")): lost for lost in left}.values()]
+
+
+def _cells(one: Source) -> "list[Cell]":
+    """The steps and ranks of a report, by its matrix.csv, or of one by its summary."""
+    if one.matrix:
+        return [_cell(row) for row in one.matrix]
+    summary, (step, rank) = one.summary, one.shards[0] if one.shards else (None, None)
+    status = one.status
+    word = {0: "AGREES", 1: "DIVERGED"}.get(status, "UNDECIDED")
+    target, golden = (str(summary.get(side, {}).get("path", "")) for side in ("target", "golden"))
+    counts = tuple((name, int(count)) for name, count in summary["verdicts"].items())
+    return [Cell(step, rank, target, golden, word, counts=counts)]
+
+
+def _cell(row: "Mapping[str, str]") -> Cell:
+    def number(name: str) -> Optional[int]:
+        cell = row.get(name, "")
+        return int(cell) if cell.isdigit() else None
+
+    def share(name: str) -> Optional[float]:
+        try:
+            return float(row[name])
+        except (KeyError, ValueError):
+            return None
+
+    first = None
+    if row.get("first_op"):
+        cause = row.get("first_cause", "")
+        first = First(0, row["first_op"], row.get("first_slot", ""), number("first_order") or 0, cause, share("value"))
+    return Cell(
+        number("step"),
+        number("rank"),
+        row.get("target", ""),
+        row.get("golden", ""),
+        row.get("verdict", ""),
+        number("operators") or 0,
+        share("compared_ratio") or 0.0,
+        tuple((verdict.value, number(verdict.value) or 0) for verdict in Verdict if number(verdict.value)),
+        first,
+        share("largest"),
+        row.get("origin", ""),
+        row.get("through", ""),
+        number("from_rank"),
+        because=row.get("because", ""),
+    )
+
+
+def _aligned(report: Merged) -> "dict[str, float]":
+    """Sums of what was aligned; shares are of operators."""
+    found: "Counter[str]" = Counter()
+    compared = 0.0
+    for one in report.sources:
+        told = one.summary["aligned"]
+        alone = sum(told.get(name, 0) for name in ("operators", "only_target", "only_golden"))
+        compared += told.get("operators_compared", 0.0) * alone
+        found.update({name: count for name, count in told.items() if not name.endswith("_compared")})
+    every = sum(found[name] for name in ("operators", "only_target", "only_golden"))
+    return {**found, "operators_compared": compared / max(1, every)}
+
+
+def _nothing(report: Merged) -> Detail:
+    """A page of joined reports has no rows: the pages of the reports have them."""
+    return Detail("pairs", "All tensor pairs", "", [], {}, {}, [], [], [])
+
+
+def _facts(report: Merged, tally: Tally, aligned: "Mapping[str, float]") -> Row:
+    """What summary.json holds."""
+    return {
+        "reports": [{"path": one.path, "exit_status": one.status, "shards": len(one.shards)} for one in report.sources],
+        "target": [one.summary.get("target") for one in report.sources],
+        "golden": [one.summary.get("golden") for one in report.sources],
+        "aligned": dict(aligned),
+        "verdicts": {verdict.value: count for verdict, count in tally.verdicts.items()},
+        "causes": {cause.value: count for cause, count in tally.causes.items()},
+        "roots": [_typed(row) for row in report.ranked[: tables.SUMMARISED]],
+        "rules": report.sources[0].summary["rules"],
+        "notes": list(report.notes),
+        "unpaired": _unpaired(report),
+        "lost": [lost for one in report.sources for lost in one.summary["broken"]],
+    }

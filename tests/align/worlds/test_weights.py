@@ -1,0 +1,101 @@
+"""ATB against torch: no name in common, so that weights tell which operators belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npucmp
+from tests.align.worlds.test_parts import bent, first, missing
+from tests.align.worlds.twins import KV, Q, Record, msprobe, transformers, vllm
+from tests.dump.formats.test_atb import put
+
+OPERATIONS = {
+    "RMSNorm": "RmsNormOperation",
+    "QKVParallelLinear": "LinearOperation",
+    "Attention": "SelfAttentionOperation",
+    "RowParallelLinear": "LinearParallelOperation",
+    "MergedColumnParallelLinear": "LinearOperation",
+    "SiluAndMul": "ActivationOperation",
+}
+TREE = "atb_dump_data/data/0_39943/0"
+
+
+def atb(folder: Path, records: "list[Record]", transposed: bool = False, dtype=np.float32) -> Path:
+    """Layers of operations, whose weights are inputs behind the first; `transposed`: weights as [in, out]."""
+    for at, one in enumerate(records):
+        words = one.name.split(".")
+        layer = int(words[2]) if words[2:] else 9
+        place = folder / TREE / f"{layer}_Prefill_layer" / f"{at}_{OPERATIONS[one.kind]}"
+        for index, x in enumerate((one.inputs[0], *one.weights.values(), *one.inputs[1:])):
+            x = x.T if transposed and index == 1 and one.weights and x.ndim == 2 else x
+            put(place / "before", f"intensor{index}.bin", np.ascontiguousarray(x, dtype))
+        for index, x in enumerate(one.outputs):
+            put(place / "after", f"outtensor{index}.bin", np.ascontiguousarray(x, dtype))
+    return folder
+
+
+def compared(tmp_path: Path, wrong=None, turned=False, **more):
+    golden = msprobe(tmp_path / "golden", transformers())
+    target = atb(tmp_path / "target", vllm(wrong), **more)
+    return npucmp.compare(*((golden, target) if turned else (target, golden)), precheck=False)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_copy_agrees(tmp_path, turned, transposed):
+    report = compared(tmp_path, turned=turned, transposed=transposed)
+    matched = report.comparisons[0].matched
+    assert (matched["parts"], matched["weights"], report.exit_status) == (10 if turned else 4, 9, 0), matched
+    assert not {f.verdict.value for f in report.comparisons[0].findings} - {"match", "missing"}
+
+
+@pytest.mark.parametrize("part, whole, at", [("0.k_proj", "0.qkv_proj", 1), ("1.up_proj", "1.gate_up_proj", 13)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_fault_in_a_part_names_the_operation(tmp_path, part, whole, at, transposed):
+    operator, slot, cause, births = first(compared(tmp_path, bent(part, whole), transposed=transposed))
+    assert (operator.rpartition("/")[2], slot, cause, births) == (
+        f"{at}_LinearOperation",
+        f"output:0.{part[2:]}",
+        "BORN",
+        1,
+    )
+
+
+def test_a_fault_of_a_whole_operation(tmp_path):
+    report = compared(tmp_path, lambda name, x: x * 1.2 if name == "0.o_proj" else x)
+    assert first(report) == ("0_Prefill_layer/3_LinearParallelOperation", "output:0", "BORN", 1)
+
+
+def test_weights_of_16_bits_are_known_again(tmp_path):
+    matched = compared(tmp_path, dtype=np.float16).comparisons[0].matched
+    assert (matched["parts"], matched["weights"]) == (4, 9)
+
+
+def test_norms_at_their_start_go_by_order(tmp_path):
+    """Weights of ones tell nothing; what stands between products that are known does."""
+    some, others = (
+        [one._replace(weights={"weight": one.weights["weight"] * 0 + 1}) if "norm" in one.name else one for one in run]
+        for run in (vllm(), transformers())
+    )
+    report = npucmp.compare(atb(tmp_path / "target", some), msprobe(tmp_path / "golden", others), precheck=False)
+    assert report.comparisons[0].matched == {"parts": 4, "weights": 4, "order": 5}
+
+
+def test_interleaved_heads_have_no_partner(tmp_path):
+    golden = msprobe(tmp_path / "golden", transformers())
+    report = npucmp.compare(atb(tmp_path / "target", vllm(interleaved=True)), golden, precheck=False)
+    assert report.comparisons[0].matched["parts"] == 2
+    assert {name for name in missing(report) if "q_proj" in name} == {"0.self_attn.q_proj", "1.self_attn.q_proj"}
+
+
+def test_one_weight_of_two_operators_is_not_guessed(tmp_path):
+    """Two operations that read one weight, and one module that has it: nothing tells which is meant."""
+    some = vllm()
+    twice = [one for one in some for _ in range(2 if one.name == "model.layers.0.self_attn.o_proj" else 1)]
+    golden = msprobe(tmp_path / "golden", transformers())
+    report = npucmp.compare(atb(tmp_path / "target", twice), golden, precheck=False)
+    assert report.comparisons[0].matched["weights"] == 8
+    assert "0.self_attn.o_proj" in missing(report) and (Q, KV) == (16, 8)
