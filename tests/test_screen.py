@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from npucmp.cli import npucmp
-from npucmp.errors import DumpError
+from npucmp.cli import COMMANDS, npucmp
+from npucmp.errors import DumpError, UsageError
 
 SAMPLE = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
 SOFTMAX = str(SAMPLE / "target"), str(SAMPLE / "golden")
@@ -83,3 +84,23 @@ def test_a_shell_completes(line, offered):
 def test_a_mistyped_command_is_named():
     got = CliRunner().invoke(npucmp, ["compar", "a", "b"])
     assert got.exit_code == 2 and "No such command 'compar'. Did you mean 'compare'?" in got.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_a_terminal(command):
+    shown = CliRunner().invoke(npucmp, [command, "--help"], terminal_width=80, env={"COLUMNS": "80"}).output
+    examples = [line for line in shown.splitlines() if line.startswith("    ") and "npucmp" in line]
+    assert not [line for line in shown.splitlines() if len(line) > 80 and line not in examples]
+
+
+def test_a_report_is_not_written_into_a_dump(tmp_path):
+    dump = tmp_path / "dump"
+    dump.mkdir()
+    with pytest.raises(UsageError, match="is what is to be read; name another folder"):
+        npucmp.main(["compare", SOFTMAX[0], str(dump), "-q", "-o", f"{dump}/../dump"], standalone_mode=False)
+
+
+def test_files_can_be_pasted_into_a_shell(tmp_path):
+    folder = tmp_path / "my report"
+    shown = CliRunner().invoke(npucmp, ["compare", *SOFTMAX, "-o", str(folder)]).stdout
+    assert {*shlex.split(shown.splitlines()[-1])} == {str(file) for file in folder.iterdir()}

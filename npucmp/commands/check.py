@@ -24,7 +24,6 @@ them it can decide. docs/health.md explains them.
   npucmp check npu_dump --loss train.log           and what its loss curve tells
   npucmp check npu_dump --rules own.toml --plugin own_rules.py
 
-\b
 Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
 """
 

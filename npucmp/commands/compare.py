@@ -20,7 +20,6 @@ folder of .npy files.
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
   npucmp compare npu_dump gpu_dump --replay
 
-\b
 Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
 tensors, or statistics that prove nothing).
 """

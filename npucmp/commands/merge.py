@@ -23,7 +23,6 @@ ranks of a step to one of them where you can.
   npucmp compare npu_dump gpu_dump --step 8-15 -o second    on another
   npucmp merge first second -o report
 
-\b
 Exit status: 1 where any report has 1, else 2 where any has 2, else 0; 2 too for reports of other rules or of another
 npucmp, and for a step and rank that two of them have.
 """

@@ -34,6 +34,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         given["journal"] = folder
     metrics = _columns(given.pop("metrics", None))
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
+    _require_own(context, folder)
     known = _known(baseline, str(context.info_name), given.get("limits"))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
@@ -66,6 +67,14 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
         tell(fitted(shown, columns), is_needed=not folder)
     context.exit(answer.result.exit_status)
+
+
+def _require_own(context: click.Context, folder: Optional[str]) -> None:
+    """Nothing is written among the files of what is read."""
+    given = [context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)]
+    words = [word for some in given for word in (some if isinstance(some, tuple) else (some,)) if word]
+    if folder and os.path.isdir(folder) and any(os.path.realpath(word) == os.path.realpath(folder) for word in words):
+        raise UsageError(f"-o {folder}: is what is to be read; name another folder")
 
 
 def _known(folder: Optional[str], command: str, limits: Any) -> Any:

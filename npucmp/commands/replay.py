@@ -28,7 +28,6 @@ their graph, beside the dump or by --graph.
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
   npucmp replay tf_dump --graph graph.pbtxt
 
-\b
 Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
 no engine, bad usage).
 """

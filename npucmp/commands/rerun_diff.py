@@ -20,7 +20,6 @@ between runs; `npucmp compare --noise` takes it into account.
   npucmp rerun-diff run1 run2 run3 -o report
   npucmp compare npu_dump gpu_dump --noise report/noise.csv
 
-\b
 Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could not decide (statistics prove no equality).
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -46,7 +47,7 @@ def render(
 def _places(files: Sequence[Path]) -> Iterator[str]:
     """Files, those that lie in a folder below the first one's as that folder."""
     below = Counter(file.parent for file in files if file.parent != files[0].parent)
-    yield from (str(file) for file in files if file.parent not in below)
+    yield from (shlex.quote(str(file)) for file in files if file.parent not in below)
     yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
 
 
