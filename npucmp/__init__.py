@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
     from npucmp.model import Report, Run
+    from npucmp.plan.planned import Planned
     from npucmp.report import write_reports
+    from npucmp.report.plan import write as write_plan
     from npucmp.workflows.check import CheckOptions
     from npucmp.workflows.check import check as check_dump
     from npucmp.workflows.compare import compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
+    from npucmp.workflows.plan import PlanOptions
+    from npucmp.workflows.plan import plan as plan_dump
     from npucmp.workflows.precheck import PrecheckOptions
     from npucmp.workflows.precheck import precheck as precheck_dumps
     from npucmp.workflows.replay import ReplayOptions
@@ -48,6 +52,10 @@ _DOOR = {
     "OverflowOptions": "npucmp.workflows.overflow",
     "overflow": "npucmp.workflows.overflow",
     "rerun_diff": "npucmp.workflows.rerun_diff",
+    "PlanOptions": "npucmp.workflows.plan",
+    "Planned": "npucmp.plan.planned",
+    "plan_dump": "npucmp.workflows.plan",
+    "write_plan": "npucmp.report.plan",
     "PrecheckOptions": "npucmp.workflows.precheck",
     "precheck_dumps": "npucmp.workflows.precheck",
     "ReplayOptions": "npucmp.workflows.replay",
@@ -56,13 +64,15 @@ _DOOR = {
 }
 _INSIDE = {  # as what they are called there: packages have the names of these commands
     "check_dump": "check",
+    "plan_dump": "plan",
+    "write_plan": "write",
     "precheck_dumps": "precheck",
     "replay_dump": "replay",
 }
 __all__ = [
-    "CheckOptions", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PrecheckOptions",
-    "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff", "open_runs", "overflow",
-    "precheck_dumps", "replay_dump", "rerun_diff", "write_reports",
+    "CheckOptions", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
+    "PrecheckOptions", "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff",
+    "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "write_plan", "write_reports",
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "replay": ("replay", "Which operator is not what float64 makes of its own inputs? No golden needed."),
     "precheck": ("precheck", "Are two runs comparable at all? Network, data, weights, settings."),
     "merge": ("merge", "Reports of compare, made on several machines, become one."),
+    "plan": ("plan", "The dump that answers a question: its files, lines and commands."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
     "ticket": ("ticket", "A report as one page, or an archive, that a vendor can work with."),
     "diff": ("diff", "Is it fixed? What is new, gone and the same between two reports."),

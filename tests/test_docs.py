@@ -36,20 +36,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$
 SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
-PATHS = (
-    "target",
-    "golden",
-    "dump",
-    "on",
-    "off",
-    "mapping",
-    "tolerances",
-    "noise",
-    "before",
-    "after",
-    "report",
-    "baseline",
-)
+PATHS = "target golden dump on off mapping tolerances noise before after report baseline".split()
 
 
 class Line(NamedTuple):
@@ -98,7 +85,8 @@ def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
 
 def runnable(line: Line) -> bool:
     given = parsed(line.words) or {}
-    paths = [str(given[name]) for name in PATHS if given.get(name)] + [str(path) for path in given.get("dumps", ())]
+    several = [*given.get("dumps", ()), *given.get("folders", ())]
+    paths = [str(given[name]) for name in PATHS if given.get(name)] + [*map(str, several)]
     return all((ROOT / path).exists() for path in paths)
 
 

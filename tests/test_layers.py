@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 ROOMS = (
-    "errors model dump align measure judge localise replay check precheck workflows report commands cli __main__"
+    "errors model dump align measure judge localise replay check precheck plan workflows report commands cli __main__"
 ).split(" ")
 LAZY = {
     (
@@ -133,7 +133,8 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
-    "report": ("errors", "model", "measure.metrics", "localise", "report"),  # opens no dump, judges nothing
+    "plan": ("errors", "model", "localise", "plan"),
+    "report": ("errors", "model", "measure.metrics", "localise", "plan", "report"),  # opens no dump, judges nothing
 }
 
 

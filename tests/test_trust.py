@@ -69,6 +69,8 @@ def everything(target, golden, output):
         ["rerun-diff", *words, "-o", str(output)],
         ["fusion-diff", *words, "-o", str(output)],
         ["show", words[0], "*"],
+        ["show", words[0], "--fit", "precheck"],
+        ["plan", "compare", "--framework", "pytorch", "--from", words[0], "-o", f"{output}/plan", "--force"],
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 from collections import defaultdict, deque
 from pathlib import Path
-from typing import AbstractSet, Any, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Sequence, Union
 
 from npucmp.align.worlds.vendor import Api, Vendor, vendor_of
 from npucmp.dump.readers.tensor_names import named
@@ -37,16 +37,28 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
     return matches
 
 
-def holds(name: str, known: "AbstractSet[str]") -> bool:
-    """Whether a name of a flat table means an operator, one of its tensors or a part of its path."""
-    return name in known or named(name, of_msprobe=True).operator in known or any(f".{name}." in one for one in known)
+class Known:
+    """Names of operators, and what a flat table may say of them."""
+
+    def __init__(self, names: "Iterable[str]") -> None:
+        self.names = {*names}
+        self._words = {word for name in self.names for word in name.split(".")}
+
+    def has(self, name: str) -> bool:
+        """Whether a name means an operator, one of its tensors or a part of its path."""
+        return name in self.names or named(name, of_msprobe=True).operator in self.names or self.has_part(name)
+
+    def has_part(self, name: str) -> bool:
+        """Whether it is a part of the path of a module."""
+        return self._words.issuperset(name.split(".")) and any(f".{name}." in one for one in self.names)
 
 
 def taken_apart(names: Names, operators: "Sequence[Operator]") -> "tuple[Mapping[str, str], Vendor]":
     """Names of operators, and what a vendor's file says of others; `operators` are the target's."""
     if isinstance(names, Vendor):
         return {}, names
-    known = {operator.name for operator in operators}
+    runs = Known(operator.name for operator in operators)
+    known = runs.names
     if known.issuperset(names):
         return names, Vendor()
     whole = {here: there for here, there in names.items() if here in known}
@@ -59,7 +71,7 @@ def taken_apart(names: Names, operators: "Sequence[Operator]") -> "tuple[Mapping
         if one.operator in known:
             whole[one.operator] = other.operator
             slots[one.operator][one.slot] = other.slot
-        elif any(f".{here}." in name for name in known):
+        elif runs.has_part(here):
             cells[here] = there
     apis = {name: Api(name, "", some) for name, some in slots.items() if any(a != b for a, b in some.items())}
     return whole, Vendor(cells=cells, apis=apis)

@@ -8,13 +8,16 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import click
 
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+
+if TYPE_CHECKING:
+    from npucmp.report.answer import Answer
 
 WIDTH = 80  # columns of a picture where no terminal tells how many there are
 
@@ -48,6 +51,8 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
 
         answer = held_against(answer, known)
     answer = laid_out(answer, parts, parquet)
+    if answer.result.exit_status == 2:
+        answer = _with_what_lacks(answer, given)
     files = write(answer, folder) if folder else []
     if junit:
         _write_junit(answer, junit)
@@ -96,6 +101,16 @@ def _write_junit(answer: Any, path: str) -> None:
         files.replace_file(place, junit.render(answer))
     except OSError as error:
         raise DumpError(path, f"not written: {error.strerror or error}") from None
+
+
+def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
+    """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
+    from npucmp.workflows.plan import lacks
+    from npucmp.workflows.runs import Choice
+
+    choice = Choice(**{name: given[name] for name in ("format", "step", "rank", "limits") if name in given})
+    more = lacks(answer.result.command, answer.result.paths, choice)
+    return replace(answer, remarks=lambda folder: [*answer.remarks(folder), *more]) if more else answer
 
 
 def tell(text: str, is_needed: bool = True) -> None:

@@ -14,11 +14,13 @@ from npucmp.commands.output import tell
     help="""What is in a dump: runs, operators, tensors, statistics.
 
 PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
---exclude narrow the list without reading.
+--exclude narrow the list without reading. --fit says what the dump lacks for a question, each in one line with the
+setting that would bring it: the exit status is 1 then.
 
 \b
   npucmp show npu_dump
   npucmp show npu_dump '*layer_norm.2*'
+  npucmp show npu_dump --fit compare
 """
 )
 @click.argument("dump")
@@ -26,13 +28,31 @@ PATTERN is a glob on operator names; with one, every tensor of the operators tha
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
+@click.option("--fit", metavar="QUESTION", help="Does the dump answer compare, overflow, replay … (npucmp plan)?")
 @some("include", "exclude", "step", "rank", "format", "limit")
-def show(dump: str, pattern: Optional[str], top: int, format_: Optional[str], **given: Any) -> None:
+@click.pass_context
+def show(
+    context: click.Context,
+    /,
+    dump: str,
+    pattern: Optional[str],
+    top: int,
+    fit: Optional[str],
+    format_: Optional[str],
+    **given: Any,
+) -> None:
     from npucmp.report.listing import listing
     from npucmp.report.sanitise import visible
     from npucmp.workflows.runs import Choice
     from npucmp.workflows.show import inspect
 
+    if fit is not None:
+        from npucmp.report import plan
+        from npucmp.workflows.plan import fit as held
+
+        run, lacks = held(fit, dump, Choice(format=format_, **given))
+        tell(plan.fit(run, fit, lacks))
+        context.exit(1 if lacks else 0)
     runs, notes = inspect(dump, pattern, Choice(format=format_, **given))
     for run, rows in runs:
         tell(listing(run, rows, None if pattern else top))

@@ -31,6 +31,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
+    seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
 
     @property
     def step(self) -> Optional[int]:

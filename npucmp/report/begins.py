@@ -28,7 +28,8 @@ class Way(NamedTuple):
 
 class Begin(NamedTuple):
     """`ranks` are all those of the step in which it begins in the same operator, `cell` the first of them; `others` is
-    how many ranks more the step has, `own` those of them with an error of their own, `ways` how others were reached.
+    how many ranks more the step has, `own` those of them with an error of their own, `ways` how others were reached,
+    `too` those that differ and nothing tells by what way; `agree`: all others are known to agree.
     """
 
     cell: Cell
@@ -36,6 +37,8 @@ class Begin(NamedTuple):
     others: int
     own: "tuple[int, ...]"
     ways: "tuple[Way, ...]"
+    too: "tuple[int, ...]" = ()
+    agree: bool = True
     coordinates: Coordinates = Coordinates()
 
     @property
@@ -51,7 +54,8 @@ class Begin(NamedTuple):
         if len(self.ranks) < 2:
             return ", ".join(filter(None, (self._step(), f"rank {self.cell.rank}{beside}"))) if self._ranked() else (
                 self._step() or "the only step")  # fmt: skip
-        which = numbers("rank", self.ranks) if self.others else f"all {len(self.ranks)} ranks"
+        every = "both ranks" if len(self.ranks) == 2 else f"all {len(self.ranks)} ranks"
+        which = numbers("rank", self.ranks) if self.others else every
         return f"{self._step()} on {which}{beside}".strip()
 
     def _step(self) -> str:
@@ -64,10 +68,13 @@ class Begin(NamedTuple):
         reached = sum(len(way.ranks) for way in self.ways)
         own = "have errors of their" if len(self.own) > 1 else "has an error of its"
         words = [f"{numbers('rank', self.own)} {own} own"] if self.own else []
+        if self.too:
+            words.append(f"{numbers('rank', self.too)} {'differ' if len(self.too) > 1 else 'differs'} too")
         if not self.others or (not reached and words):
             return words
         if not reached:
-            return ["no other rank of the step differs"] if self._ranked() else []
+            differs = "differs" if self.agree else "is seen to differ"
+            return [f"no other rank of the step {differs}"] if self._ranked() else []
         ways = [f"{self._whom(way, reached)} through {way.through}" for way in self.ways[:WAYS]]
         more = len(self.ways) - WAYS
         ways += [f"others through {count_of(more, 'operator')} more"] if more > 0 else []
@@ -110,12 +117,15 @@ def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
     for one in sorted(rest, key=lambda one: (one.first.place if one.first else 0, one.key)):
         if one.origin == ARRIVED:
             ways.setdefault(one.through, []).append(one.key[1])
+    differ = [one for one in rest if one.verdict in ("DIVERGED", "SUSPECTED")]
     return Begin(
         cell,
         tuple(sorted(one.key[1] for one in alike)),
         len(rest),
         tuple(sorted(one.key[1] for one in rest if one.origin == HERE)),
         tuple(Way(through, tuple(sorted(ranks))) for through, ranks in ways.items()),
+        tuple(sorted(one.key[1] for one in differ if one.origin not in (HERE, ARRIVED))),
+        all(one.verdict == "AGREES" for one in rest),
         _common(alike),
     )
 

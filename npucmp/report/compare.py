@@ -87,19 +87,6 @@ class Parts:
         which = [numbers(name, sorted(found)) for name, found in known]
         return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
-    def shown(self) -> "list[int]":
-        """The comparisons whose rows a page shows: all, or where they lie apart those of the first suspects."""
-        if not isinstance(self.report.comparisons, Apart):
-            return [*range(len(self.every))]
-        found: list[int] = []
-        rows = 0
-        for one in sorted(self.every, key=lambda one: one.section.place):
-            rows += one.tally.tensors
-            if found and rows > pairs.ROWS:
-                break
-            found.append(one.number)
-        return sorted(found)
-
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv."""
@@ -219,14 +206,12 @@ class _Files:
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
 
     def detail(self, figures: "Sequence[str]") -> Detail:
-        numbers = self._parts.shown()
         if self._apart is not None:
-            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics), numbers=numbers)]
+            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics))]
         else:
-            comparisons = self._parts.report.comparisons
-            paired = [pairs.paired(comparisons[one], self._cells(one), self._linked(one)) for one in numbers]
-        rest = len(self._parts.every) - len(numbers)
-        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules, rest)
+            comparisons = enumerate(self._parts.report.comparisons)
+            paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in comparisons]
+        return pairs.detail(paired, self._metrics, figures, self._parts.report.rules)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

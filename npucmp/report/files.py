@@ -70,13 +70,14 @@ class Streamed(Protocol):
 Content = Union[bytes, Joined, Streamed]
 
 
-def write(folder: Path, contents: Mapping[str, Content]) -> None:
-    """Writes files {name: content} below a folder, which is created. Raises OSError, and then nothing has changed."""
+def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
+    """Writes files {name: content} below a folder, which is created; a report takes away what another one has besides.
+    Raises OSError, and then nothing has changed."""
     names = sorted(contents, key=lambda name: name == LAST)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
     placed: list[str] = []
-    earlier = listed(folder)
+    earlier = listed(folder) if is_report else []
     try:
         for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
             place.mkdir(parents=True, exist_ok=True)
@@ -86,7 +87,8 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        for name in dict.fromkeys((*SOMETIMES, *earlier, *_parts(folder, contents), *_pages(folder))):
+        former = (*SOMETIMES, *earlier, *_parts(folder, contents), *_pages(folder)) if is_report else ()
+        for name in dict.fromkeys(former):
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -106,8 +108,9 @@ def write(folder: Path, contents: Mapping[str, Content]) -> None:
         _flush(folder)
     for path in (*aside.values(), *_stale(folder)):
         _remove(path)
-    with suppress(OSError):  # if nothing is in it any more
-        os.rmdir(folder / BELOW)
+    if is_report:
+        with suppress(OSError):  # if nothing is in it any more
+            os.rmdir(folder / BELOW)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -38,6 +38,7 @@ def cell_of(one: Comparison, verdict: str, tally: Tally, covered: Coverage) -> C
         counts=tuple((verdict.value, tally.verdicts[verdict]) for verdict in Verdict if tally.verdicts[verdict]),
         first=_first(first) if first else None,
         largest=_largest(one.findings),
+        seconds=one.seconds,
         **_origin(one.roots),
     )
 

@@ -17,7 +17,6 @@ FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
 
 
 Linked = Sequence[Optional[Link]]
-ROWS = 10_000  # that a page shows of several steps and ranks, at least those of one
 
 
 def linked_in(one: Comparison) -> Linked:
@@ -30,10 +29,8 @@ def detail(
     metrics: "Sequence[str]",
     figures: "Sequence[str]",
     rules: "Sequence[Tolerance]",
-    rest: int = 0,
 ) -> Detail:
-    """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first. So many
-    comparisons as `rest` are not among them."""
+    """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
     more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules]}
     offsets = [*accumulate((len(one.operators) for one in parts), initial=0)]
@@ -43,10 +40,9 @@ def detail(
     if rows:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
-    others = f" of {', '.join(one.run for one in parts)}; those of {rest} others are in the tables" if rest else ""
     return Detail(
         kind="pairs",
-        title=f"All tensor pairs{others}",
+        title="All tensor pairs",
         chart="The error along the network",
         runs=[one.run for one in parts],
         operators=tables.by_column([{"run": run, **row} for run, one in enumerate(parts) for row in one.operators]),

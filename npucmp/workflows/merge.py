@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import __version__
-from npucmp.dump.context import ANYWHERE
+from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import GRAVITY
@@ -80,7 +80,7 @@ def merge(paths: "Sequence[StrPath]", **_: object) -> Merged:
 def _summary(folder: str) -> "dict[str, Any]":
     path = Path(folder, "summary.json")
     try:
-        found = json.loads(read_text(path, MOST, ANYWHERE))
+        found = json.loads(read_text(path, MOST, ReadContext().within(folder)))
         counts = [count for name in COUNTS for count in found[name].values()]
         known = isinstance(found["rules"], list) and isinstance(found["notes"], list)
         known = known and all(isinstance(one, (int, float)) for one in (*counts, found["bytes_read"]))
@@ -176,7 +176,7 @@ def _table(folder: str, name: str, needed: bool = False) -> "Iterator[dict[str, 
     if not needed and not path.exists():
         return
     csv.field_size_limit(LINE)
-    rows = csv.DictReader(read_text(path, MOST, ANYWHERE).splitlines())
+    rows = csv.DictReader(read_text(path, MOST, ReadContext().within(folder)).splitlines())
     for row in rows:
         if None in row or None in row.values():
             raise DumpError(path, "holds a row that npucmp does not write; was it changed?")

@@ -7,7 +7,7 @@ import difflib
 from fnmatch import fnmatchcase
 from typing import Iterable, Sequence
 
-from npucmp.align.mapping import Names, holds
+from npucmp.align.mapping import Known, Names
 from npucmp.align.worlds.vendor import Vendor
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances
@@ -35,13 +35,15 @@ def unfit_globs(choice: Choice, runs: "Iterable[Run]", include: str = "--include
 def unfit_names(names: Names, targets: "Sequence[Run]", goldens: "Sequence[Run]") -> "list[str]":
     """Notes on entries of a mapping whose names no run of their side holds; of a table for many networks, that nothing
     of it fits."""
-    sides = [{operator.name for run in runs for operator in run.operators} for runs in (targets, goldens)]
+    sides = [Known(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
     if isinstance(names, Vendor):
-        return [] if any(map(names.fits, sides[0] | sides[1])) else ["mapping: nothing of it fits an operator"]
+        return (
+            [] if any(map(names.fits, sides[0].names | sides[1].names)) else ["mapping: nothing of it fits an operator"]
+        )
     missing = [(side, name, known) for entry in names.items()
-               for side, name, known in zip(("target", "golden"), entry, sides) if not holds(name, known)]  # fmt: skip
+               for side, name, known in zip(("target", "golden"), entry, sides) if not known.has(name)]  # fmt: skip
     return _noted(
-        _told(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known))
+        _told(f"mapping: no operator {name!r:.100} in the {side}", difflib.get_close_matches(name, known.names))
         for side, name, known in missing[: NOTED + 1]
     ) + _more(missing)
 

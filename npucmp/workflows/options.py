@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import AbstractSet, Optional, Sequence, Union
 
 from npucmp.dump.context import ReadContext
-from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.measure.executor import Executor
 from npucmp.model import Tolerance
 from npucmp.workflows.also import Also
 from npucmp.workflows.runs import Choice, StrPath
+from npucmp.workflows.sizes import in_bytes
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,8 @@ class Options(Choice):
         )
 
     def bytes_on_disk(self) -> Optional[int]:
-        """What the next dump may take. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
-        if self.disk is None or isinstance(self.disk, int):
-            return self.disk
-        found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGTP]?)(i?)B?\s*", self.disk, re.IGNORECASE)
-        if not found or not float(found[1]):
-            raise UsageError(f"--disk {self.disk}: a positive size is wanted, as in --disk 20GB")
-        return int(float(found[1]) * (1024 if found[3] else 1000) ** " KMGTP".index(found[2].upper() or " "))
+        """What the next dump may take."""
+        return in_bytes("disk", self.disk)
 
 
 def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Optional, Sequence
@@ -99,6 +100,7 @@ class Measured(NamedTuple):
 
 def measure(work: Work, shard: Shard) -> Measured:
     """Opens and measures a shard."""
+    started = time.monotonic()
     options, tolerances, names = work.options, work.options.decides(), work.options.names()
     context = options.context(work.target, work.golden)
     target, golden = open_head(shard.target, context), open_head(shard.golden, context)
@@ -123,7 +125,8 @@ def measure(work: Work, shard: Shard) -> Measured:
         raise KeyboardInterrupt
     dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    bare = Comparison(target, golden, (), (), alignment.matched, alone, left_out=tuple(left_out))
+    known = target, golden, (), (), alignment.matched, alone
+    bare = Comparison(*known, left_out=tuple(left_out), seconds=time.monotonic() - started)
     one = _keep_judged(work, shard, bare, found)
     return Measured(
         tensors=len(todo),

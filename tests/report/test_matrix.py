@@ -77,6 +77,14 @@ SENTENCES = {
         [born(0, 0), born(0, 1, "exp.0", 2), born(0, 2, "exp.0", 3)],
         "begins at step 0, rank 0, operator softmax.1; ranks 1-2 have errors of their own",
     ),
+    "nothing tells how": (
+        [born(0, 0), cell(0, 1, "DIVERGED", "exp.0", "UNKNOWN", origin=UNKNOWN), cell(0, 2, "DIVERGED"), reached(0, 3)],
+        "begins at step 0, rank 0, operator softmax.1; reaches rank 3 through all_reduce.12; ranks 1-2 differ too",
+    ),
+    "not all are decided": (
+        [born(0, 0), cell(0, 1, "UNDECIDED"), cell(0, 2)],
+        "begins at step 0, rank 0, operator softmax.1; no other rank of the step is seen to differ",
+    ),
     "no ranks": ([cell(0, None), born(1, None)], "begins at step 1, operator softmax.1"),
     "a gap": (
         [cell(0, 0, "DIVERGED", "linear.1", "GAP", origin=HERE), cell(0, 1)],

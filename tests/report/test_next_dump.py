@@ -14,8 +14,8 @@ import npucmp
 from npucmp.cli import npucmp as group
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.plan.recorded import OfMsprobe
 from npucmp.report import answer_of, next_dump, pairs, write_reports
-from npucmp.report.recorded import OfMsprobe
 from npucmp.workflows.compare import Sides, compared
 from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run

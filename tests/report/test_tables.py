@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.report.csv import csv_of
+from npucmp.report.rows import csv_of
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.tables import TENSOR_COLUMNS, by_column, tensor_columns
 from tests.reports import large, named

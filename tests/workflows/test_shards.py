@@ -14,6 +14,7 @@ from npucmp.errors import UsageError
 from npucmp.measure import journal
 from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
+from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.workflows import measuring, shard, shards
 from npucmp.workflows.options import Options
@@ -114,8 +115,11 @@ def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
 
 
 def files_of(folder):
-    """What a report holds, pages of shards too."""
-    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    """What a report holds, pages of shards too, but for the time that each took."""
+    found = {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+    with open(folder / "matrix.csv") as file:
+        found["matrix.csv"] = [{**row, "seconds": ""} for row in csv.DictReader(file)]
+    return found
 
 
 @pytest.mark.parametrize("crew", ["this process", "two workers"])
@@ -127,6 +131,7 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     for report, folder in zip(without_time, ("apart", "at once")):
         npucmp.write_reports(report, tmp_path / folder)
     found = files_of(tmp_path / "apart")
+    assert all(cell.seconds for cell in answer_of(apart).matrix.cells)
     assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
     assert screen(without_time[0]) == screen(without_time[1])
 

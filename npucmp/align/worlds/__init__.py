@@ -147,9 +147,11 @@ class _Work:
         found, unsure = parts.matches_of([*groups], self.context)
         self.matches += found
         for group in unsure:
+            here, there = ("golden", "target") if group.turned else ("target", "golden")
+            names, why = ", ".join(part.name for part in group.parts), parts.why_not(group)
+            self.open[here, group.whole.order] = f"it may consist of {names}, but {why}"
             for part in group.parts:
-                one, other = (part, group.whole) if group.turned else (group.whole, part)
-                self._leave(one, other, "is as large as a part of it, or it of that, and its values do not tell which")
+                self.open[there, part.order] = f"it may be a part of {group.whole.name}, but {why}"
 
     def functions(self) -> None:
         """Functions of one kind within one module, if there are as many on both sides, and alike one by one."""

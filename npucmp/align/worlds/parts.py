@@ -84,6 +84,15 @@ def matches_of(groups: "Sequence[Group]", context: ReadContext) -> "tuple[list[M
     return found, unsure
 
 
+def why_not(group: Group) -> str:
+    """Why nothing tells that a group belongs together."""
+    sizes = [next((one.shape[-1] for one in op.tensors if one.slot == "output:0" and one.shape), 0)
+             for op in (group.whole, *group.parts)]  # fmt: skip
+    if sizes[0] != sum(sizes[1:]):
+        return f"{' + '.join(map(str, sizes[1:]))} columns do not make {sizes[0]}"
+    return "its values are not theirs, one behind the other"
+
+
 def agrees(group: Group, context: ReadContext) -> Optional[bool]:
     """Whether samples of the weights, or of the outputs, are those of the parts; None where no values tell."""
     for role in ("param", "output"):

@@ -26,6 +26,7 @@ _PREFIXES = {
     **dict.fromkeys(("Cell", "Primitive", "Mint", "MintFunctional"), MINDSPORE),
     **dict.fromkeys(("Module", "Torch", "NPU", "Aten", "root"), TORCH),
 }
+_FRAMEWORKS = {"mindspore": MINDSPORE, "pytorch": TORCH}  # as msprobe's dumps say
 PARAMETERS = {
     "gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
     "embedding_table": "weight",
@@ -71,6 +72,7 @@ def world_of(run: Run) -> str:
     if run.format == ATB:
         return ATB
     found = {_PREFIXES.get(operator.name.partition(".")[0], "") for operator in run.operators}
+    found |= {_FRAMEWORKS.get(run.detail.partition(" ")[0], "")} if not any(found) else set()
     return next((world for world in (MINDSPORE, TORCH) if world in found), "")
 
 

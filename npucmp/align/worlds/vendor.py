@@ -65,6 +65,8 @@ class Vendor(NamedTuple):
         return self.apis.get(operator.name) or self.apis.get(operator.kind.rpartition(".")[0])
 
     def _moved(self, path: Path, classes: "Mapping[Path, str]") -> Path:
+        if not self.layers:
+            return path
         found: list[str] = []
         at = 0
         while at < len(path):

@@ -29,7 +29,7 @@ from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
-NAMED, LOOKED_AT, DEPTH = 3, 100, 3  # dumps below what is none itself, folders that are looked at, and how deep
+NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps below what is none itself, folders that are looked at, and how deep
 LISTED = 8  # dumps of one step and rank
 
 FORMATS = (

@@ -59,8 +59,12 @@ def test_a_copy_agrees(tmp_path, turned, weights):
     both = (transformers(), vllm()) if turned else (vllm(), transformers())
     report = compared(tmp_path, *both, weights=weights)
     assert (report.roots, report.exit_status) == ((), 0)
-    assert report.comparisons[0].matched == {"world": 9, "parts": 10 if turned else 4}
-    assert {name.partition(".")[2] for name in missing(report)} == {"self_attn.attn", "mlp.act_fn"}
+    assert report.comparisons[0].matched == {"world": 10, "parts": 10 if turned else 4}
+    assert {name.partition(".")[2] for name in missing(report)} == {
+        "self_attn.attn",
+        "mlp.act_fn",
+        "LlamaDecoderLayer.forward",
+    }
 
 
 @pytest.mark.parametrize("part", ROWS)
@@ -98,8 +102,9 @@ def test_the_axis_of_the_cut_is_told(tmp_path):
 @pytest.mark.parametrize("weights", [False, True])
 def test_interleaved_heads_are_not_taken_for_others(tmp_path, weights):
     report = compared(tmp_path, vllm(interleaved=True), transformers(), weights=weights)
-    assert report.comparisons[0].matched == {"world": 9, "parts": 2}  # gate and up are as they were
-    assert "q_proj" in missing(report)["0.self_attn.qkv_proj"] or "v_proj" in missing(report)["0.self_attn.qkv_proj"]
+    assert report.comparisons[0].matched == {"world": 10, "parts": 2}  # gate and up are as they were
+    whole = missing(report)["0.self_attn.qkv_proj"]
+    assert all(f"layers.0.self_attn.{name}." in whole for name in ("q_proj", "k_proj", "v_proj")) and "values" in whole
     assert "qkv_proj" in missing(report)["0.self_attn.k_proj"]
 
 
@@ -117,9 +122,19 @@ def test_a_product_of_other_weights_never_agrees(tmp_path):
     assert "1.self_attn.qkv_proj" in missing(report) and report.comparisons[0].matched["parts"] == 2
 
 
+def test_a_shard_is_no_whole(tmp_path):
+    """One rank of two has half of each part."""
+    half = [
+        one._replace(outputs=(one.outputs[0][:, : Q // 2 + KV],), weights={}) if "qkv" in one.name else one
+        for one in vllm()
+    ]
+    report = compared(tmp_path, half, transformers())
+    assert "16 + 8 + 8 columns do not make 16" in missing(report)["0.self_attn.qkv_proj"]
+
+
 def test_statistics_of_parts_are_those_of_the_whole(tmp_path):
     report = compared(tmp_path, vllm(), transformers(), task="statistics", trust_statistics=True)
-    assert (report.exit_status, report.comparisons[0].matched) == (0, {"world": 9, "parts": 4})
+    assert (report.exit_status, report.comparisons[0].matched) == (0, {"world": 10, "parts": 4})
     (tmp_path / "again").mkdir()
     report = compared(tmp_path / "again", vllm(bent("0.k_proj", "0.qkv_proj")), transformers(), task="statistics")
     assert QKV in report.roots[0].pair.operator.name

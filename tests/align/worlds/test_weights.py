@@ -25,7 +25,7 @@ TREE = "atb_dump_data/data/0_39943/0"
 
 def atb(folder: Path, records: "list[Record]", transposed: bool = False, dtype=np.float32) -> Path:
     """Layers of operations, whose weights are inputs behind the first; `transposed`: weights as [in, out]."""
-    for at, one in enumerate(records):
+    for at, one in enumerate(one for one in records if one.kind in OPERATIONS):
         words = one.name.split(".")
         layer = int(words[2]) if words[2:] else 9
         place = folder / TREE / f"{layer}_Prefill_layer" / f"{at}_{OPERATIONS[one.kind]}"

@@ -1,5 +1,6 @@
 """One small transformer as two worlds write it: transformers with q, k, v, gate and up by themselves, vLLM with fused
-products, tokens of all sequences along one axis and the residual beside the stream. Two layers, grouped queries.
+products, tokens of all sequences along one axis and the residual beside the stream, in what modules read and write. Two
+layers, grouped queries.
 
 Records are made in float64 by plain numpy from one set of weights; what a world calls them is written here from the
 documents of transformers, vLLM and msprobe, not from the tables of npucmp.
@@ -14,6 +15,7 @@ from typing import Callable, Mapping, NamedTuple, Optional
 import numpy as np
 
 LAYERS, BATCH, LENGTH, HEADS, SHARED, WIDTH, INNER = 2, 2, 3, 4, 2, 4, 24  # SHARED heads of keys and values
+IDS = np.arange(BATCH * LENGTH) * 3 % 5
 HIDDEN, Q, KV = HEADS * WIDTH, HEADS * WIDTH, SHARED * WIDTH
 
 
@@ -75,8 +77,9 @@ def transformers(wrong: Optional[Wrong] = None) -> "list[Record]":
         found.append(Record(path, "LlamaRMSNorm", (x,), (normed(x) * scale,), {"weight": scale}))
         return found[-1].outputs[0]
 
+    found.append(Record("model.embed_tokens", "Embedding", (IDS.reshape(BATCH, LENGTH),), (x,)))
     for layer in range(LAYERS):
-        path = f"model.layers.{layer}"
+        path, reads = f"model.layers.{layer}", x
         h = norm(f"{path}.input_layernorm", x)
         q, k, v = (product(f"{path}.self_attn", name, layer, h) for name in ("q_proj", "k_proj", "v_proj"))
         x = x + product(f"{path}.self_attn", "o_proj", layer, attention(q, k, v))
@@ -85,6 +88,7 @@ def transformers(wrong: Optional[Wrong] = None) -> "list[Record]":
         found.append(Record(f"{path}.mlp.act_fn", "SiLU", (gate,), (silu(gate),)))
         up = product(f"{path}.mlp", "up_proj", layer, h)
         x = x + product(f"{path}.mlp", "down_proj", layer, silu(gate) * up)
+        found.append(Record(path, "LlamaDecoderLayer", (reads,), (x,)))
     norm("model.norm", x)
     return found
 
@@ -114,8 +118,10 @@ def vllm(
         return out
 
     x = stream
+    found.append(Record("model.embed_tokens", "VocabParallelEmbedding", (IDS,), (x,)))
     for layer in range(LAYERS):
         path = f"model.layers.{layer}"
+        reads = (x,) if residual is None else (x, residual)
         h = norm(f"{path}.input_layernorm", x)
         fused = np.concatenate([w[f"{layer}.{name}"] for name in ("q_proj", "k_proj", "v_proj")])
         order = np.arange(Q + 2 * KV)
@@ -135,6 +141,7 @@ def vllm(
         out = silu(mixed[:, :INNER]) * mixed[:, INNER:]
         found.append(Record(f"{path}.mlp.act_fn", "SiluAndMul", (mixed,), (out,)))
         x = product(f"{path}.mlp", "down_proj", "RowParallelLinear", w[f"{layer}.down_proj"], out)
+        found.append(Record(path, "LlamaDecoderLayer", reads, (x, residual)))
     norm("model.norm", x)
     return found
 
@@ -145,10 +152,11 @@ def msprobe(folder: Path, records: "list[Record]", task: str = "tensor", weights
     (folder / "dump_tensor_data").mkdir(parents=True)
 
     def told(name: str, values: np.ndarray) -> "dict[str, object]":
-        values = np.ascontiguousarray(values, np.float32)
+        dtype = "float32" if values.dtype.kind == "f" else "int64"
+        values = np.ascontiguousarray(values, dtype)
         figures = {"Max": values.max(), "Min": values.min(), "Mean": values.mean(dtype=float),
                    "Norm": np.linalg.norm(values.astype(float))}  # fmt: skip
-        entry: dict[str, object] = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [*values.shape],
+        entry: dict[str, object] = {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": [*values.shape],
                                     **{key: float(figure) for key, figure in figures.items()}}  # fmt: skip
         if task == "tensor":
             entry["data_name"] = f"{name}.npy"

@@ -1,4 +1,8 @@
-"""The operators of a dump by the names under which its tool is asked for them, and what they take on a disk."""
+"""The operators of an earlier dump by the names under which its tool is asked for them, and what they take on a disk.
+
+Where a tool dumps more than it is asked for, that is counted too. Sources: msprobe 26.2, its configuration and
+scope.py; CANN's acl.json; MindSpore's dump JSON.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from npucmp.model import Operator, Run
 from npucmp.model.dtypes import size_of
 
 _LEVELS = ("L0", "L1", "mix")
-_UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character
+UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character
 
 
 @dataclass
@@ -111,7 +115,7 @@ class OfMindspore(Recorded):
     Parameters are no kernels."""
 
     def asked(self, operator: Operator) -> str:
-        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{_UNSURE.sub('.', operator.name)}$)"
+        return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{UNSURE.sub('.', operator.name)}$)"
 
 
 def _in_one_line(name: str) -> str:

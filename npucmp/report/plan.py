@@ -1,0 +1,98 @@
+"""What `npucmp plan` prints and writes, and what `npucmp show --fit` says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from npucmp.errors import DumpError, UsageError
+from npucmp.model import Run
+from npucmp.plan.configs import barred
+from npucmp.plan.fit import Missing
+from npucmp.plan.planned import Planned
+from npucmp.plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
+from npucmp.plan.size import Size
+from npucmp.report import files
+from npucmp.report.sanitise import visible
+from npucmp.report.words import count_of, in_bytes, where_words
+
+MARK = "  # npucmp"
+NOTES = "plan.txt"  # the same words beside the files
+_KINDS = {
+    VALUES: "values",
+    STATISTICS: "statistics",
+    MD5: "checksums",
+    DETECTION: "what the device finds to overflow",
+}
+
+
+def write(found: Planned, force: bool = False) -> "list[Path]":
+    """Writes the files of a plan, all or none. UsageError where one is there already and may not be written over."""
+    folder, contents = Path(found.folder), {**found.files, NOTES: text(found)}
+    for name in () if force else contents:
+        if os.path.lexists(folder / name):
+            raise UsageError(f"{folder / name}: is there already; another -o DIR, or --force to write over it")
+    try:
+        files.write(folder, {name: data.encode() for name, data in contents.items()}, is_report=False)
+    except OSError as error:
+        raise DumpError(folder, f"the plan was not written: {error.strerror or error}") from None
+    return [folder / name for name in contents]
+
+
+def text(found: Planned) -> str:
+    """What to add, to run, and to ask then."""
+    return "\n".join(map(visible, _lines(found))) + "\n"
+
+
+def _lines(found: Planned) -> Iterator[str]:
+    asked = found.asked
+    what = f"{_KINDS[asked.kind]} of {count_of(len(asked.names), 'name') if asked.names else 'all operators'}"
+    steps, ranks = (
+        f"{word}{'s' * (len(ranges) > 1 or ranges[0][0] < ranges[0][1])} {barred(ranges).replace('|', ', ')}"
+        if ranges
+        else f"all {word}s"
+        for word, ranges in (("step", asked.steps), ("rank", asked.ranks))
+    )
+    yield f"{asked.question.name} · {found.framework} · {asked.side}: {what}, {steps}, {ranks}"
+    yield from (f"size: {words}" for words in _size(found.size))
+    yield from (f"warning: {words}" for words in found.warnings)
+    number = 1
+    if found.script:
+        yield f"\n{number}. Add to the script:".lstrip("\n")
+        number += 1
+        for line in found.script:
+            yield f"     {line.code}{MARK}{': ' + line.where if line.where else ''}"
+    yield f"{number}. Run:"
+    yield from (f"     {command}" for command in found.run)
+    if found.other:
+        yield f"{number + 1}. The other side:"
+        yield f"     {found.other}"
+        number += 1
+    yield f"{number + 1}. Then:"
+    yield from (f"     {command}" for command in found.then)
+    yield from (f"note: {words}" for words in found.notes)
+    yield from (f"UNVERIFIED: {words}" for words in found.unverified)
+
+
+def _size(size: "Size | None") -> Iterator[str]:
+    if size is not None:
+        some = f", {size.operators:,} of {size.known:,} operators" if size.operators < size.known else ""
+        parts = f"{count_of(size.steps, 'step')} × {count_of(size.ranks, 'rank')}"
+        yield f"{in_bytes(size.each)} for a step of a rank, {in_bytes(size.total)} for {parts}{some}"
+
+
+_BESIDE = {
+    "golden": ", held against a second one (npucmp plan --side golden)",
+    "run": ", held against a second run (run.sh once more)",
+}
+
+
+def fit(run: Run, question: str, found: "Sequence[Missing]") -> str:
+    """What a dump lacks, line by line; what it is to be held against, where it lacks nothing."""
+    where = " ".join(where_words(run))
+    head = f"{run.path}{f' ({where})' if where else ''}"
+    if not found:
+        return visible(f"{head}: answers {question}{_BESIDE.get(QUESTIONS[question].second, '')}") + "\n"
+    lines = [f"{head}: {count_of(len(found), 'thing')} missing for {question}"]
+    return "\n".join(map(visible, [*lines, *(f"  {one.words}" for one in found)])) + "\n"

@@ -1,0 +1,218 @@
+"""`npucmp plan`: what makes the dump that answers a question; `npucmp show --fit`: what a dump lacks for one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Optional, Sequence
+
+from npucmp.dump.formats import heads, open_head
+from npucmp.dump.limits import Limits
+from npucmp.errors import NpucmpError, UsageError
+from npucmp.model import Run
+from npucmp.plan.asked import Asked, Framework
+from npucmp.plan.fit import Missing, missing
+from npucmp.plan.frameworks import framework as framework_of
+from npucmp.plan.growing import recorded
+from npucmp.plan.planned import Planned, planned
+from npucmp.plan.questions import DETECTION, QUESTIONS, Question, Ranges
+from npucmp.plan.size import Size, fitted, sized
+from npucmp.workflows.graphs import with_graphs
+from npucmp.workflows.numbers import Numbers, some
+from npucmp.workflows.runs import Choice, StrPath
+from npucmp.workflows.sizes import in_bytes
+
+MOST = 8  # runs of an earlier dump that are read: the largest of them stands for all
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What `npucmp plan` can be told.
+
+    side    "target" or "golden"
+    kind    "values", "statistics", "md5"; None: what the question needs
+    ops     globs of operators' names, none: all
+    before  an earlier dump of the same network, to count and choose by; disk is what the new one may take
+    model   of offline models: the file that is loaded, without .om
+    """
+
+    side: str = "target"
+    steps: Numbers = None
+    ranks: Numbers = None
+    ops: Sequence[str] = ()
+    kind: Optional[str] = None
+    before: Optional[StrPath] = None
+    disk: "int | str | None" = None
+    model: str = "model"
+    format: Optional[str] = None
+    limits: Limits = Limits()
+
+
+def question_of(name: str) -> Question:
+    """The question of that name; UsageError with the nearest ones."""
+    if name not in QUESTIONS:
+        raise UsageError(f"no question {name!r:.60}", difflib.get_close_matches(name, QUESTIONS) or [*QUESTIONS])
+    return QUESTIONS[name]
+
+
+def plan(
+    question: str, framework: str, folder: StrPath, options: Optional[PlanOptions] = None, **more: object
+) -> Planned:
+    """The files, lines and commands for a dump that answers a question; nothing is written. Keyword arguments are the
+    fields of PlanOptions. Raises UsageError where a word is unknown, or the framework cannot make such a dump."""
+    options = replace(options or PlanOptions(), **more)  # type: ignore[arg-type]
+    asks, module = question_of(question), framework_of(framework)
+    kind = _kind(asks, module, options)
+    ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)
+    steps, ranks = _steps(asks, module, kind, options), some("ranks", options.ranks).ranges
+    asked = Asked(asks, options.side, os.fspath(folder), kind, steps, ranks, (), options.model)
+    again = _again(options, ops)
+    disk = in_bytes("disk", options.disk)
+    if options.before is None:
+        if disk is not None:
+            raise UsageError("--disk needs --from DUMP, an earlier dump of the same network: statistics will do")
+        asked = replace(asked, names=module.named(ops))
+        return planned(asked, module, again, None, ())
+    runs = _earlier(options, module, asked)
+    names = _names(runs, ops, os.fspath(options.before)) if ops else ()
+    size, names, steps, warnings = _sized(runs, asked, names, disk)
+    return planned(replace(asked, names=names, steps=steps), module, again, size, warnings)
+
+
+def fit(question: str, dump: StrPath, choice: Optional[Choice] = None) -> "tuple[Run, list[Missing]]":
+    """What a dump lacks for a question, and the run that was looked at: the first of those that are meant, for a
+    dump is made with one configuration."""
+    asks, choice = question_of(question), choice or Choice()
+    context = choice.context(dump)
+    known = choice.heads(dump, context)
+    run = open_head(known[0], context)
+    if "graph" in asks.needs.split() and not run.problem:
+        (run,) = with_graphs(dump, [run], dump, (), context)
+    return run, missing(asks, run, {head.step for head in known})
+
+
+def lacks(question: str, dumps: "Sequence[StrPath]", choice: Choice) -> "list[str]":
+    """What the dumps lack for a question, in one line for those that lack the same; nothing of a dump that lacks
+    nothing, or that cannot be read, which has been told then."""
+    found: dict[str, list[str]] = {}
+    for dump in dumps if question in QUESTIONS else ():
+        try:
+            words = "; ".join(one.words for one in fit(question, dump, choice)[1])
+        except NpucmpError:
+            continue
+        found.setdefault(words, []).append(os.fspath(dump))
+    return [
+        f"{' and '.join(names)} {'do' if len(names) > 1 else 'does'} not answer {question}: {words}"
+        for words, names in found.items()
+        if words
+    ]
+
+
+def _kind(asks: Question, module: Framework, options: PlanOptions) -> str:
+    """What is recorded; UsageError where that cannot be."""
+    if asks.name in module.REFUSED:
+        raise UsageError(f"{module.NAME} has no dump for {asks.name}: {module.REFUSED[asks.name]}")
+    if options.side not in ("target", "golden"):
+        raise UsageError(f"side is {options.side!r:.60}", ["target", "golden"])
+    of_reference = options.side == "golden" and asks.name != "fusion-diff"
+    known = [kind for kind in asks.kinds if kind in (module.REFERENCE if of_reference else module.KINDS)]
+    if options.kind is None:
+        watches = asks.name == "overflow" and DETECTION in module.KINDS and not of_reference
+        return DETECTION if watches else known[0]
+    if options.kind not in asks.kinds:
+        raise UsageError(f"{options.kind} do not answer {asks.name}", [f"--{kind}" for kind in asks.kinds])
+    if options.kind not in module.KINDS:
+        raise UsageError(f"{module.NAME} does not record {options.kind}", [f"--{kind}" for kind in known])
+    return options.kind if options.kind in known else known[0]  # its reference writes what it can
+
+
+def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -> Ranges:
+    if kind == DETECTION:  # whenever it happens
+        return ()
+    if options.steps is None:
+        first, last = asks.steps
+        return ((first, max(last, 2 if module.SERVES else 0)),)  # the first pass of a service may be a warm-up
+    return some("steps", options.steps).ranges
+
+
+def _again(options: PlanOptions, ops: "tuple[str, ...]") -> "list[str]":
+    """The options that the plan of the other side takes too."""
+    words = [f"--{options.kind}"] if options.kind else []
+    for name, given in (("steps", options.steps), ("ranks", options.ranks)):
+        if given is not None:
+            ranges = some(name, given).ranges
+            words += [f"--{name}", ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges)]
+    words += [word for glob in ops for word in ("--ops", glob)]
+    words += ["--from", os.fspath(options.before)] if options.before is not None else []
+    words += ["--disk", str(options.disk)] if options.disk is not None else []
+    return words + (["--model", options.model] if options.model != PlanOptions.model else [])
+
+
+def _earlier(options: PlanOptions, module: Framework, asked: Asked) -> "list[Run]":
+    """The runs of the earlier dump: those of the steps and ranks that are asked for, all if it has none of them."""
+    assert options.before is not None
+    choice = Choice(format=options.format, limits=options.limits)
+    context = choice.context(options.before)
+    known = heads(options.before, options.format, context)
+    if not known:
+        raise UsageError(f"{os.fspath(options.before)}: holds no run")
+    meant = [one for one in known if _has(asked.steps, one.step) and _has(asked.ranks, one.rank)]
+    runs = [open_head(one, context) for one in (meant or known)[:MOST]]
+    strange = next((run.format for run in runs if run.format != module.FORMAT), "")
+    if strange:
+        raise UsageError(
+            f"{os.fspath(options.before)}: {strange}, which {module.NAME} does not write; its dumps are {module.FORMAT}"
+        )
+    return runs
+
+
+def _has(ranges: Ranges, number: Optional[int]) -> bool:
+    return not ranges or any(low <= (number or 0) <= high for low, high in ranges)
+
+
+def _names(runs: "Sequence[Run]", globs: "Sequence[str]", dump: str) -> "tuple[str, ...]":
+    """The operators that the globs name, as the tool is asked for them."""
+    found: dict[str, None] = {}
+    known = [one for run in runs if (one := recorded(run)) is not None]
+    if not known:
+        raise UsageError(f"--ops: npucmp does not know how single operators of {runs[0].format} are asked for")
+    for one in known:
+        for operator in one.run.operators:
+            if any(fnmatchcase(operator.name, glob) for glob in globs):
+                found.setdefault(one.asked(operator))
+    names = tuple(name for name in found if name)
+    if not names:
+        every = [operator.name for operator in runs[0].operators]
+        raise UsageError(
+            f"{dump}: no operator fits --ops {' '.join(globs)}", difflib.get_close_matches(globs[0], every)
+        )
+    return names
+
+
+def _sized(
+    runs: "Sequence[Run]", asked: Asked, names: "tuple[str, ...]", disk: Optional[int]
+) -> "tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]":
+    """Size, names, steps and warnings."""
+    steps = _count(asked.steps) or len({run.step for run in runs})
+    ranks = _count(asked.ranks) or len({run.rank for run in runs})
+    if disk is None:
+        return sized(runs, asked.kind, steps, ranks, names), names, asked.steps, ()
+    found = fitted(runs, asked.kind, steps, ranks, names, disk, 1)
+    few = asked.steps if found.steps is None else _first(asked.steps, found.steps)
+    return found.size, found.names, few, found.warnings
+
+
+def _count(ranges: Ranges) -> int:
+    return sum(high - low + 1 for low, high in ranges)
+
+
+def _first(ranges: Ranges, number: int) -> Ranges:
+    """The first so many of these steps; of all steps, those from 0 on."""
+    found: list[tuple[int, int]] = []
+    for low, high in ranges or ((0, number - 1),):
+        left = number - _count(tuple(found))
+        if left > 0:
+            found.append((low, min(high, low + left - 1)))
+    return tuple(found)

@@ -1,0 +1,125 @@
+"""`npucmp show DUMP --fit QUESTION`, and what commands say that could not decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npucmp.cli import npucmp as group
+from npucmp.model import Operator, Run, Statistics, TensorRef
+from npucmp.plan.fit import NEEDS, SETTINGS, missing
+from npucmp.plan.questions import QUESTIONS
+from tests.synthetic import chain, with_checksums, with_statistics, write_run
+
+SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
+READ, WRITTEN = (TensorRef(slot, "float32", (4,), file="x.pt") for slot in ("input:0", "output:0"))
+FIGURES = Statistics(1.0, 0.0, 0.5, 1.0)
+
+
+def run(*tensors: TensorRef, format: str = "msprobe", detail: str = "pytorch · mix tensor", **more: object) -> Run:
+    """A module and an operator, forward and backward, of these tensors."""
+    operators = [
+        Operator(f"op.{phase}.{n}", "x", "x", phase, 2 * n, tensors, path="Module.a" * n, call=f"{n}")
+        for n in range(2)
+        for phase in ("forward", "backward")
+    ]
+    return Run("dump", format, tuple(operators), detail=detail, **more)  # type: ignore[arg-type]
+
+
+def plain(tensor: TensorRef, **more: object) -> TensorRef:
+    """Without values."""
+    return tensor._replace(file="", **more)
+
+
+def needs(question: str, one: Run, steps: int = 2) -> "list[str]":
+    return [found.need for found in missing(QUESTIONS[question], one, {*range(steps)})]
+
+
+STATISTICS = run(*(plain(one, statistics=FIGURES) for one in (READ, WRITTEN)))
+CHECKSUMS = run(*(plain(one, checksum="0a0b0c0d") for one in (READ, WRITTEN)))
+LACKING = [
+    ("compare", run(READ, WRITTEN), []),
+    ("compare", STATISTICS, ["values"]),
+    ("compare", CHECKSUMS, ["values"]),
+    ("compare", run(WRITTEN), ["inputs"]),
+    ("compare", run(READ), ["outputs"]),
+    ("compare", run(READ, WRITTEN, ordered=False), ["order"]),
+    ("compare", run(READ._replace(problem="gone"), WRITTEN._replace(problem="gone")), ["values"]),
+    ("compare", Run("dump", "msprobe", ()), ["operators"]),
+    ("compare", Run("dump", "msprobe", (), problem="cut short"), ["run"]),
+    ("overflow", STATISTICS, []),
+    ("overflow", CHECKSUMS, ["figures"]),
+    ("rerun-diff", STATISTICS, ["bits"]),
+    ("rerun-diff", CHECKSUMS, []),
+    ("replay", STATISTICS, ["values"]),
+    ("fusion-diff", run(READ, WRITTEN), ["compiled"]),
+    ("fusion-diff", run(READ, WRITTEN, format="cann"), ["graph"]),
+    ("fusion-diff", run(READ._replace(source="a:0"), WRITTEN, format="cann"), []),
+    ("check", run(READ, WRITTEN), []),
+    ("check", run(READ, WRITTEN, detail="pytorch · L1 tensor"), ["modules"]),
+    ("precheck", run(READ, WRITTEN, format="mindspore"), ["data"]),
+]
+
+
+@pytest.mark.parametrize("question, one, wanted", LACKING)
+def test_what_a_dump_lacks(question, one, wanted):
+    assert needs(question, one) == wanted
+
+
+def test_steps_and_gradients():
+    forward = run(READ, WRITTEN)
+    forward = Run("dump", "msprobe", forward.operators[::2], detail=forward.detail)
+    assert needs("check", forward, 1) == ["steps", "backward"] and needs("precheck", forward) == ["backward"]
+    assert needs("compare", forward, 1) == []
+
+
+def test_every_word_has_its_meaning():
+    """Questions, needs and settings know each other; what every msprobe dump may lack has a setting."""
+    asked = {word for one in QUESTIONS.values() for word in one.needs.split()}
+    assert asked == {*NEEDS}
+    for format, settings in SETTINGS.items():
+        assert {word.split()[0] for word in settings} <= {*NEEDS, "operators"}, format
+    assert {*SETTINGS["msprobe"]} >= asked - {"order", "data", "compiled", "graph"}
+
+
+@pytest.mark.parametrize(
+    "sample, question, status, words",
+    [
+        ("msprobe_softmax/target", "compare", 0, "answers compare"),
+        ("cann_fusion_pass/target", "fusion-diff", 0, "answers fusion-diff"),
+        (
+            "msprobe_softmax/target",
+            "check",
+            1,
+            "  level L1: parameters have no names, or operators no arguments; "
+            'to have it: "level": "mix" in config.json, and debugger.start(model=model)\n',
+        ),
+    ],
+)
+def test_it_is_shown(sample, question, status, words):
+    got = CliRunner().invoke(group, ["show", str(SAMPLES / sample), "--fit", question])
+    assert got.exit_code == status and words in got.stdout
+
+
+def test_unknown_questions_are_told():
+    got = CliRunner().invoke(group, ["show", str(SAMPLES / "cann_clean/target"), "--fit", "overflw"])
+    assert str(got.exception) == "no question 'overflw'; nearest: overflow"
+
+
+def test_commands_that_could_not_decide_say_what_lacks(tmp_path):
+    """In one line for dumps that lack the same, above the verdict; others say nothing of it."""
+    target, golden = (with_statistics(write_run(tmp_path / side, chain()), alone=True) for side in "tg")
+    got = CliRunner().invoke(group, ["compare", str(target), str(golden), "-o", str(tmp_path / "out")])
+    *_, line, verdict, _ = got.stdout.splitlines()
+    assert got.exit_code == 2 and verdict.startswith("UNDECIDED")
+    assert line == (
+        f"{target} and {golden} do not answer compare: no values, only statistics: that never proves agreement, "
+        'nor how large an error is; to have it: "task": "tensor" in config.json, or "tensor_list" for a few'
+    )
+    assert "do not answer compare" in (tmp_path / "out" / "report.html").read_text()
+    again = [str(with_checksums(write_run(tmp_path / side, chain()))) for side in "ab"]
+    assert "not answer" not in CliRunner().invoke(group, ["rerun-diff", *again]).stdout
+    got = CliRunner().invoke(group, ["replay", str(target)])
+    assert got.exit_code == 2 and f"{target} does not answer replay: no values, only statistics" in got.stdout

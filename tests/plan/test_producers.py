@@ -1,0 +1,162 @@
+"""The real producers take the files, and their dumps answer the questions: only with `pytest -m slow`, and where they
+are installed. msprobe's PrecisionDebugger runs a small network of torch, MindSpore dumps a graph on the CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import npucmp
+from npucmp.plan.questions import QUESTIONS
+
+pytestmark = pytest.mark.slow
+
+TORCH = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm = torch.nn.Linear(8, 16), torch.nn.LayerNorm(16)
+        self.drop, self.b = torch.nn.Dropout(0.1), torch.nn.Linear(16, 4)
+    def forward(self, x):
+        return self.b(self.drop(torch.nn.functional.gelu(self.norm(self.a(x)))))
+torch.manual_seed(1)
+model, x, y = Net(), torch.randn(6, 8), torch.randint(0, 4, (6,))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(4):
+    {start}
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    {end}
+"""
+MINDSPORE = """
+import mindspore, numpy
+from mindspore import nn, ops, Tensor, Parameter
+mindspore.set_context(mode=mindspore.GRAPH_MODE, device_target="CPU")
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        random = numpy.random.RandomState(0)
+        self.w = Parameter(Tensor(random.randn(8, 16).astype(numpy.float32)), name="w")
+        self.v = Parameter(Tensor(random.randn(16, 4).astype(numpy.float32)), name="v")
+    def construct(self, x):
+        return ops.reduce_sum(ops.softmax(ops.matmul(ops.relu(ops.matmul(x, self.w)), self.v)) ** 2)
+net = Net()
+step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
+x = Tensor(numpy.random.RandomState(1).randn(6, 8).astype(numpy.float32))
+for _ in range(4):
+    step(x)
+"""
+DYNAMIC = """
+import mindspore, numpy
+from mindspore import nn, ops, Tensor
+mindspore.set_context(mode=mindspore.PYNATIVE_MODE, device_target="CPU")
+# a CPU has no kernel for the norms of msprobe's statistics
+mindspore.mint.norm = lambda data, **_: Tensor(numpy.linalg.norm(data.asnumpy().ravel()).astype(numpy.float32))
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        random = numpy.random.RandomState(0)
+        self.a = nn.Dense(8, 16, Tensor(random.randn(16, 8).astype(numpy.float32)), has_bias=False)
+        self.b = nn.Dense(16, 4, Tensor(random.randn(4, 16).astype(numpy.float32)), has_bias=False)
+    def construct(self, x):
+        return self.b(ops.relu(self.a(x)))
+model = Net()
+optimizer = nn.SGD(model.trainable_params(), 0.001)
+x = Tensor(numpy.random.RandomState(1).randn(6, 8).astype(numpy.float32))
+gradients = mindspore.grad(lambda x: (model(x) * model(x)).sum(), None, optimizer.parameters)
+for _ in range(4):
+    {start}
+    optimizer(gradients(x))
+    {end}
+"""
+ANSWERS = {  # the last line begins with one of these; a clean run may have a warning of its own
+    "compare": ("AGREES",), "overflow": ("CLEAN",), "fusion-diff": ("AGREES",), "rerun-diff": ("SAME",),
+    "replay": ("INNOCENT",), "check": ("HEALTHY", "UNHEALTHY: 0 errors"), "precheck": ("COMPARABLE",),
+}  # fmt: skip
+
+
+def answered(question: str, framework: str, script: "dict[str, str]", where: Path, **more: str) -> str:
+    """Plans both sides, runs what was planned, and asks what was printed."""
+    for side in ("target", "golden"):
+        folder = "npu" if side == "target" else "npu-golden"
+        found = npucmp.plan_dump(question, framework, folder, side=side, **more)
+        npucmp.write_plan(found)
+        lines = [
+            line.code for line in found.script if not line.code.startswith(("debugger.st", "mindspore.set_context"))
+        ]
+        (where / folder / "train.py").write_text("\n".join([*lines, script[framework].format(**AROUND)]))
+        for command in found.run:
+            ran = command.replace("python train.py", shlex.join([sys.executable, f"{folder}/train.py"]))
+            got = subprocess.run(ran, shell=True, cwd=where, capture_output=True, text=True, timeout=300)
+            assert got.returncode == 0, got.stdout[-2000:] + got.stderr[-2000:]
+        if not found.other:
+            break
+    asked = [sys.executable, "-m", "npucmp", *shlex.split(found.then[0])[1:]]
+    got = subprocess.run(asked, cwd=where, capture_output=True, text=True, timeout=300)
+    held = subprocess.run(
+        [sys.executable, "-m", "npucmp", "show", shlex.split(found.then[0])[2], "--fit", question],
+        cwd=where, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return (
+        "\n".join(line for line in got.stdout.splitlines() if ": " in line and line.split(":")[0].isupper())
+        + held.stdout
+    )
+
+
+AROUND = {"start": "debugger.start(model=model)", "end": "debugger.stop(); debugger.step()"}
+SCRIPTS = {"pytorch": TORCH, "mindspore": DYNAMIC, "mindspore-graph": MINDSPORE}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="msprobe is not installed")
+@pytest.mark.parametrize("question", [name for name in QUESTIONS if name != "fusion-diff"])
+def test_msprobe(question, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = answered(question, "pytorch", SCRIPTS, tmp_path)
+    assert said.startswith(ANSWERS[question]) and f"answers {question}" in said, said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="msprobe is not installed")
+@pytest.mark.parametrize(
+    "question, kind, wanted",
+    [
+        ("compare", "statistics", "UNDECIDED"),
+        ("compare", "md5", "AGREES"),
+        ("overflow", "values", "CLEAN"),
+        ("rerun-diff", "values", "SAME"),
+        ("check", "statistics", ANSWERS["check"]),
+        ("precheck", "md5", "COMPARABLE"),
+    ],
+)
+def test_msprobe_records_what_it_is_asked_for(question, kind, wanted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = answered(question, "pytorch", SCRIPTS, tmp_path, kind=kind)
+    assert said.startswith(wanted), said
+
+
+BOTH = importlib.util.find_spec("msprobe") is None or importlib.util.find_spec("mindspore") is None
+
+
+@pytest.mark.skipif(BOTH, reason="msprobe or MindSpore is not installed")
+@pytest.mark.parametrize("question", [name for name in QUESTIONS if name != "fusion-diff"])
+def test_msprobe_of_mindspore(question, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = answered(question, "mindspore", SCRIPTS, tmp_path)
+    assert said.startswith(ANSWERS[question]) and f"answers {question}" in said, said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed")
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_mindspore(question, tmp_path, monkeypatch):
+    """On a CPU it writes values alone, of graphs without kernels that are fused."""
+    monkeypatch.chdir(tmp_path)
+    said = answered(question, "mindspore-graph", SCRIPTS, tmp_path, kind="values")
+    if question == "precheck":  # what the graph is fed has no record
+        assert said.startswith("UNDECIDED") and "1 thing missing" in said
+    else:
+        assert said.startswith(ANSWERS[question]) and f"answers {question}" in said, said
