@@ -152,7 +152,9 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
         assert {b["verdict"] for _, b in apart} <= {"unreadable"}
         damaged += bool(apart)
         if fault.path.endswith(".npy"):
-            assert apart, f"{fault.told} of {fault.path} failed, and nobody noticed"
+            notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]
+            again = [note for note in notes if "no figures by the vendor's rules of" in note]  # a second reading
+            assert apart or again, f"{fault.told} of {fault.path} failed, and nobody noticed"
     assert damaged > 30 and nth > 35
 
 

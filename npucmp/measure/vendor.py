@@ -14,7 +14,6 @@ from itertools import zip_longest
 from typing import NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.errors import NpucmpError
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model.accused import Vendor
 from npucmp.model.dtypes import lookup, narrower
@@ -54,21 +53,18 @@ def passes_mere_mare(bars: Bars, mere: float, mare: float) -> bool:
 
 def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
     """The figures of a pair, whose values are read once more; None where they cannot be compared, are not there, or the
-    vendor has no limits for their type. Empty tensors pass."""
+    vendor has no limits for their type. Empty tensors pass. Raises NpucmpError for values that cannot be read."""
     if pair.target is None or pair.golden is None:
         return None
-    try:
-        x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
-        if x is None or y is None or not alike(x, y):
-            return None
-        kinds = [lookup(tensor.dtype) or lookup(one.dtype) for tensor, one in ((pair.target, x), (pair.golden, y))]
-        if kinds[0] is None or kinds[1] is None:
-            return None
-        dtype = narrower(kinds[0], kinds[1])
-        bars = BARS.get(dtype.name)
-        return None if bars is None else _read(pair.slot, dtype.name, bars, x, y, context)
-    except NpucmpError:
-        return None  # the row of the pair says why
+    x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
+    if x is None or y is None or not alike(x, y):
+        return None
+    kinds = [lookup(tensor.dtype) or lookup(one.dtype) for tensor, one in ((pair.target, x), (pair.golden, y))]
+    if kinds[0] is None or kinds[1] is None:
+        return None
+    dtype = narrower(kinds[0], kinds[1])
+    bars = BARS.get(dtype.name)
+    return None if bars is None else _read(pair.slot, dtype.name, bars, x, y, context)
 
 
 def _read(slot: str, name: str, bars: Bars, x: Payload, y: Payload, context: ReadContext) -> Vendor:

@@ -42,7 +42,8 @@ class Argument(NamedTuple):
 
 class Accused(NamedTuple):
     """An operator that bears error, by its place and where it ran. `evidence` are its reasons, a sentence each; `stack`
-    are the frames of its call, innermost first, as either dump has them."""
+    are the frames of its call, innermost first, as either dump has them, `unread` says of which outputs there are no
+    figures by the vendor's rules because they could not be read again, or are too large."""
 
     place: int
     step: Optional[int]
@@ -52,3 +53,4 @@ class Accused(NamedTuple):
     arguments: "tuple[Argument, ...]" = ()
     stack: "tuple[str, ...]" = ()
     vendor: "tuple[Vendor, ...]" = ()
+    unread: "tuple[str, ...]" = ()

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Iterator, Sequence
 
 from npucmp.dump.context import ReadContext
+from npucmp.errors import NpucmpError
 from npucmp.localise.nodes import is_output
 from npucmp.measure.vendor import vendor_of
-from npucmp.model import Apart, Cause, Comparison, Finding, Operator, Report, Root, Tally, each
+from npucmp.model import Apart, Cause, Comparison, Finding, Operator, Report, Root, Tally, Verdict, each
 from npucmp.model.accused import Accused, Argument, Vendor
 from npucmp.model.arguments import named_arguments
 
@@ -33,8 +34,9 @@ def with_accused(report: Report, context: ReadContext) -> Report:
         found = [*each(known, partial(accused_of, context, share), _lost, numbers)] if numbers else []
     except KeyboardInterrupt:
         return replace(report, partial=True)
-    every = sorted((one for some in found for one in some), key=lambda one: one.place)
-    return replace(report, accused=tuple(every[:MOST]))
+    every = sorted((one for some in found for one in some), key=lambda one: one.place)[:MOST]
+    notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
+    return replace(report, accused=tuple(every), notes=(*report.notes, *notes))
 
 
 def accused_of(context: ReadContext, elements: int, number: int, one: Comparison) -> "list[Accused]":
@@ -47,17 +49,24 @@ def accused_of(context: ReadContext, elements: int, number: int, one: Comparison
             outputs.setdefault(finding.pair.order, []).append(finding)
     found = []
     for root in suspects[:MOST]:
-        figures = []
+        figures, unread = [], []
         for finding in outputs.get(root.pair.order, ()):
-            size = math.prod(finding.pair.golden.shape) if finding.pair.golden is not None else 0
-            if size <= elements:
-                elements -= size
-                figures.append(vendor_of(finding.pair, context))
-        found.append(_accused(root, one, [one for one in figures if one is not None]))
+            pair = finding.pair
+            size = math.prod(pair.golden.shape) if pair.golden is not None else 0
+            if size > elements:
+                unread.append(f"{pair.slot}: {size:,} elements are too many to read again")
+                continue
+            elements -= size
+            try:
+                figures.append(vendor_of(pair, context))
+            except NpucmpError as error:
+                if finding.verdict is not Verdict.UNREADABLE:  # which its row tells
+                    unread.append(f"{pair.slot}: {getattr(error, 'because', error)}")
+        found.append(_accused(root, one, [one for one in figures if one is not None], unread))
     return found
 
 
-def _accused(root: Root, one: Comparison, figures: "Sequence[Vendor]") -> Accused:
+def _accused(root: Root, one: Comparison, figures: "Sequence[Vendor]", unread: "Sequence[str]") -> Accused:
     pair = root.pair
     stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
     return Accused(
@@ -69,6 +78,7 @@ def _accused(root: Root, one: Comparison, figures: "Sequence[Vendor]") -> Accuse
         tuple(_arguments(pair.target_op, pair.golden_op)),
         tuple(frame[:LINE] for frame in stack[:FRAMES]),
         tuple(figures),
+        tuple(unread),
     )
 
 

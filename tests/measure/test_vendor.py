@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from npucmp.errors import DumpError
 from npucmp.measure.vendor import BARS, vendor_of
 from npucmp.model import Operator, Pair, TensorRef
 
@@ -97,13 +98,14 @@ def test_the_coarser_type_decides(tmp_path):
 def test_nothing_is_told_of_what_cannot_be_held_against_it(tmp_path):
     """No limits for the type, other shapes, no partner, no file; an empty tensor passes."""
     (tmp_path / "a").mkdir()
-    double, ints = pair(tmp_path, np.ones(3), np.ones(3)), pair(tmp_path, np.ones(3, int), np.ones(3, int))
-    assert vendor_of(double) is None and vendor_of(ints) is None
+    for kind in (float, int, bool):
+        assert vendor_of(pair(tmp_path, np.ones(3, kind), np.ones(3, kind))) is None
     one = pair(tmp_path, np.ones(3, np.float32), np.ones(3, np.float32))
     assert vendor_of(one) is not None
     other = pair(tmp_path / "a", np.ones(4, np.float32), np.ones(4, np.float32))
     assert vendor_of(one._replace(golden=other.golden)) is None
     assert vendor_of(one._replace(golden=None)) is None
-    assert vendor_of(one._replace(golden=one.golden._replace(file=str(tmp_path / "gone.npy")))) is None
+    with pytest.raises(DumpError, match="no such file"):
+        vendor_of(one._replace(golden=one.golden._replace(file=str(tmp_path / "gone.npy"))))
     empty = vendor_of(pair(tmp_path, np.ones((0, 3), np.float32), np.ones((0, 3), np.float32)))
     assert (empty.compared, empty.mixed, empty.mere_mare) == (0, True, True)

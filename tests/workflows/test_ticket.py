@@ -17,6 +17,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.report import bundle, write_reports
 from npucmp.report.sanitise import block, code, homeless
 from npucmp.report.ticket import page
+from npucmp.workflows.compare import compare
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named
 from tests.synthetic import chain, write_run
@@ -78,6 +79,19 @@ def test_the_figures_are_those_of_a_plain_reading(tmp_path, monkeypatch):
     target, golden = (np.load(file).astype(np.float64) for file in files)
     relative = np.abs(target - golden) / (np.abs(golden) + 1e-7)
     assert f"`{relative.mean():.4g}` | `{relative.max():.4g}`" in page(Bundle(tmp_path).ticket())
+
+
+def test_what_is_too_large_is_not_read_again_and_said_so(monkeypatch):
+    monkeypatch.setattr("npucmp.workflows.accused.ELEMENTS", 3000)
+    dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
+    found = compare(*dumps)
+    words = (
+        "no figures by the vendor's rules of resnet_block_1_bn2_FusedBatchNormV3 output:0: 3,072 elements are too many"
+    )
+    assert any(note.startswith(words) for note in found.notes) and not found.accused[0].vendor
+    monkeypatch.undo()
+    first = compare(*dumps).accused[0]
+    assert (first.place, first.op, len(first.vendor)) == (1, "resnet_block_1_bn2_FusedBatchNormV3", 1)
 
 
 def test_another_place(report):
