@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
+    from npucmp.measure.cluster import Cluster
     from npucmp.model import Report, Run
     from npucmp.plan.planned import Planned
     from npucmp.report import write_reports
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from npucmp.workflows.check import check as check_dump
     from npucmp.workflows.compare import compare
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
+    from npucmp.workflows.load import load
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
     from npucmp.workflows.plan import PlanOptions
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _DOOR = {
     "NpucmpError": "npucmp.errors",
     "open_runs": "npucmp.dump.formats",
+    "Cluster": "npucmp.measure.cluster",
     "Tolerances": "npucmp.judge.tolerances",
     "Report": "npucmp.model",
     "Run": "npucmp.model",
@@ -50,6 +53,7 @@ _DOOR = {
     "FusionOptions": "npucmp.workflows.fusion_diff",
     "fusion_diff": "npucmp.workflows.fusion_diff",
     "OverflowOptions": "npucmp.workflows.overflow",
+    "load": "npucmp.workflows.load",
     "overflow": "npucmp.workflows.overflow",
     "rerun_diff": "npucmp.workflows.rerun_diff",
     "PlanOptions": "npucmp.workflows.plan",
@@ -70,9 +74,10 @@ _INSIDE = {  # as what they are called there: packages have the names of these c
     "replay_dump": "replay",
 }
 __all__ = [
-    "CheckOptions", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
+    "CheckOptions", "Cluster", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
     "PrecheckOptions", "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff",
-    "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "write_plan", "write_reports",
+    "load", "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "write_plan",
+    "write_reports",
 ]  # fmt: skip
 
 

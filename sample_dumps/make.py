@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import make_cann
+import make_ranks
 import make_reruns
 
 HERE = Path(__file__).resolve().parent
@@ -102,7 +103,7 @@ def run(variant: str, folder: str) -> None:
 
 def neutral(folder: Path) -> None:
     """Takes this machine's paths out of the JSON files."""
-    for file in folder.glob("step0/*/*.json"):
+    for file in folder.glob("step*/*/*.json"):
         text = file.read_text()
         if file.name == "dump.json":
             top = json.loads(text)
@@ -115,6 +116,18 @@ def neutral(folder: Path) -> None:
                 value[1] = [frame.replace(str(HERE), "/home/user") for frame in own]
             text = json.dumps(top, indent=1)
         file.write_text(text)
+
+
+def two_ranks() -> None:
+    """Both sides of msprobe_two_ranks."""
+    for side in ("golden", "target"):
+        with tempfile.TemporaryDirectory() as folder:
+            make_ranks.run(folder, faulty=side == "target")
+            neutral(Path(folder))
+            place = HERE / "msprobe_two_ranks" / side
+            shutil.rmtree(place, ignore_errors=True)
+            for step in Path(folder).glob("step*"):
+                shutil.copytree(step, place / step.name)
 
 
 def main() -> None:
@@ -130,6 +143,7 @@ def main() -> None:
     make_reruns.write(HERE / "rerun_scatter")
     if sys.argv[1:] == ["numpy"]:
         return
+    two_ranks()
     for sample, variants in VARIANTS.items():
         for side, variant in zip(("golden", "target"), variants):
             with tempfile.TemporaryDirectory() as folder:

@@ -52,7 +52,7 @@ def test_compare_writes_its_files(tmp_path):
     got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
     assert (got.returncode, got.stderr) == (1, "")
     written = sorted(file.name for file in (tmp_path / "out").iterdir())
-    assert written == ["report.html", "roots.csv", "summary.json", "tensors.csv"]
+    assert written == ["report.html", "roots.csv", "summary.json", "tensors.csv", "worst.csv"]
     first = rows(tmp_path / "out" / "roots.csv")[0]
     assert (first["place"], first["op"], first["cause"]) == ("1", "Functional.softmax.1.forward", "BORN")
     assert first["op"] in got.stdout
@@ -67,7 +67,7 @@ def test_columns_are_those_of_the_contract(tmp_path):
             "elements,cosine,rel_l2,max_abs_err,max_abs_index,max_rel_err,max_rel_index,mean_abs_err,mean_rel_err,rmse,"
             "err_1e3_ratio,err_5e3_ratio,allclose,mismatch_ratio,max_ulp,exact_ratio,nonfinite_mismatch,target_nan,"
             "target_inf,golden_nan,golden_inf,target_min,target_max,target_mean,target_l2,golden_min,golden_max,"
-            "golden_mean,golden_l2,stack,cause,limit,rule,explained_by,explained_limit,masked"
+            "golden_mean,golden_l2,stack,cause,limit,rule,explained_by,explained_limit,masked,max_abs_at,max_rel_at"
         )
     with open(tmp_path / "roots.csv", encoding="utf-8") as stream:
         assert stream.readline().strip() == (

@@ -18,13 +18,11 @@ PACKAGE = ROOT / "npucmp"
 ROOMS = (
     "errors model dump align measure judge localise replay check precheck plan workflows report commands cli __main__"
 ).split(" ")
-LAZY = {
-    (
-        "npucmp.model.result",
-        "npucmp.report.tables",
-    ): "Report.to_pandas: the noun that users hold"
+LAZY = {  # str(report), report.to_pandas(): the nouns that users hold
+    ("npucmp.model.shown", "npucmp.report"),
+    ("npucmp.model.shown", "npucmp.report.notebook"),
 }
-HEAVY = {"pandas", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
+HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
 
 

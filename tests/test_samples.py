@@ -1,11 +1,13 @@
 """The product's acceptance test: every sample's planted operator comes first, and every run agrees with itself."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 import npucmp
+from tests.reports import screen
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
@@ -17,6 +19,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 is 0.01"),
     ("msprobe_uncaptured", "Functional.linear.9.forward", "GAP", "input:0", "Functional.linear.8.forward output:0"),
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
+    ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("npy_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "UNKNOWN", "output:0", "inputs were not dumped"),
     ("tfdbg_batch_norm", "resnet_block_1_bn2_FusedBatchNormV3", "BORN", "output:0", "inputs agree (bit for bit)"),
     ("cann_fused_conv", "net/block_0/b/Conv2D", "BORN", "output:0", "net/block_0/b/bn/FusedBatchNormV3 by Conv"),
@@ -45,6 +48,29 @@ def test_planted_operator_comes_first(sample, operator, cause, slot, words):
     assert (first.place, first.pair.operator.name, first.cause.value, first.slot) == (1, operator, cause, slot)
     assert words in first.because
     assert report.exit_status == 1
+
+
+@pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
+def test_a_fault_of_one_rank_is_told_where_it_began(tmp_path, values):
+    """Two processes, gloo between them: with all that was recorded, and as if values had not been."""
+    sample = tmp_path / "sample"
+    shutil.copytree(SAMPLES / "msprobe_two_ranks", sample)
+    for file in () if values else sample.rglob("dump.json"):
+        shutil.rmtree(file.parent / "dump_tensor_data")
+        text = re.sub(r'"data_name": "[^"]*"', '"data_name": null', file.read_text())
+        file.write_text(text.replace('"task": "tensor"', '"task": "statistics"'))
+    report = npucmp.compare(sample / "target", sample / "golden")
+    roots = {(run.step, run.rank): run.roots for run in report.comparisons}
+    assert [at for at in roots if roots[at]] == [(1, 0), (1, 1)]
+    first = min(roots[1, 1], key=lambda root: root.place)
+    assert (first.place, first.pair.operator.name) == (1, "Functional.linear.1.forward")
+    assert first.cause.value == ("BORN" if values else "UNKNOWN")  # statistics do not prove that what it read agrees
+    (arrived,) = roots[1, 0]
+    assert (arrived.pair.operator.name, arrived.cause.value) == ("Distributed.all_reduce.0.forward", "PROPAGATED")
+    assert "arrived from rank 1" in arrived.because
+    told = screen(report)
+    assert "at step 1, rank 1, operator Functional.linear.1.forward" in told
+    assert "reaches the other rank through Distributed.all_reduce.0.forward" in told
 
 
 @pytest.mark.parametrize("sample", CLEAN)

@@ -75,6 +75,6 @@ def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **give
     from npucmp.report.listing import rules
 
     given["format"] = given.pop("format_")
-    shown = ("output", "quiet", "top", "verbose", "progress", "json", "junit", "baseline", "color")
+    shown = ("output", "excel", "xlsx", "quiet", "top", "verbose", "progress", "json", "junit", "baseline", "color")
     options = {name: value for name, value in given.items() if name not in shown}
     tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Iterator
 
 import click
 
@@ -19,6 +20,7 @@ folder of .npy files.
   npucmp compare npu_dump gpu_dump -o report
   npucmp compare npu_dump/step0 gpu_dump/step0 --include '*layer_norm*'
   npucmp compare npu_dump gpu_dump --replay
+  npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
 
 Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
 tensors, or statistics that prove nothing).
@@ -79,6 +81,12 @@ class _Command(click.Command):
     "from passing on. Needs torch: pip install npucmp[replay].",
 )
 @click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Let the workers of a Dask cluster compare steps and ranks: --scheduler tcp://127.0.0.1:8786, --scheduler "
+    "tls://HOST:PORT, or the scheduler's file. All of them see the dumps and -o DIR. Needs pip install npucmp[dask].",
+)
+@click.option(
     "--no-precheck",
     "precheck",
     flag_value=False,
@@ -105,7 +113,24 @@ class _Command(click.Command):
 )
 @common
 @click.pass_context
-def compare(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
+def compare(context: click.Context, /, target: str, golden: str, scheduler: "str | None", **given: Any) -> None:
     from npucmp.workflows.compare import compare as run
 
-    carry_out(context, given, partial(run, target, golden))
+    with _executor(scheduler, target, golden, given) as executor:
+        carry_out(context, given, partial(run, target, golden, executor=executor))
+
+
+@contextmanager
+def _executor(scheduler: "str | None", target: str, golden: str, given: "dict[str, Any]") -> "Iterator[Any]":
+    """Who compares; None: this process, and others beside it."""
+    if scheduler is None:
+        yield None
+        return
+    from npucmp.errors import UsageError
+    from npucmp.measure.cluster import Cluster
+
+    if not given["output"]:
+        raise UsageError("--scheduler needs -o DIR, a folder that all its workers see: what they find lies there")
+    files = [given[name] for name in ("mapping", "tolerances", "noise") if given[name] is not None]
+    with Cluster(scheduler, [target, golden, *files], given["output"]) as cluster:
+        yield cluster

@@ -47,10 +47,23 @@ def _pairs(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> "
     return texts
 
 
+def _output(command: Command) -> Command:
+    """Where files go, and how they are written."""
+    for option in (
+        click.option("--xlsx", is_flag=True, help="Write report.xlsx too, with coloured sheets; needs XlsxWriter."),
+        click.option(
+            "--excel", is_flag=True, help="Write CSV files with a byte-order mark, by which Excel knows UTF-8."
+        ),
+        click.option(
+            "-o", "--output", metavar="DIR", help="Write the report into DIR: CSV files, summary.json and report.html."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
-    "output": click.option(
-        "-o", "--output", metavar="DIR", help="Write the report into DIR: CSV files, summary.json and report.html."
-    ),
+    "output": _output,
     "include": click.option(
         "--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."
     ),

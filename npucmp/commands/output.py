@@ -17,6 +17,7 @@ from npucmp.model import Result
 from npucmp.model.collector import uncollected
 
 if TYPE_CHECKING:
+    from npucmp.report import Form
     from npucmp.report.answer import Answer
 
 WIDTH = 80  # columns of a picture where no terminal tells how many there are
@@ -35,6 +36,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
         given["journal"] = folder
+    form = _form(given.pop("excel"), given.pop("xlsx"), folder)
     metrics = _columns(given.pop("metrics", None))
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
@@ -53,7 +55,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     answer = laid_out(answer, parts, parquet)
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
-    files = write(answer, folder) if folder else []
+    files = write(answer, folder, form) if folder else []
     if junit:
         _write_junit(answer, junit)
     if "journal" in given and not result.partial:
@@ -71,6 +73,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         paint, columns = terminal.colours(shows_colour(color)), width()
         shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
         tell(fitted(shown, columns), is_needed=not folder)
+    result.close()
     context.exit(answer.result.exit_status)
 
 
@@ -132,6 +135,19 @@ def shows_colour(wanted: Optional[str]) -> bool:
 def width() -> int:
     """Columns of the terminal that shows stdout; 0 where none does: lines are left as they are then."""
     return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
+
+
+def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
+    """How files are written; what is missing for it is told before anything is read."""
+    from npucmp.report import Form
+
+    if (excel or xlsx) and not folder:
+        raise UsageError(f"--{'xlsx' if xlsx else 'excel'} needs -o DIR, the folder for the files")
+    if xlsx:
+        from npucmp.report.xlsx import require
+
+        require()
+    return Form(excel, xlsx)
 
 
 def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":

@@ -14,12 +14,14 @@ from npucmp.commands.output import tell
     help="""What is in a dump: runs, operators, tensors, statistics.
 
 PATTERN is a glob on operator names; with one, every tensor of the operators that fit is read and shown. --include and
---exclude narrow the list without reading. --fit says what the dump lacks for a question, each in one line with the
+--exclude narrow the list without reading. --values also shows how the values are spread, the largest and the smallest
+with their places, and corners. --fit says what the dump lacks for a question, each in one line with the
 setting that would bring it: the exit status is 1 then.
 
 \b
   npucmp show npu_dump
   npucmp show npu_dump '*layer_norm.2*'
+  npucmp show npu_dump '*softmax.1.forward' --values --slot output:0 --at 0,1,7,3
   npucmp show npu_dump --fit compare
 """
 )
@@ -27,6 +29,14 @@ setting that would bring it: the exit status is 1 then.
 @click.argument("pattern", required=False)
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
+)
+@click.option("--values", is_flag=True, help="Look at the values: histogram, extremes, corners.")
+@click.option("--slot", metavar="GLOB", multiple=True, help="Only these tensors: --slot output:0; repeatable.")
+@click.option(
+    "--at",
+    metavar="INDEX",
+    multiple=True,
+    help="The element at an index: --at 0,3,12, or one number in C order; repeatable.",
 )
 @click.option("--fit", metavar="QUESTION", help="Does the dump answer compare, overflow, replay … (npucmp plan)?")
 @some("include", "exclude", "step", "rank", "format", "limit")
@@ -39,12 +49,15 @@ def show(
     top: int,
     fit: Optional[str],
     format_: Optional[str],
+    values: bool,
+    slot: "tuple[str, ...]",
+    at: "tuple[str, ...]",
     **given: Any,
 ) -> None:
     from npucmp.report.listing import listing
     from npucmp.report.sanitise import visible
     from npucmp.workflows.runs import Choice
-    from npucmp.workflows.show import inspect
+    from npucmp.workflows.show import Looking, inspect
 
     if fit is not None:
         from npucmp.report import plan
@@ -53,7 +66,7 @@ def show(
         run, lacks = held(fit, dump, Choice(format=format_, **given))
         tell(plan.fit(run, fit, lacks))
         context.exit(1 if lacks else 0)
-    runs, notes = inspect(dump, pattern, Choice(format=format_, **given))
+    runs, notes = inspect(dump, pattern, Choice(format=format_, **given), Looking(slot, values, at))
     for run, rows in runs:
         tell(listing(run, rows, None if pattern else top))
     for note in notes:

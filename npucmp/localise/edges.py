@@ -6,7 +6,7 @@ import math
 from typing import Optional
 
 from npucmp.measure.profile import Scanned
-from npucmp.model import Evidence, Extremes, Fact, TensorRef
+from npucmp.model import Evidence, Extremes, Fact, TensorRef, position
 from npucmp.model.dtypes import lookup
 
 SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
@@ -42,14 +42,6 @@ def amount(kind: str, one: Scanned) -> Evidence:
         return Evidence("amount", f"{{slot}}: {what}, by its statistics", facts)
     count, first = x.of(kind)
     facts.update(count=Fact(count, one.operator.name, tensor.slot), all=Fact(x.elements))
-    facts.update(first=Fact(_unravelled(first, tensor.shape)))
+    facts.update(first=Fact(position(first, tensor.shape)))
     where = ", the first at {first}" if tensor.shape else ""
     return Evidence("amount", f"{{slot}}: {{count}} of {{all}} {what}{where}", facts)
-
-
-def _unravelled(index: int, shape: "tuple[int, ...]") -> str:
-    place = []
-    for size in reversed(shape):
-        index, at = divmod(index, max(1, size))
-        place.append(at)
-    return str(place[::-1])

@@ -243,6 +243,7 @@ def _serve(
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         parents.close()
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
+        gc.enable()  # who forked it may do without for a while, this one works for long
         gc.set_threshold(100_000)
         _keep_pages()
         while order := orders.recv():

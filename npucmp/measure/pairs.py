@@ -142,7 +142,7 @@ def _both_sides(
         if x is None or y is None:
             return _recorded(pair, target, golden, x, y, context)
         _require_alike(x, y)
-        bars = _bars(_recorded_type(target, x), _recorded_type(golden, y), closeness)
+        bars = _bars(recorded_type(target, x), recorded_type(golden, y), closeness)
         moments = _moments(x, y, left[0] if left else None, right[0] if right else None, bars, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
@@ -208,7 +208,7 @@ def _widened(stored: str, recorded: str) -> bool:
     return file.kind == dump.kind == "f" and file.round_off <= dump.round_off and file.largest >= dump.largest
 
 
-def _recorded_type(tensor: TensorRef, found: Payload) -> str:
+def recorded_type(tensor: TensorRef, found: Payload) -> str:
     """The type the run computed in: the dump's word, unless npucmp does not know it."""
     return tensor.dtype if lookup(tensor.dtype) else found.dtype
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 from npucmp.model.call import Call, Slot, Tree, Word
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.comparison import DECIDED, Apart, Comparison, PartOf, Tally, each
-from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef
+from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
+from npucmp.model.look import DifferenceMap, Histogram, Look, Number, Peek, Worst
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
 from npucmp.model.replayed import GUILTY_ABOVE, REPLAYED, STATUSES, Edge, Gap, Held, Judged, Replay, Replayed, Replays
 from npucmp.model.result import (
-    DifferenceMap,
     Event,
     Fused,
     FusionPass,
@@ -33,8 +33,9 @@ from npucmp.model.result import (
 __all__ = [
     "DECIDED", "DIFFERS", "GUILTY_ABOVE", "HISTOGRAM_BINS", "REPLAYED", "STATUSES", "Apart", "Call", "Cause",
     "Comparison", "Device", "DifferenceMap", "Edge", "Event", "Evidence", "Extremes", "Fact", "Finding", "Fused",
-    "FusionPass", "Gap", "Group", "Head", "Held", "Judged", "Match", "Measurement", "Moments", "Noise", "Operator",
-    "Overflow", "Pair", "PartOf", "Payload", "Reasoned", "Repeated", "Replay", "Replayed", "Replays", "Report",
-    "Rerun", "Result", "Root", "Run", "Scalar", "Scan", "Side", "Slot", "Statistics", "Tally", "Task", "TensorRef",
-    "Tolerance", "Tree", "Verdict", "Word", "brief", "each", "first_of", "sentences",
+    "FusionPass", "Gap", "Group", "Head", "Held", "Histogram", "Judged", "Look", "Match", "Measurement", "Moments",
+    "Noise", "Number", "Operator", "Overflow", "Pair", "PartOf", "Payload", "Peek", "Reasoned", "Repeated", "Replay",
+    "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run", "Scalar", "Scan", "Side", "Slot", "Statistics",
+    "Tally", "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word", "Worst", "brief", "each", "first_of",
+    "position", "sentences",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
     agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
@@ -32,6 +32,10 @@ class Comparison:
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
     seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
+
+    def __repr__(self) -> str:
+        found = f"{len(self.findings)} tensors, {len(self.roots)} operators that diverged"
+        return f"<step {self.step}, rank {self.rank}: {found}>"
 
     @property
     def step(self) -> Optional[int]:
@@ -136,6 +140,10 @@ class Apart(Sequence[Comparison]):
     ) -> "Iterator[Part]":
         """part of each, or of those with these numbers, in order; a function that can be pickled, as what it returns.
         Of one that ends whoever works on it, `lost` says what is told instead, by its number and the reason."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Nobody asks any more; what lies in the folder goes."""
 
 
 def each(

@@ -12,6 +12,15 @@ class Group(tuple[int, ...]):
     """An argument that is a group of ranks, by their numbers among all."""
 
 
+def position(index: int, shape: "tuple[int, ...]") -> str:
+    """Where the element number `index` (in C order) of a tensor lies, axis by axis: "[1, 1, 0, 2]"."""
+    places: list[int] = []
+    for size in reversed(shape):
+        index, at = divmod(index, max(1, size))
+        places.append(at)
+    return str(places[::-1])
+
+
 class Device(NamedTuple):
     """How a device laid out the values of a tensor in memory, where that is not the C order of its logical shape.
 
@@ -167,6 +176,9 @@ class Operator(NamedTuple):
     tasks: tuple[Task, ...] = ()
     attributes: Mapping[str, Any] = {}
 
+    def __repr__(self) -> str:
+        return f"<{self.name[:200]!r}, order {self.order}, {len(self.tensors)} tensors>"
+
 
 class Head(NamedTuple):
     """What tells one run of a dump before it is read: the dump, its format, step and rank, and the run's own path."""
@@ -178,7 +190,7 @@ class Head(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """One rank and step of a dump. `detail` and `notes` are words for the reader of a report.
 
@@ -196,6 +208,10 @@ class Run:
     ordered: bool = True
     problem: str = ""
     records: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        what = f"step {self.step}, rank {self.rank}, {len(self.operators)} operators"
+        return f"<{self.format} run {self.path[-200:]!r}, {what}>"
 
     @property
     def tensors(self) -> int:

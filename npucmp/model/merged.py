@@ -33,7 +33,7 @@ class Source(NamedTuple):
         return int(self.summary["exit_status"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Merged(Result):
     """Reports as one; paths are their folders.
 

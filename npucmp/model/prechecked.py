@@ -97,7 +97,7 @@ class CurvePair(NamedTuple):
     windows: "tuple[tuple[int, int, float, float, float, float, bool], ...]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Precheck(Result):
     """What `npucmp precheck` found; paths are target and golden, "-" for one that was not given. strict: what wants an
     explanation makes the runs not comparable too."""

@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Operator, Run
-from npucmp.model.result import DifferenceMap, Result
+from npucmp.model.look import DifferenceMap
+from npucmp.model.result import Result
 
 
 class Judged(str, Enum):
@@ -158,7 +159,7 @@ class Replay:
         return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replays(Result):
     """What `npucmp replay` found; paths are the dump and the golden one, if there is one. strict: what could not be
     replayed leaves it undecided."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Optional, Sequence
+from typing import ClassVar, NamedTuple, Optional, Sequence
 
 from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Apart, Comparison, Tally
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
+from npucmp.model.look import DifferenceMap, Look
 from npucmp.model.moments import Extremes
 from npucmp.model.pair import Pair
+from npucmp.model.shown import Shown
 
 
-@dataclass(frozen=True)
-class Result(ABC):
-    """What every command returns; each has a type of its own, with what it has found.
+@dataclass(frozen=True, repr=False)
+class Result(Shown, ABC):
+    """What every command returns; each has a type of its own, with what it has found. `print` shows what the terminal
+    shows, a notebook the suspects; it can be pickled.
 
     paths   the dumps, in the order in which they were given
     broken  (side, run) that cannot be read; `notes` are what a reader should know besides
@@ -57,13 +60,17 @@ class Result(ABC):
         """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
         return 130 if self.partial else 1 if self.differs and not self.known else 0 if self.is_decided else 2
 
+    def close(self) -> None:
+        """Nobody asks it any more: what lies on disk for it goes."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
-    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `accused` tells more of the
-    first suspects."""
+    `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors that
+    diverged, those of suspects first, as many as could be had for little;
+    `accused` tells more of the first suspects."""
 
     command = "compare"
 
@@ -76,6 +83,7 @@ class Report(Result):
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
     accused: "tuple[Accused, ...]" = ()
+    looks: tuple[Look, ...] = ()
 
     @property
     def target_path(self) -> str:
@@ -121,11 +129,9 @@ class Report(Result):
         """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
         return not self.broken and self.tally.is_decided
 
-    def to_pandas(self) -> Any:
-        """The rows of tensors.csv as a pandas DataFrame, columns and order as docs/metrics.md lists them."""
-        from npucmp.report.tables import tensors_frame
-
-        return tensors_frame(self)
+    def close(self) -> None:
+        if isinstance(self.comparisons, Apart):
+            self.comparisons.close()
 
 
 class FusionPass(NamedTuple):
@@ -137,31 +143,13 @@ class FusionPass(NamedTuple):
     off: Optional[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Fused(Report):
     """What `npucmp fusion-diff` found; paths are those of the run with fusion and of the one without."""
 
     command = "fusion-diff"
 
     passes: tuple[FusionPass, ...] = ()
-
-
-class DifferenceMap(NamedTuple):
-    """Where two tensors differ, as a picture: the last axis across, all others down.
-
-    rows, columns  of the tensor so cut
-    across         cells in a line of the picture
-    counts         of elements that differ, cell by cell, line by line
-    bits           of elements that differ in a bit, bit by bit from the highest; () where types have no common bits.
-                   Of several millions only the first count here
-    """
-
-    dtype: str
-    rows: int
-    columns: int
-    across: int
-    counts: tuple[int, ...]
-    bits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,7 +188,7 @@ class Noise(NamedTuple):
     runs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Repeated(Report):
     """What `npucmp rerun-diff` found; paths are all runs. Each later run (target) is compared with the first (golden).
 
@@ -257,7 +245,7 @@ class Event(Reasoned):
         return self.tensor.slot if self.tensor is not None else ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scan:
     """One run, scanned. `tensors` counts those of which something is known, unreadable the others with their reason."""
 
@@ -269,8 +257,11 @@ class Scan:
     golden: Optional[Run] = None
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<{self.run!r}: {len(self.events)} events>"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Overflow(Result):
     """What `npucmp overflow` found; paths are the dump and the golden one, if there is one."""
 

@@ -14,6 +14,11 @@ _FRAME = re.compile(r"File (?P<path>.+?), line (?P<line>\d+), in (?P<function>[^
 _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calibrator)[/\\]")
 
 
+def frames(operator: Operator) -> "tuple[str, ...]":
+    """The call stack, innermost first, a frame a line."""
+    return tuple(" ".join(frame.split()) for frame in operator.stack)
+
+
 def source_line(operator: Operator) -> str:
     """As "modeling_vit.py:212  attn = softmax(attn)": innermost frame outside the framework, "" if none."""
     return _line(operator.stack)

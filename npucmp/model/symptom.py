@@ -122,7 +122,7 @@ class Logged(NamedTuple):
     values: "tuple[float, ...]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Checked(Result):
     """What `npucmp check` found; paths are the dump.
 

@@ -9,9 +9,10 @@ terminal.py shows the same on a screen. A presenter knows no command, an answer 
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 
 from npucmp.errors import DumpError
 from npucmp.model import Result
@@ -30,22 +31,34 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     return answer
 
 
-def render(answer: Answer) -> "dict[str, Any]":
+class Form(NamedTuple):
+    """How tables are written besides: CSV with a byte-order mark, by which Excel knows UTF-8; a workbook too."""
+
+    excel: bool = False
+    xlsx: bool = False
+
+
+def render(answer: Answer, form: Form = Form()) -> "dict[str, Any]":
     """All files of a report by name: bytes, or what makes them bit by bit (files.Joined)."""
-    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in REPORTS]
+    names = (*REPORTS, "xlsx") if form.xlsx else REPORTS
+    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
     with uncollected():
         found = {name: data for module in modules for name, data in module.render(answer).items()}
+    if form.excel:
+        from npucmp.report.files import after
+
+        found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
     return {**found, LAST: json.with_files(found[LAST], found)}
 
 
-def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":
+def write(answer: Answer, directory: "str | os.PathLike[str]", form: Form = Form()) -> "list[Path]":
     """Writes every report file below `directory`, which is created. They appear together or not at all (files.py).
 
     Raises DumpError if the directory cannot be written.
     """
     from npucmp.report import files
 
-    folder, found = Path(directory), render(answer)
+    folder, found = Path(directory), render(answer, form)
     try:
         files.write(folder, found)
     except OSError as error:
@@ -53,6 +66,18 @@ def write(answer: Answer, directory: "str | os.PathLike[str]") -> "list[Path]":
     return [folder / name for name in found]
 
 
-def write_reports(result: Result, directory: "str | os.PathLike[str]", metrics: Sequence[str] = ()) -> "list[Path]":
-    """Writes the report of a result, as `npucmp … -o directory` does."""
-    return write(answer_of(result, metrics), directory)
+def write_reports(
+    result: Result,
+    directory: "str | os.PathLike[str]",
+    metrics: Sequence[str] = (),
+    excel: bool = False,
+    xlsx: bool = False,
+) -> "list[Path]":
+    """Writes the report of a result, as `npucmp … -o directory` does.
+
+    metrics  further columns of tensors.csv
+    excel    CSV files with a byte-order mark, by which Excel knows that they are UTF-8
+    xlsx     report.xlsx too; needs XlsxWriter
+    """
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
+    return write(answer_of(result, metrics), directory, Form(excel, xlsx))

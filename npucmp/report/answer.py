@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
-from npucmp.model import Cause, DifferenceMap, Evidence, Operator, Rerun, Result, Root, Tolerance
+from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, Result, Root, Tolerance
 from npucmp.model.merged import Slice
 from npucmp.report.cell import Matrix
 
@@ -110,6 +110,7 @@ class Suspect(NamedTuple):
     word      of its cause, as a reader meets it; `rule` is what found it, `aside` goes with the name
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
+    look      at the tensor that shows it
     excused   nobody is to blame; known: the user's baseline has it
     also      at which other steps and ranks the same was found
     page      that has its rows, "" for this one, None for none
@@ -134,6 +135,7 @@ class Suspect(NamedTuple):
     excused: bool = False
     rule: str = ""
     known: bool = False
+    look: Optional[Look] = None
     way: Callable[[], "Sequence[Step]"] = tuple
     also: str = ""
     page: Optional[str] = ""
@@ -249,6 +251,8 @@ class Answer:
     matrix          all steps and ranks, where there are several; `pages` are those of some of them, as (file, content),
                     given what makes one
     rest            the title under which a page lists the suspects that come later too
+    alike           of the columns of the first table, which one says what others call `cause` and `limit`
+    looks           at tensors, which a page shows with their operators
     facts           what summary.json says besides, by key
     cases           what was asked by name, where that is more than the suspects
     """
@@ -286,6 +290,8 @@ class Answer:
     rules: Sequence[Tolerance] = ()
     cases: Callable[[], Sequence[Case]] = tuple
     meaning: Mapping[str, str] = field(default_factory=dict)
+    alike: Mapping[str, str] = field(default_factory=dict)
+    looks: Sequence[Look] = ()
 
     @property
     def tone(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.localise.coordinates import Coordinates
 from npucmp.localise.peers import Odd
+from npucmp.model import Cause
 from npucmp.report.cell import ARRIVED, HERE, Cell
 from npucmp.report.words import count_of, numbers
 
@@ -105,8 +106,8 @@ class Begin(NamedTuple):
 
 def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
     """None where no operator is to blame in any of them."""
-    rooted = [one for one in cells if one.first is not None]
-    cell = min(rooted, key=lambda one: (one.origin != HERE, one.first.place if one.first else 0), default=None)
+    rooted = [(one.first.cause == Cause.PROPAGATED.value, one.first.place, one) for one in cells if one.first]
+    cell = min(rooted, key=lambda one: one[:2])[2] if rooted else None
     if cell is None or cell.first is None:
         return None
     name, cause = cell.first.op, cell.first.cause

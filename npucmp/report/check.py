@@ -80,6 +80,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         facts=lambda: {**_facts(report), "notes": notes},
         cases=lambda: [Case(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
+        alike={"cause": "rule"},
     )
 
 

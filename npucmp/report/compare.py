@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
 from npucmp.model.accused import Accused
-from npucmp.report import next_dump, pairs, tables
+from npucmp.report import looks, next_dump, pairs, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed
@@ -117,7 +117,8 @@ def _pages(
 
 
 def _page(paged: _Paged, number: int, one: Comparison) -> Piece:
-    found = told(Parts(replace(paged.report, comparisons=(one,))), paged.filing.metrics)
+    seen = tuple(look for look in paged.report.looks if look.run == number)
+    found = told(Parts(replace(paged.report, comparisons=(one,), looks=seen)), paged.filing.metrics)
     alone = replace(found, remarks=lambda folder: ())  # they are of all comparisons together
     return paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
 
@@ -134,6 +135,7 @@ def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pai
     if report.unlike:
         first = parts.every[0].section
         sections = [one._replace(warnings=[report.unlike]) if one is first else one for one in sections]
+    sections = looks.beside(sections, report.looks)
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
@@ -154,7 +156,7 @@ def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pai
         counts={verdict.value: parts.tally.verdicts[verdict] for verdict in Verdict if parts.tally.verdicts[verdict]},
         notes=[Listing("note", parts.notes, "summary.json"), Listing("noise", [*parts.within_noise()], "")],
         unreadable=parts.unreadable,
-        tables=files.tables(),
+        tables=[*files.tables(), looks.worst(report.looks)],
         detail=lambda: files.detail(figures),
         facts=lambda: {**facts(parts), "next_dump": next_dump.facts(further())},
         nothing=[] if suspects.first else [*lines, *listed],
@@ -166,6 +168,7 @@ def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pai
         texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
         rules=report.rules,
         meaning=MEANING,
+        looks=report.looks,
     )
 
 

@@ -4,6 +4,7 @@ comparisons lie apart, workers write the rows into files that are joined when th
 from __future__ import annotations
 
 import heapq
+import tempfile
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
@@ -24,12 +25,13 @@ class Filing(NamedTuple):
     folder: str = ""
 
     def piece(self, number: int, what: str, data: bytes) -> Piece:
-        """What is made of one comparison."""
+        """What is made of one comparison; in a file of a name that no other has, should another worker be at it too."""
         if not self.folder:
             return data
-        path = Path(self.folder, f"{number}.{what}")
-        path.write_bytes(data)
-        return path
+        handle, path = tempfile.mkstemp(f".{what}", f"{number}.", self.folder)
+        with open(handle, "wb") as file:
+            file.write(data)
+        return Path(path)
 
 
 class Filed(NamedTuple):

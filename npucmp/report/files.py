@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import stat
 import sys
 import tempfile
@@ -27,7 +26,8 @@ from typing import BinaryIO, Protocol, Union
 from npucmp.model.merged import Slice
 
 LAST = "summary.json"
-SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv")  # not in every report, and then no other one's
+# not in every report, and then no other one's
+SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
 BELOW = "shards"  # the folder that some reports have, of pages
 OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
     r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
@@ -45,10 +45,10 @@ class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
     def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
-        self._pieces = [*pieces]
+        self.pieces = [*pieces]
 
     def __iter__(self) -> "Iterator[bytes]":
-        for piece in self._pieces:
+        for piece in self.pieces:
             if isinstance(piece, bytes):
                 yield piece
                 continue
@@ -68,6 +68,11 @@ class Streamed(Protocol):
 
 
 Content = Union[bytes, Joined, Streamed]
+
+
+def after(head: bytes, content: "Union[bytes, Joined]") -> "Union[bytes, Joined]":
+    """Text that begins with something else."""
+    return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
 
 
 def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True) -> None:
@@ -197,16 +202,11 @@ def _flush(folder: Path) -> None:
 
 
 def _stale(folder: Path) -> Iterator[str]:
-    """Files that a killed process left behind; folders of one, in which steps and ranks lay, are removed at once."""
     with suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
                 with suppress(OSError):
-                    if entry.stat(follow_symlinks=False).st_mtime >= time.time() - _STALE:
-                        continue
-                    if entry.is_dir(follow_symlinks=False):
-                        shutil.rmtree(entry.path, ignore_errors=True)
-                    else:
+                    if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE:
                         yield entry.path
 
 

@@ -24,6 +24,7 @@ def gridded(matrix: Matrix) -> Words:
         "lines": [(label, [_spot(one, pages) for one in spots]) for label, spots in picture.lines],
         "legend": picture.legend(),
         "folded": folded_words(picture),
+        "linked": bool(pages),
         "unwritten": matrix.unwritten,
     }
 

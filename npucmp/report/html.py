@@ -25,6 +25,7 @@ from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.difference_map import drawn
 from npucmp.report.files import Content, Joined
 from npucmp.report.grid import gridded
+from npucmp.report.looks import drawn as looked
 from npucmp.report.page_data import page_data
 from npucmp.report.plot import plotted
 from npucmp.report.sanitise import visible
@@ -65,7 +66,7 @@ def _template() -> Any:
     shell = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_harmless
     )
-    shell.filters.update(drawn=drawn, flow=flow, plotted=plotted, visible=visible)
+    shell.filters.update(drawn=drawn, flow=flow, looked=looked, plotted=plotted, visible=visible)
     return shell.from_string(_text("template.html"))
 
 
@@ -81,7 +82,9 @@ def words(answer: Answer) -> Words:
     sides = dict.fromkeys(answer.sides or (side for section in answer.sections for side in section.sides))
     warnings = [text for section in answer.sections for text in section.warnings]
     notes = [text for listing in answer.notes for text in listing.lines]
+    shown = {id(one.look) for one in (*first[:FIRST], *later[: MOST - FIRST])}
     return {
+        "looks": [one for one in answer.looks if id(one) not in shown][:MOST],
         "first": first[:FIRST],
         "more": 0 if answer.rest else len(first[FIRST:]) + answer.unlisted,
         "later": later[: MOST - FIRST],

@@ -6,15 +6,30 @@ import math
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from npucmp.model import REPLAYED, Measurement, Operator, Replayed, Run, TensorRef, brief
+from npucmp.model import (
+    REPLAYED,
+    Histogram,
+    Measurement,
+    Number,
+    Operator,
+    Peek,
+    Replayed,
+    Run,
+    TensorRef,
+    brief,
+    position,
+)
 from npucmp.model.stack import source_line
 from npucmp.model.symptom import Decision, RuleWords
 from npucmp.model.ticket import Ticket
 from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, describe, some_of
 
+BAR = 30  # characters of the longest bar of a histogram
+Seen = tuple[Measurement, Optional[Peek]]  # a tensor, measured, and its values if they are to be seen
 
-def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Measurement]]]", top: Optional[int]) -> str:
+
+def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Seen]]]", top: Optional[int]) -> str:
     """A heading and the operators; `top` bounds how many (None: all), measured ones are shown tensor by tensor."""
     lines = [f"{visible(run.path)}  {visible(describe(run))}", *(f"note: {visible(note)}" for note in run.notes)]
     for operator, measured in rows[:top]:
@@ -58,7 +73,7 @@ def rules(known: "Sequence[RuleWords]", decisions: "Sequence[Decision]") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator[str]:
+def _operator(operator: Operator, measured: "Sequence[Seen]") -> Iterator[str]:
     if not measured:
         shapes = ", ".join(f"{tensor.slot} {_kind(tensor)}" for tensor in operator.tensors)
         yield visible(f"  {operator.order:5}  {operator.name}  {shapes}")
@@ -69,10 +84,39 @@ def _operator(operator: Operator, measured: "Sequence[Measurement]") -> Iterator
         yield f"         {visible(line)}"
     for slot, value in operator.arguments.items():
         yield visible(f"         {slot} = {value!r:.80}")
-    for one in measured:
+    for one, peek in measured:
         tensor = one.pair.target
         assert tensor is not None
         yield visible(f"         {tensor.slot or tensor.label} {_kind(tensor)}  {_figures(one)}")
+        yield from (f"           {line}" for line in (_values(tensor, peek) if peek is not None else ()))
+
+
+def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
+    """How they spread, on lines whose bars are logarithmic; extremes; corners; elements that were asked for."""
+    if peek.largest:
+        yield from _histogram(peek.values)
+        for name, some in (("largest", peek.largest), ("smallest", peek.smallest)):
+            yield f"{name:8}  " + " · ".join(f"{_number(one)} at {position(at, tensor.shape)}" for at, one in some)
+        yield from [f"zeros     {peek.zeros:,}"] if peek.zeros else []
+    for title, rows in peek.corners:
+        cells = [["…" if one is None else _number(one) for one in row] for row in rows]
+        wide = max(len(cell) for row in cells for cell in row)
+        for at, row in enumerate(cells):
+            yield f"{title if not at else '':{len(title)}}  " + " ".join(f"{cell:>{wide}}" for cell in row)
+    yield from (f"{position(at, tensor.shape)} = {one!r}" for at, one in peek.asked)
+
+
+def _histogram(one: Histogram) -> Iterator[str]:
+    step, most = one.high / len(one.counts) - one.low / len(one.counts) if one.counts else 0.0, max(one.counts)
+    lows = [f"{one.low + at * step:.5g}" for at in range(len(one.counts) + 1)]
+    wide = max(map(len, lows))
+    for low, high, count in zip(lows, lows[1:], one.counts):
+        bar = "█" * max(1, round(BAR * math.log1p(count) / math.log1p(most))) if count else ""
+        yield f"{low:>{wide}} … {high:>{wide}} {count:>{len(f'{most:,}')},} {bar}".rstrip()
+
+
+def _number(one: Number) -> str:
+    return f"{one:.6g}" if not isinstance(one, int) else str(one)
 
 
 def _kind(tensor: TensorRef) -> str:

@@ -66,16 +66,18 @@ def _largest(findings: "Sequence[Finding]") -> Optional[float]:
 
 
 def _origin(roots: "Sequence[Root]") -> "dict[str, Any]":
-    """Where the error comes from, by the earliest of the operators that bear it, or pass it on."""
+    """Where the error comes from: of an operator here that bears it; else the first that shows it tells."""
     if any(root.cause not in (Cause.PROPAGATED, Cause.UNKNOWN) for root in roots):
         return {"origin": HERE}
-    for root in sorted(roots, key=lambda root: root.place):
-        for reason in root.evidence:
-            if reason.kind == "another rank":
-                source = reason.facts["which"].value
-                rank = source if isinstance(source, int) else None
-                return {"origin": ARRIVED, "through": root.pair.operator.name, "source": rank}
-    return {"origin": UNKNOWN if any(root.cause is Cause.UNKNOWN for root in roots) else PASSED} if roots else {}
+    first = min(roots, key=lambda root: root.pair.order, default=None)
+    if first is None:
+        return {}
+    for reason in first.evidence:
+        if reason.kind == "another rank":
+            source = reason.facts["which"].value
+            rank = source if isinstance(source, int) else None
+            return {"origin": ARRIVED, "through": first.pair.operator.name, "source": rank}
+    return {"origin": UNKNOWN if first.cause is Cause.UNKNOWN else PASSED}
 
 
 def rows(cells: "Sequence[Cell]", pages: "Sequence[str]" = ()) -> Columns:

@@ -10,7 +10,8 @@ from npucmp.model import Cause, Evidence, Fact, Tally, Verdict
 from npucmp.model.merged import Merged, Source
 from npucmp.report import compare, matrix, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Section, Side, Suspect, Suspects, Table
-from npucmp.report.cell import Cell, First, Matrix
+from npucmp.report.cell import Cell, First
+from npucmp.report.overview import overviewed
 from npucmp.report.part import word_of
 from npucmp.report.words import count_of
 
@@ -22,7 +23,9 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
     tally = _tally(report)
     suspects = Suspects.of([_suspect(row) for row in _first_of(report)])
     status = report.exit_status
-    cells = sorted((cell for one in report.sources for cell in _cells(one)), key=lambda one: one.key)
+    places = {_key(row, "op", "slot"): int(row["place"]) for row in report.ranked}
+    cells = sorted((cell for one in report.sources for cell in _cells(one, places)), key=lambda one: one.key)
+    overview, told = overviewed(cells)
     aligned = _aligned(report)
     shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
     causes = Counter(row["cause"] == Cause.PROPAGATED.value for row in report.ranked)
@@ -58,9 +61,9 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
             tables.table("roots.csv", tables.ROOT_COLUMNS, lambda: map(_typed, report.ranked)),
             matrix.table(cells),
         ],
-        matrix=Matrix(cells),
+        matrix=overview,
         detail=lambda: _nothing(report),
-        facts=lambda: _facts(report, tally, aligned),
+        facts=lambda: {**_facts(report, tally, aligned), **told},
         nothing=[] if suspects.first else [_sentence(report, tally, status)],
         left_out=[*_left_out(report)],
         meaning=compare.MEANING,
@@ -135,10 +138,15 @@ def _unpaired(report: Merged) -> "list[Mapping[str, Any]]":
     return [*{(lost.get("side"), lost.get("path")): lost for lost in left}.values()]
 
 
-def _cells(one: Source) -> "list[Cell]":
-    """The steps and ranks of a report, by its matrix.csv, or of one by its summary."""
+def _key(row: "Mapping[str, str]", op: str, slot: str) -> "tuple[str, ...]":
+    """The tensor that a row names by these columns, with its step and rank."""
+    return tuple(row.get(name, "") for name in ("step", "rank", op, slot))
+
+
+def _cells(one: Source, places: "Mapping[tuple[str, ...], int]") -> "list[Cell]":
+    """The steps and ranks of a report, by its matrix.csv, or of one by its summary; with places as they are now."""
     if one.matrix:
-        return [_cell(row) for row in one.matrix]
+        return [_cell(row, places.get(_key(row, "first_op", "first_slot"), len(places) + 1)) for row in one.matrix]
     summary, (step, rank) = one.summary, one.shards[0] if one.shards else (None, None)
     status = one.status
     word = {0: "AGREES", 1: "DIVERGED"}.get(status, "UNDECIDED")
@@ -147,10 +155,10 @@ def _cells(one: Source) -> "list[Cell]":
     return [Cell(step, rank, target, golden, word, counts=counts)]
 
 
-def _cell(row: "Mapping[str, str]") -> Cell:
+def _cell(row: "Mapping[str, str]", place: int) -> Cell:
     def number(name: str) -> Optional[int]:
         cell = row.get(name, "")
-        return int(cell) if cell.isdigit() else None
+        return int(cell) if cell.isdecimal() and len(cell) < 19 else None
 
     def share(name: str) -> Optional[float]:
         try:
@@ -161,7 +169,9 @@ def _cell(row: "Mapping[str, str]") -> Cell:
     first = None
     if row.get("first_op"):
         cause = row.get("first_cause", "")
-        first = First(0, row["first_op"], row.get("first_slot", ""), number("first_order") or 0, cause, share("value"))
+        first = First(
+            place, row["first_op"], row.get("first_slot", ""), number("first_order") or 0, cause, share("value")
+        )
     return Cell(
         number("step"),
         number("rank"),
@@ -176,7 +186,10 @@ def _cell(row: "Mapping[str, str]") -> Cell:
         row.get("origin", ""),
         row.get("through", ""),
         number("from_rank"),
-        because=row.get("because", ""),
+        share("seconds"),
+        row.get("because", ""),
+        number("pipeline_stage"),
+        number("tensor_rank"),
     )
 
 

@@ -12,8 +12,9 @@ from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.localise.discarded import AS_INTEGER
 from npucmp.localise.edges import headroom
-from npucmp.model import Cause, Event, Overflow, Root, Scan
-from npucmp.model.stack import source_line
+from npucmp.model import Cause, Event, Overflow, Root, Scan, position
+from npucmp.model.dtypes import lookup
+from npucmp.model.stack import frames, source_line
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
@@ -21,10 +22,11 @@ from npucmp.report.words import count_of, describe, of_operator, of_runs, where_
 COLUMNS = tuple(
     (
         "step rank order op op_type phase slot event origin count ratio first_index dtype shape min max headroom_bits "
-        "device_status device_bits golden_event because stack"
+        "device_status device_bits golden_event because stack first_at limit"
     ).split(" ")
 )
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "stack")
+OF_FILES = ("first_at", "limit")  # the page makes the one of first_index, and draws a limit of its own
 DEEPEST = 12  # levels that a way is indented by
 BEGUN = {  # how an operator came to it
     Cause.BORN: "born in",
@@ -58,6 +60,7 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
         notes=[Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
         undecided=[f"unreadable: {words}" for words in unreadable],
+        alike={"cause": "origin"},
         tables=[
             tables.table(
                 "overflow.csv", COLUMNS, lambda: (_row(scan, one) for scan in report.scans for one in scan.events)
@@ -199,6 +202,9 @@ def _row(scan: Scan, event: Event) -> Row:
         if event.counted and event.kind:
             count, first = x.of(event.kind)
             row.update(count=count, ratio=count / x.elements if x.elements else None, first_index=first)
+            row.update(first_at=position(first, tensor.shape) if first >= 0 else None)
+        limits = lookup(tensor.dtype)
+        row.update(limit=limits.largest if limits is not None and limits.kind == "f" else None)
     return row
 
 
@@ -208,7 +214,7 @@ def _detail(report: Overflow) -> Detail:
     rows: list[Row] = []
     for run, scan in enumerate(report.scans):
         _add(run, scan, operators, rows)
-    columns = [name for name in COLUMNS if name not in OF_OPERATORS]
+    columns = [name for name in COLUMNS if name not in (*OF_OPERATORS, *OF_FILES)]
     return Detail(
         kind="events",
         title="All events",
@@ -237,7 +243,7 @@ def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
     for some in groups:
         operators.append({"run": run, "rows": len(some), **_operator(some, roots.get(some[0].order), numbers)})
         for event in some:
-            own = {name: cell for name, cell in _row(scan, event).items() if name not in OF_OPERATORS}
+            own = {name: cell for name, cell in _row(scan, event).items() if name not in (*OF_OPERATORS, *OF_FILES)}
             written = event.tensor is None or event.tensor.is_output
             rows.append({**own, "what": event.evidence[0].sentence(), "alarm": event.alarm, "output": written})
 
@@ -251,7 +257,7 @@ def _operator(some: "Sequence[Event]", root: "Optional[Root]", numbers: "Mapping
         "order": order,
         **of_operator(operator),
         "stack": source_line(operator),
-        "frames": operator.stack,
+        "frames": frames(operator),
         "parents": tuple(sorted(parents)),
         **(tables.of_root(root) if root is not None else {}),
     }

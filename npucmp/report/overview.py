@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
 from npucmp.localise.coordinates import Coordinates, coordinates
 from npucmp.localise.joint import Joint
-from npucmp.localise.peers import Odd, odd_ones
+from npucmp.localise.peers import odd_ones
 from npucmp.model import Cause
 from npucmp.report.answer import Answer, Listing, Piece, Section, Shown, Suspect, Suspects, Within
-from npucmp.report.begins import Begin, begin_of, odd_facts, odd_words
+from npucmp.report.begins import begin_of, odd_facts, odd_words
 from npucmp.report.cell import Cell, Matrix
+from npucmp.report.looks import beside
 from npucmp.report.matrix import table
 from npucmp.report.part import Agreement, Part
 from npucmp.report.words import count_of, numbers
@@ -33,17 +34,15 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
     cells = [one.cell for one in parts if one.cell is not None]
     joints = [one.joint for one in parts if one.joint is not None]
     every = [*_placed(cells, joints), *lost]
-    begin, odd = begin_of(every), odd_ones(joints)
-    pages = written(cells)
-    matrix = Matrix(
-        every,
-        begin.sentence if begin else "",
-        begin.cell.key if begin else None,
-        [*map(odd_words, odd[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(odd) > ODD else [])],
-        [cells[at].name for at in pages],
-        unwritten(cells, pages),
+    odd, pages = odd_ones(joints), written(cells)
+    told = [one for one in odd if one.wrong] or odd  # what may be rounding is of no interest beside what is not
+    found, facts = overviewed(every)
+    matrix = found._replace(
+        odd=[*map(odd_words, told[:ODD]), *([f"and {len(odd) - ODD} more in summary.json"] if len(told) > ODD else [])],
+        pages=[cells[at].name for at in pages],
+        unwritten=unwritten(cells, pages),
     )
-    section = _section(answer, parts, matrix)
+    (section,) = beside([_section(answer, parts, matrix)], answer.looks)
     return replace(
         answer,
         sections=[section],
@@ -53,8 +52,15 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
         nothing=[] if section.suspects.first else _nothing(section),
         matrix=matrix,
         pages=lambda shown: _pages(cells, pages, made, shown),
-        facts=lambda: {**answer.facts(), **_facts(every, begin, odd)},
+        facts=lambda: {**answer.facts(), **facts, "peers": [odd_facts(one) for one in odd[:ODD_FACTS]]},
     )
+
+
+def overviewed(cells: "Sequence[Cell]") -> "tuple[Matrix, dict[str, object]]":
+    """All of them as one, and what summary.json says of that."""
+    begin, words = begin_of(cells), Counter(one.verdict for one in cells)
+    matrix = Matrix(cells, begin.sentence if begin else "", begin.cell.key if begin else None)
+    return matrix, {"shards": dict(words), "begins": begin.facts() if begin else None}
 
 
 def _pages(
@@ -100,7 +106,7 @@ def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section
         aligned=answer.aligned,
         warnings=[words for one in answer.sections for words in one.warnings],
         suspects=Suspects(first, passed),
-        unlisted=(sum(one.section.unlisted[0] for one in parts), sum(one.section.unlisted[1] for one in parts)),
+        unlisted=_unlisted(parts, bool(first)),
     )
     if first or passed:
         chosen = Suspects(first, passed) if first else Suspects(passed)
@@ -114,6 +120,17 @@ def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section
     if agreement.tensors:
         return section._replace(agreeing=agreement.tensors, lines=[agreement.line()])
     return section._replace(lines=earliest.lines)
+
+
+def _unlisted(parts: "Sequence[Part]", several: bool) -> "tuple[int, int]":
+    """How many suspects, and how many that pass on, only the tables have: of a part that has none but these, they stand
+    first, as they do here unless there are `several` kinds."""
+    suspects = passed = 0
+    for one in parts:
+        first, rest = one.section.unlisted
+        alone = several and not _of_kind(one.section.suspects, 0)
+        suspects, passed = suspects + (0 if alone else first), passed + rest + (first if alone else 0)
+    return suspects, passed
 
 
 def _nothing(section: Section) -> "list[str]":
@@ -182,13 +199,3 @@ def unwritten(cells: "Sequence[Cell]", pages: "Sequence[int]") -> str:
     told = [(agree, "that agree"), (others, f"that do not, behind the first {MOST_PAGES}")]
     words = " and ".join(f"{count:,} {what}" for count, what in told if count)
     return f"of {len(cells):,} {words} have none (compare them alone, with --step and --rank)" if words else ""
-
-
-def _facts(cells: "Sequence[Cell]", begin: Optional[Begin], odd: "Sequence[Odd]") -> "dict[str, object]":
-    """What summary.json says of steps and ranks."""
-    words = dict.fromkeys(one.verdict for one in cells)
-    return {
-        "shards": {word: sum(one.verdict == word for one in cells) for word in words},
-        "begins": begin.facts() if begin else None,
-        "peers": [odd_facts(one) for one in odd[:ODD_FACTS]],
-    }

@@ -5,8 +5,9 @@ A column is one of
     {"words": […], "codes": […]}   few different values, each row the number of one
     {"values": […]}                anything else; null is "does not apply"
 with "number": true where values are numbers, of which NaN and infinities are strings. A column in which no row has a
-value is left out. Floats carry four digits: the page shows no more, the CSV files have them all. Several texts in one
-cell are a list. Rows stand operator by operator; the column `rows` of the operators tells how many each has.
+value is left out. Floats carry four digits, those just below 1 three of what they lack: the page shows no more, the CSV
+files have them all. Several texts in one cell are a list. Rows stand operator by operator; the column `rows` of the
+operators tells how many each has.
 """
 
 from __future__ import annotations
@@ -71,9 +72,16 @@ def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
 
 def _figures(cells: "Sequence[float]") -> "list[float]":
     """Finite numbers in four digits, small integers as such."""
-    short = {cell: float(f"{cell:.4g}") for cell in {*cells}}  # an output and those who read it say the same
+    short = {cell: _short(cell) for cell in {*cells}}  # an output and those who read it say the same
     found = {cell: int(one) if one.is_integer() and -1e6 < one < 1e6 else one for cell, one in short.items()}
     return [*map(found.__getitem__, cells)]
+
+
+def _short(cell: float) -> float:
+    """Four digits; of what is nearly 1, a cosine, three of what it lacks."""
+    if not 0.99 < cell < 1.0:
+        return float(f"{cell:.4g}")
+    return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
 
 
 def plain(value: Any) -> Any:

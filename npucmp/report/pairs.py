@@ -8,12 +8,14 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
+from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
-FIGURES = ("rel_l2", "cosine", "max_abs_err", "max_ulp")
+NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
+FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")
 
 
 Linked = Sequence[Optional[Link]]
@@ -31,7 +33,7 @@ def detail(
     rules: "Sequence[Tolerance]",
 ) -> Detail:
     """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
-    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in OF_OPERATORS]
+    columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
     more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules]}
     offsets = [*accumulate((len(one.operators) for one in parts), initial=0)]
     rows: Columns = (
@@ -50,7 +52,7 @@ def detail(
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["order", "op", "op_type", "slot", "verdict", "cause", *figures,
                "target_dtype", "golden_dtype", "target_shape"],
-        facets=["run", "verdict", "cause", "op_type", "phase"],
+        facets=["run", "verdict", "cause", "rule", "op_type", "phase"],
         more=more,
     )  # fmt: skip
 
@@ -81,7 +83,7 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
         first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
         own = _operator(comparison.findings[some[0]], roots.get(order))
         operators.append({"rows": len(some), **first, **own})
-    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
+    rows = {name: column for name, column in cells.items() if name not in NO_ROWS}
     if sequence != [*range(len(sequence))]:
         rows = {name: [column[row] for row in sequence] for name, column in rows.items()}
     more: Columns = {
@@ -112,7 +114,7 @@ def _operator(finding: Finding, root: "Optional[Root]") -> Row:
     row = {
         "alone": "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
         "golden_op": pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
-        "frames": operator.stack or (pair.golden_op.stack if pair.golden_op else ()),
+        "frames": frames(operator) or (frames(pair.golden_op) if pair.golden_op else ()),
         "originals": operator.originals if operator.originals != (operator.name,) else (),
         "passes": operator.passes,
         "inserted": operator.inserted or None,

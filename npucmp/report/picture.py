@@ -19,7 +19,7 @@ class State(NamedTuple):
     tone: str
 
 
-FIRST = State("1", "first", "it begins here", "BORN")
+FIRST = State("1", "first", "the place to look at first", "BORN")
 BEGINS = State("X", "begins", "an error begins here", "BORN")
 SUSPECTED = State("S", "suspected", "suspected by statistics, not proven", "SUSPECT")
 PASSED = State("o", "passed", "differs: passed on from elsewhere", "WORSENED")

@@ -63,6 +63,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
         detail=lambda: _detail(report),
         facts=lambda: _facts(report, differing),
         meaning=MEANING,
+        alike={"cause": "status"},
     )
 
 

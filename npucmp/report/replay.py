@@ -23,7 +23,7 @@ from npucmp.model import (
     Replays,
     TensorRef,
 )
-from npucmp.model.stack import source_line
+from npucmp.model.stack import frames, source_line
 from npucmp.report import between, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
@@ -78,6 +78,7 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
         meaning=MEANING,
+        alike={"cause": "verdict", "limit": "budget"},
     )
 
 
@@ -254,7 +255,7 @@ def _detail(report: Replays) -> Detail:
             last = operators[-1] if operators else {}
             if (last.get("run"), last.get("order")) != (run, row.order):
                 operators.append({name: cells[name] for name in ("order", "op", "op_type", "phase", "stack")})
-                operators[-1].update(run=run, rows=0, frames=one.operators[row.order].stack)
+                operators[-1].update(run=run, rows=0, frames=frames(one.operators[row.order]))
                 if row.order in places:
                     operators[-1].update(cause=Judged.GUILTY.value, place=places[row.order])
             operators[-1]["rows"] += 1

@@ -47,7 +47,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[
-            *found.tables,
+            *(one for one in found.tables if one.file != "worst.csv"),  # pictures show where runs differ
             tables.table("rerun.csv", COLUMNS, lambda: (_row(one, len(report.paths)) for one in report.reruns)),
             tables.table("noise.csv", NOISE_COLUMNS, lambda: (one._asdict() for one in report.noise)),
         ],

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 from npucmp.measure import metrics
-from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef
+from npucmp.model import Comparison, Pair, Report, Root, Side, Statistics, TensorRef, position
 from npucmp.report.answer import Columns, Row, Table
 from npucmp.report.words import line_of
 
@@ -24,7 +24,8 @@ _FIRST = tuple(
         "golden_min golden_max golden_mean golden_l2 stack cause limit rule explained_by explained_limit masked"
     ).split(" ")
 )
-TENSOR_COLUMNS = (*_FIRST, *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST))
+PLACES = ("max_abs_at", "max_rel_at")  # of the flat indices, which a page reads
+TENSOR_COLUMNS = (*_FIRST, *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST), *PLACES)
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
@@ -38,13 +39,6 @@ def tensors(cells: "Callable[[], Sequence[Columns]]", metrics: Sequence[str] = (
     append."""
     names = (*TENSOR_COLUMNS, *metrics)
     return Table("tensors.csv", names, lambda: _joined(cells(), names))
-
-
-def tensors_frame(report: Report) -> Any:
-    """The rows of tensors.csv as a pandas DataFrame."""
-    import pandas
-
-    return pandas.DataFrame(tensor_columns(report), columns=list(TENSOR_COLUMNS))
 
 
 def roots(found: "Iterable[Rooted]") -> Table:
@@ -146,6 +140,10 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
     for name in ("max_abs_index", "max_rel_index"):
         places = [-1 if one is None else getattr(one, name) for one in both]
         columns[name] = [place if place >= 0 else None for place in places]
+        columns[f"{name[: -len('index')]}at"] = [
+            position(place, one.golden.shape) if place >= 0 and one.golden is not None else None
+            for place, one in zip(places, pairs)
+        ]
     return columns
 
 

@@ -32,8 +32,8 @@ def with_accused(report: Report, context: ReadContext) -> Report:
     share = ELEMENTS // max(1, len(numbers))
     try:
         found = [*each(known, partial(accused_of, context, share), _lost, numbers)] if numbers else []
-    except KeyboardInterrupt:
-        return replace(report, partial=True)
+    except KeyboardInterrupt:  # who does not want to wait for them has the report without
+        return report
     every = sorted((one for some in found for one in some), key=lambda one: one.place)[:MOST]
     notes = [f"no figures by the vendor's rules of {one.op} {words}" for one in every for words in one.unread]
     return replace(report, accused=tuple(every), notes=(*report.notes, *notes))

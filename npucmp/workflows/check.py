@@ -27,6 +27,7 @@ from npucmp.model import Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.symptom import Checked, RuleWords
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.runs import Choice, Meter, StrPath
 
@@ -35,6 +36,8 @@ from npucmp.workflows.runs import Choice, Meter, StrPath
 class CheckOptions(Choice):
     """What a check can be told; the command line offers the same under the same names. Globs are over rules.
 
+    only, skip  globs on rules' names
+    phase, start, fail_on  "train" or "eval"; "fresh" or "trained" weights; the least severity that counts
     rules       a file of settings; what is told here is stronger, None leaves it to the file
     plugin      files with rules of the user's own; `plugins` says whether those of installed packages are asked too
     loss        what the training logged; `column` names its loss
@@ -71,12 +74,12 @@ class CheckOptions(Choice):
         return found.with_loss(self.column)
 
 
-def check(dump: StrPath, options: Optional[CheckOptions] = None, **more: object) -> Checked:
-    """Asks all rules about a dump, all its steps and ranks; keyword arguments are fields of the options.
+@of_one(CheckOptions)
+def check(dump: StrPath, options: CheckOptions) -> Checked:
+    """Asks all rules about a dump, all its steps and ranks.
 
     Raises NpucmpError when there is nothing to look at. Trouble with single tensors and rules is in the result.
     """
-    options = replace(options or CheckOptions(), **more)  # type: ignore[arg-type]
     rules = options.all_rules()
     settings, log = options.settings(rules), options.log()
     started = time.monotonic()

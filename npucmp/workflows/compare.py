@@ -24,18 +24,20 @@ from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_two
+from npucmp.workflows.looks import with_looks
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
 
 
-def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None, **more: object) -> Report:
-    """Compares two dumps and returns the Report; keyword arguments are the fields of Options.
+@of_two(Options)
+def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
+    """Compares two dumps and returns the Report.
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
-    options = replace(options or Options(), **more)  # type: ignore[arg-type]
     if options.replay not in (None, "suspects", "all"):
         raise UsageError(f"replay is {options.replay!r}", ["suspects", "all"])
     started = time.monotonic()
@@ -48,6 +50,7 @@ def compare(target: StrPath, golden: StrPath, options: Optional[Options] = None,
         from npucmp.workflows.replay_roots import with_replays
 
         report = with_replays(report, options.replay, context, options.jobs)
+    report = with_looks(report, options, context)
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)
@@ -57,6 +60,8 @@ def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optio
     """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
     from npucmp.workflows.shards import compared_in_shards, paying
 
+    if options.executor is not None:
+        return compared_in_shards(target, golden, options)
     pairing = paying(target, golden, options)
     return None if pairing is None else compared_in_shards(target, golden, options, pairing)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, TypeVar, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Sequence, TypeVar, Union
 
 from npucmp.measure.executor import Executor
 from npucmp.model import Head, Run
 from npucmp.model.collector import uncollected
-from npucmp.workflows.shard import Finished, Measured, Shard, Work, measure
+from npucmp.workflows.shard import Before, Finished, Measured, Shard, Work, measure
+from npucmp.workflows.spool import Names
 
 Part = TypeVar("Part")
 
@@ -50,8 +51,12 @@ class Crew:
         given: "Sequence[tuple[Any, ...]]",
     ) -> "Iterator[Any]":
         """The same with something else for each shard."""
-        tasks = [Task(function, self.work, (shard, *more)) for shard, more in zip(shards, given)]
-        return iter(self._executor.map(_do, tasks, lost_to))
+        spool, tasks = self.work.spool, []
+        for arguments in ((shard, *more) for shard, more in zip(shards, given)):
+            tasks.append(Task(function, replace(self.work, spool=spool.about(_numbers(arguments))), arguments))
+        for answer, made in self._executor.map(_do, tasks, _lost):
+            spool.learn(made)
+            yield answer
 
     def each_with(
         self, function: "Callable[..., Part]", shards: "Sequence[Shard]", given: "Sequence[tuple[Any, ...]]"
@@ -69,9 +74,22 @@ class Crew:
         return without(shards, {number: one.because for number, one in told.items() if isinstance(one, Died)})
 
 
+def _numbers(some: "Iterable[Any]") -> "Iterator[int]":
+    """Of all shards that are meant."""
+    for one in some:
+        if isinstance(one, (Shard, Finished, Before)):
+            yield from () if one.number is None else (one.number,)
+        elif isinstance(one, list):
+            yield from _numbers(one)
+
+
 @uncollected()
-def _do(task: Task) -> Any:
-    return task.function(task.work, *task.arguments)
+def _do(task: Task) -> "tuple[Any, Names]":
+    return task.function(task.work, *task.arguments), task.work.spool.made
+
+
+def _lost(task: Task, because: str) -> "tuple[Any, Names]":
+    return lost_to(task, because), {}
 
 
 def lost_to(task: Task, because: str) -> Any:

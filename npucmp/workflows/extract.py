@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
 from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
-from npucmp.model import REPLAYED, Operator, Replayed, Run
+from npucmp.model import REPLAYED, Operator, Replayed
 from npucmp.replay.case import CALL
 from npucmp.replay.run import replayed
 from npucmp.replay.task import Settings, tasks_of
 from npucmp.replay.torch_engine import CaseEngine
+from npucmp.workflows.keywords import of_three
 from npucmp.workflows.replay import supported
-from npucmp.workflows.runs import Choice, StrPath, keys
-
-NEAR = 5  # names that are proposed
+from npucmp.workflows.runs import Choice, StrPath, operator_of
 
 
 class Extracted(NamedTuple):
@@ -47,20 +45,18 @@ class ExtractOptions(Choice):
     limit_memory: Optional[int] = None
 
 
-def extract(
-    dump: StrPath, op: str, folder: StrPath, options: Optional[ExtractOptions] = None, **more: object
-) -> Extracted:
+@of_three(ExtractOptions)
+def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) -> Extracted:
     """Writes the case of an operator into a folder that is new or empty: whole, or not at all.
 
     Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
     """
-    options = replace(options or ExtractOptions(), **more)  # type: ignore[arg-type]
     supported()
     place = Path(os.path.abspath(folder))
     if os.path.lexists(place) and not (place.is_dir() and not any(place.iterdir())):
         raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
     context = options.context(dump)
-    run, operator = _found(op, dump, [run for run in options.runs(dump, context) if not run.problem])
+    run, operator = operator_of(op, dump, [run for run in options.runs(dump, context) if not run.problem])
     task = next((one for one in tasks_of(run, calls_of(run, context)) if one.operator is operator), None)
     if task is None:
         raise UnsupportedError(f"{dump}: the dump does not tell how {op} was called", "dump it with msprobe")
@@ -87,18 +83,6 @@ def extract(
     finally:
         _discard(aside)
     return Extracted(Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]))
-
-
-def _found(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Operator]":
-    """The operator of that name, and its run."""
-    found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
-    if not found:
-        names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
-        near = [name for name in names if op and op.lower() in name.lower()]
-        raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
-    if len({id(run) for run, _ in found}) > 1:
-        raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")
-    return found[0]
 
 
 def _discard(folder: Optional[Path]) -> None:

@@ -14,6 +14,8 @@ from npucmp.errors import DumpError
 from npucmp.model import Fused, FusionPass, Run, first_of
 from npucmp.workflows.compare import Sides, compared
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_two
+from npucmp.workflows.looks import with_looks
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath
 
@@ -22,18 +24,21 @@ ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device
 
 @dataclass(frozen=True)
 class FusionOptions(Options):
-    """Options of a comparison, and which graphs belong to which side."""
+    """Options of a comparison, and which graphs belong to which side.
+
+    on_graph, off_graph  graph files of the run with fusion, and of the one without
+    """
 
     on_graph: Sequence[StrPath] = ()
     off_graph: Sequence[StrPath] = ()
 
 
-def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = None, **more: object) -> Fused:
-    """Compares a run with fusion (target) with one without (golden); keyword arguments are fields of the options.
+@of_two(FusionOptions)
+def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
+    """Compares a run with fusion (target) with one without (golden).
 
     Raises NpucmpError when there is nothing to compare. Trouble with single tensors is in the report.
     """
-    options = replace(options or FusionOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     context = options.context(on, off)
     fused, plain = options.runs(on, context), options.runs(off, context, golden=True)
@@ -49,7 +54,8 @@ def fusion_diff(on: StrPath, off: StrPath, options: Optional[FusionOptions] = No
     plain = [_without_inserted(run, notes) for run in plain]
     report = compared(Sides(on, fused, off, plain), options, started)
     passes = _passes(Path(on), Path(off), notes, context)
-    return replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
+    found = replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
+    return replace(with_looks(found, options, context), seconds=time.monotonic() - started)
 
 
 def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:

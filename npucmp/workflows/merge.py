@@ -12,6 +12,7 @@ import json
 import os
 import re
 import time
+from codecs import BOM_UTF8
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -139,7 +140,8 @@ def _indexed(path: Path) -> "tuple[str, list[Rows]]":
     try:
         with open(path, "rb") as file:
             head = file.readline(LINE)
-            if not head.startswith(b"step,rank,") or not head.endswith(b"\n"):
+            names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
+            if not names.startswith(b"step,rank,") or not head.endswith(b"\n"):
                 raise DumpError(path, "is no table of tensors of npucmp compare")
             start = at = len(head)
             for cells, lines in groupby(_lines(path, file), key=lambda line: line.split(b",", 2)[:2]):
@@ -149,7 +151,7 @@ def _indexed(path: Path) -> "tuple[str, list[Rows]]":
                 start = at
     except (OSError, ValueError) as error:
         raise DumpError(path, f"cannot be read: {error}") from None
-    return head.decode("utf-8", "replace").rstrip("\n"), found
+    return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
 def _lines(path: Path, file: Any) -> "Iterator[bytes]":

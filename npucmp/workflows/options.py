@@ -21,14 +21,22 @@ from npucmp.workflows.sizes import in_bytes
 class Options(Choice):
     """What a comparison can be told; the command line offers the same under the same names.
 
-    skip_rules are names of rules of localise/rules/ that are not to be applied. disk is what the next dump may take on
-    a side, in bytes or as a user writes it ("20GB"). also are further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of
-    the side that it fits. replay is "suspects" or "all": operators that are held against float64 too (replay_roots.py).
-    precheck: whether to say in one line that the runs are not comparable. Of these four only compare makes use.
+    rtol, atol  decide by |x-y| ≤ atol + rtol·|y| instead of by the default rule
+    tolerances  rules of the user's own: a file (CSV, TOML), or a list of Tolerance
+    trust_statistics  equal statistics (max, min, mean, norm) pass for agreement
+    noise       noise.csv of rerun_diff: what differs no more than reruns do is no fault
+    strict      what has no partner is a difference too
+    skip_rules  names of rules of localise/rules/ that are not to be applied
+    journal     a folder in which finished measurements are kept, until the caller removes them (journal.remove); steps
+                and ranks that are compared apart lie below it until the report is written
+    resume      what an interrupted run of the same comparison left in the journal is not measured again
 
-    journal is a folder in which finished measurements are kept, until the caller removes them (journal.remove); with
-    resume, those that an interrupted run of the same comparison left there are not measured again. Steps and ranks that
-    are compared apart lie below it until the report is written. executor is who compares these, None: processes here.
+    Of these only compare makes use:
+    disk        what the next dump may take on a side, in bytes or as a user writes it ("20GB")
+    also        further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of the side that it fits
+    replay      "suspects" or "all": operators that are held against float64 too (replay_roots.py)
+    precheck    whether to say in one line that the runs are not comparable
+    executor    who compares steps and ranks that are compared apart, None: processes here
     """
 
     rtol: Optional[float] = None

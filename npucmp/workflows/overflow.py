@@ -22,6 +22,7 @@ from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
@@ -33,10 +34,14 @@ CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.U
 
 @dataclass(frozen=True)
 class OverflowOptions(Choice):
-    """What a search for overflows can be told; the command line offers the same under the same names."""
+    """What a search for overflows can be told; the command line offers the same under the same names.
+
+    golden      a run without the overflow: what it holds at these places is told
+    headroom    bits; tensors that come nearer to the largest value of their type are listed
+    """
 
     golden: Optional[StrPath] = None
-    headroom: Optional[float] = None  # bits; tensors with less are listed
+    headroom: Optional[float] = None
 
 
 class Blame(NamedTuple):
@@ -47,12 +52,12 @@ class Blame(NamedTuple):
     broken: "tuple[str, ...]"
 
 
-def overflow(dump: StrPath, options: Optional[OverflowOptions] = None, **more: object) -> Overflow:
-    """Scans a dump and returns what it holds at the limits of its types; keyword arguments are fields of the options.
+@of_one(OverflowOptions)
+def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
+    """Scans a dump and returns what it holds at the limits of its types.
 
     Raises NpucmpError when there is nothing to scan. Trouble with single tensors and records is in the result.
     """
-    options = replace(options or OverflowOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     other = dump if options.golden is None else options.golden
     context = options.context(dump, other)

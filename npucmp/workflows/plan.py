@@ -20,6 +20,7 @@ from npucmp.plan.planned import Planned, planned
 from npucmp.plan.questions import DETECTION, QUESTIONS, Question, Ranges
 from npucmp.plan.size import Size, fitted, sized
 from npucmp.workflows.graphs import with_graphs
+from npucmp.workflows.keywords import of_three
 from npucmp.workflows.numbers import Numbers, some
 from npucmp.workflows.runs import Choice, StrPath
 from npucmp.workflows.sizes import in_bytes
@@ -36,6 +37,8 @@ class PlanOptions:
     ops     globs of operators' names, none: all
     before  an earlier dump of the same network, to count and choose by; disk is what the new one may take
     model   of offline models: the file that is loaded, without .om
+    steps, ranks  which: a number, several, or as a user writes them ("0-9")
+    format, limits  of the earlier dump
     """
 
     side: str = "target"
@@ -57,12 +60,10 @@ def question_of(name: str) -> Question:
     return QUESTIONS[name]
 
 
-def plan(
-    question: str, framework: str, folder: StrPath, options: Optional[PlanOptions] = None, **more: object
-) -> Planned:
-    """The files, lines and commands for a dump that answers a question; nothing is written. Keyword arguments are the
-    fields of PlanOptions. Raises UsageError where a word is unknown, or the framework cannot make such a dump."""
-    options = replace(options or PlanOptions(), **more)  # type: ignore[arg-type]
+@of_three(PlanOptions)
+def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -> Planned:
+    """The files, lines and commands for a dump that answers a question; nothing is written. Raises
+    UsageError where a word is unknown, or the framework cannot make such a dump."""
     asks, module = question_of(question), framework_of(framework)
     kind = _kind(asks, module, options)
     ops = (options.ops,) if isinstance(options.ops, str) else tuple(options.ops)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
@@ -22,6 +22,7 @@ from npucmp.precheck.both import Both, Curves, Given
 from npucmp.precheck.order import NAMES, ROWS
 from npucmp.precheck.row import Row
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_two
 from npucmp.workflows.misfits import unfit_names
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
 
@@ -54,13 +55,13 @@ class PrecheckOptions(Choice):
     strict: bool = False
 
 
-def precheck(target: StrPath, golden: StrPath, options: Optional[PrecheckOptions] = None, **more: object) -> Precheck:
-    """Holds two dumps, and files beside them, against each other row by row; keyword arguments are fields of the
-    options. "-" for both dumps compares the files alone.
+@of_two(PrecheckOptions)
+def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Precheck:
+    """Holds two dumps, and files beside them, against each other row by row. "-" for both dumps compares the files
+    alone.
 
     Raises NpucmpError when there is nothing to compare. Trouble with single rows is in the result.
     """
-    options = replace(options or PrecheckOptions(), **more)  # type: ignore[arg-type]
     started = time.monotonic()
     settings = Settings() if options.rules is None else load_settings(os.fspath(options.rules), RULES, NAMES)
     rows = chosen(options.only, options.skip, settings)

@@ -21,6 +21,7 @@ from npucmp.replay.run import linked, with_edges
 from npucmp.replay.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
 from npucmp.replay.torch_engine import TorchEngine
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.replay_golden import beside, partners
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
@@ -51,13 +52,13 @@ class ReplayOptions(Choice):
     strict: bool = False
 
 
-def replay(dump: StrPath, options: Optional[ReplayOptions] = None, **more: object) -> Replays:
-    """Replays a dump and returns a row per output; keyword arguments are fields of the options.
+@of_one(ReplayOptions)
+def replay(dump: StrPath, options: ReplayOptions) -> Replays:
+    """Replays a dump and returns a row per output.
 
     Raises NpucmpError when there is nothing to replay, or no engine that could. Trouble with single operators is in
     the result.
     """
-    options = replace(options or ReplayOptions(), **more)  # type: ignore[arg-type]
     supported()
     started = time.monotonic()
     settings = Settings(scale=options.budget)

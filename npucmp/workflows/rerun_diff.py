@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from os import PathLike
-from typing import Iterable, Mapping, Optional, Sequence
+from typing import Iterable, Mapping, Sequence
 
 from npucmp.align import align, pairs
 from npucmp.align.extent import extent
@@ -23,6 +23,7 @@ from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import each, payload_bytes
 from npucmp.model import Comparison, Finding, Noise, Repeated, Rerun, Run, Verdict, first_of
 from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs, unfit_names
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
@@ -30,15 +31,13 @@ from npucmp.workflows.runs import Meter, StrPath, odd_pairs, pair_runs
 NO_REPEATS = "these runs are not repeats"
 
 
-def rerun_diff(paths: "Sequence[StrPath]", options: Optional[Options] = None, **more: object) -> Repeated:
-    """Compares all runs with the first, bit for bit; keyword arguments are the fields of Options.
+@of_one(Options, "give the runs as one list: rerun_diff([first, second])")
+def rerun_diff(paths: "Sequence[StrPath]", options: Options) -> Repeated:
+    """Compares all runs with the first, bit for bit.
 
     Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
     report.
     """
-    if isinstance(options, (str, PathLike)):
-        raise UsageError("give the runs as one list: rerun_diff([first, second])")
-    options = replace(options or Options(), **more)  # type: ignore[arg-type]
     if isinstance(paths, (str, PathLike)) or len(paths) < 2:
         raise UsageError("give at least two runs of the same thing")
     started = time.monotonic()

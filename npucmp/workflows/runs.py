@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
@@ -13,13 +14,15 @@ from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 
 from npucmp.align.mapping import Names, load
 from npucmp.dump.context import ReadContext
-from npucmp.dump.formats import early_heads, heads, open_runs
+from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
+from npucmp.model.collector import uncollected
 from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
 
 StrPath = Union[str, "PathLike[str]"]
+NEAR = 5  # names that are proposed
 One = TypeVar("One", Run, Head)
 Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
@@ -28,8 +31,15 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 class Choice:
     """What every workflow can be told of the dumps it reads. A single name will do where several are taken.
 
-    step and rank are a number, several, or as a user writes them ("0,8-15"); pair says which of the target's belong to
-    which of the golden's where the numbers are not the same ("step1=step0").
+    format      the dumps' format, instead of recognising it: a name of `npucmp formats`
+    step, rank  a number, several, or as a user writes them ("0,8-15"): only these
+    pair        which of the target's belong to which of the golden's where numbers are not the same ("step1=step0")
+    include     globs on operators' names: only those that fit one; exclude those that do not
+    mapping     target name → golden name, or a file of them (YAML, TOML, CSV)
+    graph       graph files, or dumps that hold their own, instead of those beside the dumps
+    jobs        processes at work; None for the cores of this process
+    progress    called with (bytes done, bytes in all)
+    limits      how large what is read may be: Limits().changed(["tensor_bytes=32T"])
     """
 
     format: Optional[str] = None
@@ -56,7 +66,12 @@ class Choice:
 
     def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
         """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
-        golden dump also those that `pair` holds against one that is meant."""
+        golden dump also those that `pair` holds against one that is meant. No others are opened, where folders tell."""
+        if self.step is not None or self.rank is not None:
+            with uncollected():
+                opened = [open_head(head, context) for head in self.early_heads(path, context, golden) or ()]
+            if any(run.operators or run.records for run in opened):
+                return opened
         return self.meant(path, open_runs(path, self.format, context), golden)
 
     def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":
@@ -121,6 +136,18 @@ class Choice:
             return pairs, []
         meant = [self.wants(pair.target_op, pair.golden_op) for pair in pairs]
         return [*compress(pairs, meant)], [*compress(pairs, map(not_, meant))]
+
+
+def operator_of(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Operator]":
+    """The operator of that name, and its run. UsageError where there is none, or several steps and ranks have it."""
+    found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
+    if not found:
+        names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
+        near = [name for name in names if op and op.lower() in name.lower()]
+        raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
+    if len({id(run) for run, _ in found}) > 1:
+        raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")
+    return found[0]
 
 
 class Meter:

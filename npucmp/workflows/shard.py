@@ -4,10 +4,8 @@ and laid in a folder between these."""
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
@@ -29,6 +27,7 @@ from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath, odd_pairs
+from npucmp.workflows.spool import Spool
 
 
 class Shard(NamedTuple):
@@ -54,7 +53,7 @@ class Work:
     target: StrPath
     golden: StrPath
     options: Options
-    folder: str
+    spool: Spool
     began: float  # seconds since 1970
     several_steps: bool = True  # which ask what the step before made of the parameters
 
@@ -62,18 +61,10 @@ class Work:
         return Rulebook(self.options.skip_rules)
 
     def keep(self, shard: Shard, what: str, thing: object) -> None:
-        path = self._file(shard.number, what)
-        mine = f"{path}.{os.getpid()}"  # another one, taken for dead, may be at it too
-        with open(mine, "wb") as file:
-            pickle.dump(thing, file, pickle.HIGHEST_PROTOCOL)
-        os.replace(mine, path)
+        self.spool.keep(shard.number, what, thing)
 
     def kept(self, number: int, what: str) -> Any:
-        with open(self._file(number, what), "rb") as file:
-            return pickle.load(file)
-
-    def _file(self, number: int, what: str) -> Path:
-        return Path(self.folder, f"{number}.{what}")
+        return self.spool.kept(number, what)
 
 
 class Measured(NamedTuple):
@@ -262,6 +253,10 @@ class Finished:
     reduced: bool
     tally: Tally
     places: "tuple[int, ...]"
+
+    @property
+    def number(self) -> int:
+        return self.shard.number
 
     @property
     def target(self) -> Head:

@@ -15,12 +15,10 @@ A shard over which a worker died is done again by another; one over which two di
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.formats import graph_source
@@ -45,6 +43,7 @@ from npucmp.workflows.shard import (
     of_rank,
     of_step,
 )
+from npucmp.workflows.spool import Folder, Spool
 from npucmp.workflows.stored import Stored
 
 Part = TypeVar("Part")
@@ -66,8 +65,8 @@ def fits(options: Options, formats: "set[str]") -> bool:
 
 
 def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
-    """The runs, where they are to be compared in shards: there are several, folders tell which, and their records are
-    large, or somebody else is to do it."""
+    """The runs, where they are to be compared in shards though nobody else is to do it: there are several, folders tell
+    which, and their records are large."""
     if not fits(options, set()):
         return None
     context = options.context(target, golden)
@@ -76,7 +75,7 @@ def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairi
     if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
         return None
     pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
-    large = options.executor is not None or sum(_size(head) for both in pairing.together for head in both) > SMALL
+    large = sum(_size(head) for both in pairing.together for head in both) > SMALL
     return pairing if large and len(pairing.together) > 1 else None
 
 
@@ -88,19 +87,31 @@ def _size(head: Head) -> int:
 
 
 def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairing: Optional[Pairing] = None) -> Report:
-    """As `compare` does, for dumps and options that `fits` lets through."""
+    """As `compare` does, for dumps and options that `fits` lets through; of others a UsageError."""
     started = time.monotonic()
     if pairing is None:
         context = options.context(target, golden)
         lefts, rights = options.heads(target, context), options.heads(golden, context, golden=True)
+        formats = {head.format for head in (*lefts, *rights)}
+        if not fits(options, formats):
+            given = [f"--{name}" for name in ("graph", "also", "replay") if getattr(options, name)]
+            what = given[0] if given else f"the graph of {' and '.join(sorted(filter(graph_source, formats)))} dumps"
+            raise UsageError(f"--scheduler: {what} is of all steps and ranks together, which one process compares")
         pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
         if not pairing.together:
             raise UsageError(f"no step and rank is in both: {target} has {keys(lefts)}, {golden} has {keys(rights)}")
+    with Folder(options.journal) as folder:
+        return _compared(target, golden, options, pairing, folder, started)
+
+
+def _compared(
+    target: StrPath, golden: StrPath, options: Options, pairing: Pairing, folder: Folder, started: float
+) -> Report:
+    """With shards lying in that folder."""
     shards = [Shard(number, *both) for number, both in enumerate(pairing.together)]
-    folder = _folder(options)
-    alone = replace(options, progress=None, jobs=1, executor=None)
+    plain = replace(options, progress=None, jobs=1, executor=None)
     steps_of = Counter(shard.rank for shard in shards)
-    work = Work(target, golden, alone, folder.name, time.time(), max(steps_of.values()) > 1)
+    work = Work(target, golden, plain, Spool(folder.path), time.time(), max(steps_of.values()) > 1)
     crew = Crew(work, options.executor or workers(options.jobs or default_jobs(), apart=True))
     measured, interrupted = _measured(crew, shards, options)
     broken = [one for some in measured for one in some.broken]
@@ -128,17 +139,6 @@ def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairi
         strict=options.strict,
         disk=options.bytes_on_disk(),
     )
-
-
-def _folder(options: Options) -> "tempfile.TemporaryDirectory[str]":
-    """Where shards lie: below the journal, which all workers can see, or where the system keeps such things."""
-    if options.journal is None:
-        return tempfile.TemporaryDirectory(prefix="npucmp-")
-    try:
-        Path(options.journal).mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryDirectory(prefix=".npucmp-", suffix=".tmp", dir=options.journal)
-    except OSError as error:
-        raise DumpError(options.journal, f"cannot be written: {error.strerror or error}") from None
 
 
 def _measured(crew: "Crew", shards: "Sequence[Shard]", options: Options) -> "tuple[list[Measured], tuple[str, ...]]":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
-from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
+from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.errors import DumpError
 from npucmp.model import Apart, Comparison, PartOf, Tally
 from npucmp.workflows.crew import Crew, Died
 from npucmp.workflows.shard import Finished, Work
+from npucmp.workflows.spool import Folder
 
 Part = TypeVar("Part")
 
@@ -16,9 +16,9 @@ Part = TypeVar("Part")
 class Stored(Apart):
     """The comparisons of shards, read when they are asked for and not kept."""
 
-    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: "tempfile.TemporaryDirectory[str]") -> None:
+    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: Folder) -> None:
         self._crew, self.shards, self._kept = crew, shards, folder
-        self.folder = crew.work.folder
+        self.folder = folder.path
         self._untold: "set[int]" = set()
 
     @property
@@ -27,6 +27,9 @@ class Stored(Apart):
 
     def __len__(self) -> int:
         return len(self.shards)
+
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return tuple, ((*self,),)  # pickled, they are all there: the folder goes with this process
 
     @overload
     def __getitem__(self, at: int) -> Comparison: ...
@@ -53,6 +56,9 @@ class Stored(Apart):
                 yield lost(at, one.because)
             else:
                 yield one
+
+    def close(self) -> None:
+        self._kept.remove()
 
 
 def _part(work: Work, shard: Finished, number: int, part: "PartOf[Part]") -> Part:

@@ -3,6 +3,7 @@ links do not lead out of it, and cells that should be numbers and are none are u
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import math
@@ -138,13 +139,14 @@ def _rows(path: str, lines: "Iterable[str]") -> "Iterator[Row]":
 
 def _lines(path: str, pieces: "Iterable[bytes]") -> "Iterator[str]":
     """The lines of a file that is read piece by piece."""
-    rest = b""
+    rest, bom = b"", codecs.BOM_UTF8  # which --excel writes
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         if len(rest) > PIECE:
             raise DumpError(path, "a line that is longer than any that npucmp writes")
         for line in whole:
-            yield line.decode("utf-8", "replace") + "\n"
+            yield line.removeprefix(bom).decode("utf-8", "replace") + "\n"
+            bom = b""
     if rest:
         yield rest.decode("utf-8", "replace")
 

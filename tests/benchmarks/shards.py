@@ -67,7 +67,8 @@ def once(folder: Path, how: str, jobs: int, sample: int) -> "dict[str, float]":
         if how == "one by one":
             some = some[:: max(1, count // sample)]
             for step, rank in some:
-                npucmp.write_reports(npucmp.compare(*paths, step=step, rank=rank, jobs=1), out)
+                alone = [path / f"step{step}" / f"rank{rank}" for path in paths]
+                npucmp.write_reports(npucmp.compare(*alone, jobs=1), out)
         else:
             npucmp.write_reports(npucmp.compare(*paths, jobs=jobs, journal=out), out)
     share = count / len(some)

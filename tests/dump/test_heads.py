@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from npucmp.dump.context import ANYWHERE
 from npucmp.dump.formats import heads, msprobe, open_head, open_runs
 from npucmp.errors import DumpError
+from npucmp.workflows.runs import Choice
 from tests.synthetic import write_run
 
 SAMPLES = Path(__file__).parents[2] / "sample_dumps"
@@ -33,6 +35,15 @@ def many(tmp_path):
 def test_no_record_is_read_for_a_head(many, monkeypatch):
     monkeypatch.setattr(msprobe, "_load", lambda *_: pytest.fail("read"))
     assert [(one.step, one.rank) for one in heads(many)] == [(9, 0), (9, 1), (10, 0), (10, 1)]
+
+
+def test_runs_that_are_not_meant_are_not_opened(many, monkeypatch):
+    whole = {(run.step, run.rank): run for run in open_runs(many)}
+    load, read = msprobe._load, []
+    monkeypatch.setattr(msprobe, "_load", lambda path, context: [read.append(path), load(path, context)][1])
+    found = Choice(step="9", rank="1").runs(many, ANYWHERE)
+    assert found == [whole[9, 1]]
+    assert {path.parent for path in read} == {many / "step9/rank1"}
 
 
 def test_one_that_is_broken_is_a_run_with_a_problem(many):

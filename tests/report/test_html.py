@@ -345,6 +345,35 @@ def test_filters(show, reports):
 
 
 @in_chromium
+def test_the_table_opens_with_what_differs_and_knows_its_words(show, reports):
+    page = show("compare")
+    differing = sum(finding.verdict == "diverged" for finding in reports["compare"].findings)
+    rows = len(reports["compare"].findings)
+    assert page.locator("#shown-count").text_content() == f"{differing} of {rows} rows"
+    assert page.input_value('select[aria-label="filter by verdict"]') == "differs"
+    assert re.fullmatch(r"1 − 1\.\d\de-6", cells(page, "cosine")[0])
+    page.click("#reset")
+    for words, column, found in (("born", "cause", "◆ BORN"), ("diverged", "verdict", "✗ diverged")):
+        page.fill("#text-filter", words)
+        assert found in cells(page, column)
+    page.fill("#text-filter", "round_off")
+    assert page.evaluate('table.visible.every((row) => cell("rule", row) === "round_off") && table.visible.length > 0')
+    page.fill("#text-filter", "no such words")
+    assert "no row passes these filters" in page.locator("#rows tbody").text_content()
+
+
+@in_chromium
+def test_an_operator_shows_where_its_error_lies_and_both_sides(show):
+    page = show("compare", "#op=Functional.softmax.1.forward")
+    card = page.locator("#operator .card.bad")
+    assert card.locator('[data-look="17/output:0"] path').count() > 0
+    assert card.locator("table").last.inner_text().split()[:4] == ["min", "mean", "max", "target"]
+    assert card.locator("table.worst td").first.text_content() == "[1, 2, 4]"
+    stack = page.locator("#operator pre").last.inner_text()
+    assert "\\x0a" not in stack and all(line.startswith("File ") for line in stack.splitlines())
+
+
+@in_chromium
 def test_sorts(show):
     page = show("compare")
     page.click('button[title="sort by rel_l2"]')
@@ -358,6 +387,7 @@ def test_sorts(show):
 @in_chromium
 def test_what_is_not_known_is_sorted_last(show):
     page = show("rerun-diff")
+    page.click("#reset")
     for _ in range(2):
         page.click('button[title="sort by rel_l2"]')
         known = page.evaluate('table.visible.map((row) => cell("rel_l2", row) !== null)')

@@ -107,7 +107,7 @@ def test_values_need_no_other_dump(tmp_path):
     write_reports(report, tmp_path / "out")
     assert next_of(report) is None
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "report.html", "roots.csv", "summary.json", "tensors.csv"
+        "report.html", "roots.csv", "summary.json", "tensors.csv", "worst.csv"
     ]  # fmt: skip
 
 

@@ -278,3 +278,11 @@ def test_a_merged_report_is_one_of_compare(tmp_path):
     (other / "summary.json").write_text('{"npucmp": "1", "command": "merge", "exit_status": 1, "files": ["t.parquet"]}')
     found = diff(one, other)
     assert told(found) == {"same": ["op"]} and f"{other} has its tensors as Parquet" in found.notes[0]
+
+
+def test_tables_for_excel_are_read_too(reports, tmp_path):
+    got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--excel", "-o", tmp_path)
+    assert got.exit_code == 1 and (tmp_path / "roots.csv").read_bytes().startswith(b"\xef\xbb\xbfplace,")
+    found = diff(reports / "faulty", tmp_path)
+    assert len(found.same) == 2 and found.exit_status == 0
+    assert read(tmp_path).seen == read(reports / "faulty").seen

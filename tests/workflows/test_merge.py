@@ -9,6 +9,7 @@ import pytest
 
 import npucmp
 from npucmp import cli
+from npucmp.workflows.merge import merge
 from tests.localise.test_ranks import pipeline
 from tests.synthetic import write_run
 
@@ -62,6 +63,10 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     verdicts = [[(row["step"], row["rank"], row["verdict"]) for row in rows(one / "matrix.csv")]
                 for one in (place / "out", made / "whole")]  # fmt: skip
     assert verdicts[0] == verdicts[1]
+    assert (
+        summary["begins"] == known["begins"] and summary["begins"]["rank"] == 0 and summary["shards"] == known["shards"]
+    )
+    assert f"The error {known['begins']['sentence']}\n" in shown
     assert "DIVERGED" in (place / "out/report.html").read_text(encoding="utf-8")
 
 
@@ -73,6 +78,16 @@ def test_parts_are_read_too(made, place, monkeypatch, capsys):
     (place / "s0/tensors.csv").unlink()
     assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
     assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+
+
+def test_what_was_written_for_excel_is_read_too(made, place, monkeypatch, capsys):
+    for file in place.rglob("*.csv"):
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
+    assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+    joined = merge([place / "s0", place / "s1"]).to_pandas()
+    whole = npucmp.compare(made / "target", made / "golden").to_pandas()
+    assert [*joined.rel_l2] == [*whole.rel_l2] and [*joined.op] == [*whole.op]
 
 
 def changed(**more):
@@ -123,6 +138,16 @@ REFUSED = {
     "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), "cannot be read"),
     "a root that is none": (replaced("roots.csv", "BORN", "TORN"), "holds a row that npucmp does not write"),
 }
+
+
+def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
+    file = place / "s0/matrix.csv"
+    head, first, *others = file.read_text().splitlines()
+    cells = ["²" if cell.isdecimal() and at > 1 else cell for at, cell in enumerate(first.split(","))]
+    file.write_text("\n".join([head, ",".join(cells), *others]) + "\n")
+    assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
+    row, *_ = rows(place / "out/matrix.csv")
+    assert (row["operators"], row["match"]) == ("0", "0")
 
 
 @pytest.mark.parametrize("how", REFUSED)

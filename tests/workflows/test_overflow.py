@@ -27,7 +27,7 @@ TIME = 1_700_000_000_000_000
 
 COLUMNS = (
     "step,rank,order,op,op_type,phase,slot,event,origin,count,ratio,first_index,dtype,shape,min,max,headroom_bits,"
-    "device_status,device_bits,golden_event,because,stack"
+    "device_status,device_bits,golden_event,because,stack,first_at,limit"
 )
 
 CHAIN = {  # an Inf of exp, a NaN of Inf-Inf, and a choice that throws it away

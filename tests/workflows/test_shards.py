@@ -2,14 +2,19 @@
 
 import csv
 import os
+import pickle
+import stat
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import npucmp
 from npucmp import cli
+from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.measure import journal
 from npucmp.measure.executor import Processes, Serial
@@ -50,11 +55,19 @@ def dumps(request, tmp_path):
     return written(tmp_path / "target", make, **fault), written(tmp_path / "golden", make)
 
 
-@pytest.mark.parametrize("crew", CREWS)
+class Again:
+    """Every task is done twice, as by a worker that is taken for lost; the second time behind all others."""
+
+    def map(self, function, items, lost, weight=None):
+        answers = [function(item) for item in items]
+        for item in items:
+            function(item)
+        return answers
+
+
+@pytest.mark.parametrize("crew", {**CREWS, "each task twice": Again}.items(), ids=lambda one: one[0])
 def test_the_same_as_in_one_process(dumps, crew):
-    assert told(compared_in_shards(*dumps, Options(executor=CREWS[crew]()))) == told(
-        npucmp.compare(*dumps, precheck=False)
-    )
+    assert told(compared_in_shards(*dumps, Options(executor=crew[1]()))) == told(npucmp.compare(*dumps, precheck=False))
 
 
 SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
@@ -86,6 +99,20 @@ def test_the_same_of_statistics(dumps, monkeypatch, held):
 def test_the_same_with_options(dumps, options):
     found = compared_in_shards(*dumps, Options(executor=Serial(), **options))
     assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
+    assert told(pickle.loads(pickle.dumps(found))) == told(found)
+
+
+@pytest.mark.parametrize("words", [("also", "x"), ("graph", "x"), ("replay", "all"), ("format", "cann")])
+def test_what_is_of_all_runs_together_is_not_handed_out(dumps, words):
+    dump = SAMPLES[0].parent / "cann_clean/target"
+    paths = (dump, dump) if words[0] == "format" else dumps
+    with pytest.raises(UsageError, match=r"^--scheduler: .* is of all steps and ranks together"):
+        npucmp.compare(*paths, executor=Serial(), **dict([words]))
+
+
+def test_who_hands_out_says_where_shards_lie(dumps):
+    got = CliRunner().invoke(command, ["compare", *map(str, dumps), "--scheduler", "tcp://127.0.0.1:1"])
+    assert isinstance(got.exception, UsageError) and "--scheduler needs -o DIR" in str(got.exception)
 
 
 def test_what_is_in_no_shard_is_an_error(dumps):
@@ -134,15 +161,24 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     assert all(cell.seconds for cell in answer_of(apart).matrix.cells)
     assert found == files_of(tmp_path / "at once") and {"matrix.csv", "shards/1-0.html"} <= found.keys()
     assert screen(without_time[0]) == screen(without_time[1])
+    assert len(apart.looks) > 2 and [one[1:] for one in apart.looks] == [one[1:] for one in at_once.looks]
+    (alone,) = {f"shards/{one.step}-{one.rank}.html" for one in apart.looks[:1]}
+    assert all(b'data-look="' in found[name] for name in ("report.html", alone))
 
 
-def test_nothing_is_left_behind(dumps):
-    found = compared_in_shards(*dumps, Options(executor=Serial()))
-    folder = found.comparisons.folder
-    names = sorted(os.listdir(folder))
-    assert names and names == [name for name in names if name.endswith((".judged", ".updates", ".walked"))]
+def test_nothing_is_left_behind(dumps, monkeypatch):
+    out = dumps[0].parent / "out"
+    found = compared_in_shards(*dumps, Options(executor=Serial(), journal=out))
+    folder = Path(found.comparisons.folder)
+    assert folder.parent == out and stat.S_IMODE(folder.stat().st_mode) == 0o700
+    kinds = Counter(name.split(".")[1] for name in os.listdir(folder))
+    assert kinds == {"judged": 4, "walked": 4, "updates": 4}  # what was written anew took the place of the old
     del found
-    assert not os.path.exists(folder)
+    assert not folder.exists()
+    monkeypatch.setattr(shards, "_Steps", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        compared_in_shards(*dumps, Options(executor=Serial(), journal=out))
+    assert not [one for one in out.iterdir() if one.is_dir()]
 
 
 def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
@@ -299,8 +335,9 @@ def test_progress_ends_at_all_bytes(pipelined):
     assert len(seen) == 4 and seen[-1][0] == seen[-1][1] > 0
 
 
-def test_small_records_are_held_at_once(pipelined):
+def test_small_records_are_held_at_once(pipelined, monkeypatch):
     assert shards.paying(*pipelined, Options()) is None
-    assert shards.paying(*pipelined, Options(executor=Serial())) is not None
-    assert shards.paying(*pipelined, Options(executor=Serial(), step="0", rank="0")) is None
-    assert shards.paying(*pipelined, Options(executor=Serial(), also=("x",))) is None
+    monkeypatch.setattr(shards, "SMALL", 0)
+    assert shards.paying(*pipelined, Options()) is not None
+    assert shards.paying(*pipelined, Options(step="0", rank="0")) is None
+    assert shards.paying(*pipelined, Options(also=("x",))) is None

@@ -110,11 +110,11 @@ def test_another_place(report):
 
 def test_the_archive(report, tmp_path):
     got = CliRunner().invoke(npucmp, ["ticket", str(report), "-o", str(tmp_path / "t.zip")])
-    assert got.exit_code == 0 and got.stdout.startswith(f"BORN  {SOFTMAX}  output:0\n{tmp_path}/t.zip  with 7 files: ")
+    assert got.exit_code == 0 and got.stdout.startswith(f"BORN  {SOFTMAX}  output:0\n{tmp_path}/t.zip  with 8 files: ")
     with zipfile.ZipFile(tmp_path / "t.zip") as archive:
         names = archive.namelist()
         assert names == [
-            "ticket.md", "report.html", "roots.csv", "summary.json", "tensors.csv",
+            "ticket.md", "report.html", "roots.csv", "summary.json", "tensors.csv", "worst.csv",
             "case/call.json", "case/input_0.npy", "case/run.py",
         ]  # fmt: skip
         for name in names:

@@ -39,7 +39,7 @@ from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, r
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
-from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef
+from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef, first_of
 from npucmp.model.dtypes import PACKED, canonical
 
 NAME = "msprobe"
@@ -139,6 +139,8 @@ def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[
     """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect."""
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, [*(tensor.file for tensor in tensors), *dump.others])
+    if dump.others:
+        yield f"{path}: arrays of text are not compared, but for type and shape: {first_of(dump.others, 3)}"
     if not dump.is_there and any(tensor.label.endswith(_ENDINGS) for tensor in tensors):
         yield f"{dump.folder}: no such folder; what dump.json recorded of its tensors stands in, which proves less"
     if path.with_name(_FAILED).is_file():

@@ -67,7 +67,30 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
 def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     """One Run per step and rank of each dump. Headers are read, payloads are not; a broken file is one tensor."""
     runs = [run for found in files_of(path, ENDINGS) for run in _runs(found, context)]
-    return [_alone(run) for run in runs] if path.is_file() else runs
+    return [_alone(run) for run in runs] if path.is_file() else _with_weights(runs)
+
+
+def _with_weights(runs: "list[Run]") -> "list[Run]":
+    """Weights that a device keeps beside its tokens, with the modules of the first of these; each is read once."""
+    kept = {run.path: run for run in runs if run.step is None and all(map(_is_weights, run.operators))}
+    first: dict[str, Run] = {}
+    for run in sorted(runs, key=lambda run: run.step or 0):
+        if os.path.dirname(run.path) in kept:
+            first.setdefault(os.path.dirname(run.path), run)
+    joined = {id(run): _joined(run, kept[owner]) for owner, run in first.items()}
+    return [joined.get(id(run), run) for run in runs if run.path not in first]
+
+
+def _joined(run: Run, weights: Run) -> Run:
+    """A run with weights at the operators of their names, those of no operator at its end."""
+    left = {operator.name: operator for operator in weights.operators}
+    own = [one._replace(tensors=(*one.tensors, *left.pop(one.name).tensors)) if one.name in left else one
+           for one in run.operators]  # fmt: skip
+    return replace(run, operators=tuple(one._replace(order=at) for at, one in enumerate([*own, *left.values()])))
+
+
+def _is_weights(operator: Operator) -> bool:
+    return all(tensor.slot.startswith("param:") or tensor.problem for tensor in operator.tensors)
 
 
 def _runs(found: Files, context: ReadContext) -> "list[Run]":

@@ -1,7 +1,7 @@
 """MindSpore's dynamic graph (PYNATIVE_MODE), by msprobe's PrecisionDebugger.
 
-Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md. Tried with mindstudio-probe 26.2.0 and
-MindSpore 2.10.0 on a CPU, which has no kernel for msprobe's norms: those were numpy's.
+Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md. mindstudio-probe 26.2.0 reads the
+files; its dump needs kernels that MindSpore has on a device alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from npucmp.plan.questions import MD5, STATISTICS, VALUES
 
 NAME = "mindspore"
 ABOUT = "MindSpore, dynamic graph, by msprobe"
-SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md; tried with 26.2.0 on a CPU"
+SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md; read by mindstudio-probe 26.2.0"
 FORMAT = "msprobe"
 KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
 REFUSED = {"fusion-diff": f"{EAGER}, or fusion-diff with --framework mindspore-graph"}
@@ -32,7 +32,7 @@ def prepare(asked: Asked) -> Prepared:
         script=(*pytorch.calls(asked, "mindspore"), *pytorch.AROUND),
         exports=exports(asked),
         notes=(*of_torch.notes, callback),
-        unverified=("msprobe's dump of MindSpore was run on a CPU alone, with norms of numpy",),
+        unverified=("msprobe's dump of MindSpore was not run here: it needs an Ascend device",),
     )
 
 

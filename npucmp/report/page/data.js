@@ -108,6 +108,11 @@ function written(value) {
   return size !== 0 && (size < 1e-3 || size >= 1e5) ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
+// A figure of a column; a cosine as what it lacks to 1, in which all that it tells lies.
+function shown(name, value) {
+  return name === "cosine" && value > 0.99 && value < 1 ? `1 − ${(1 - value).toExponential(2)}` : written(value);
+}
+
 // Where in a shape a flat index lies: [1, 0, 7].
 function position(index, shape) {
   const sizes = (shape?.match(/\d+/g) ?? []).map(Number);

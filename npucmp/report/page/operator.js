@@ -3,6 +3,7 @@
 
 const FIGURES = ["rel_l2", "limit", "cosine", "max_abs_err", "max_abs_at", "max_rel_err", "max_rel_at", "mean_abs_err", "mean_rel_err", "rmse", "max_ulp", "exact_ratio", "mismatch_ratio", "err_1e3_ratio", "err_5e3_ratio", "nonfinite_mismatch", "elements"];
 const EVENT_FIGURES = ["count", "ratio", "first_at", "min", "max", "headroom_bits", "device_status", "device_bits", "golden_event"];
+const FINITE = { min: "least finite", max: "largest finite" }; // of a tensor that may hold infinities
 const COUNTED = ["target_nan", "target_inf", "golden_nan", "golden_inf"];
 const MOST_LINKS = 12;
 
@@ -114,15 +115,15 @@ function half(title, operator, output) {
 function card(row) {
   const word = cell("verdict", row) ?? cell("event", row);
   const head = element("p", {}, element("b", { class: "mono" }, cell("slot", row) ?? "device"), " ", word ? sign(word) : "close to the edge", cell("origin", row) ? [" ", sign(cell("origin", row))] : "");
-  const figures = (data.kind === "events" ? EVENT_FIGURES : FIGURES).map((name) => [name.replace(/_at$/, " at"), figure(name, row)]);
-  const extra = data.columns.slice(data.columns.indexOf("golden_l2") + 1).filter((name) => name !== "stack" && data.kind === "pairs" && name in rows);
-  figures.push(...[...COUNTED.filter((name) => cell(name, row)), ...extra].map((name) => [name, written(cell(name, row))]));
+  const figures = (data.kind === "events" ? EVENT_FIGURES : FIGURES).map((name) => [FINITE[name] && data.kind === "events" ? FINITE[name] : name.replace(/_at$/, " at"), figure(name, row)]);
+  const extra = data.columns.slice(data.columns.indexOf("golden_l2") + 1).filter((name) => !["stack", "cause", ...FIGURES].includes(name) && data.kind === "pairs" && name in rows);
+  figures.push(...[...COUNTED.filter((name) => cell(name, row)), ...extra].map((name) => [name, shown(name, cell(name, row))]));
   const lines = figures.filter(([, words]) => words !== "").map(([name, words]) => element("tr", {}, element("th", {}, name), element("td", {}, words)));
   const linked = cell("producer", row) === null || cell("producer", row) === ofRow[row] ? "" : element("p", { class: "muted" }, `written by ${ofOperator("op", cell("producer", row))} (${cell("linked", row)})`);
   const made = element("div", { class: `card ${TONES[word] ?? ""}`, "data-row": row }, head,
     element("p", { class: "muted mono" }, typesOf(row)),
     element("p", {}, cell("because", row) ?? ""), linked, element("table", {}, element("tbody", {}, lines)));
-  for (const drawing of [histogram(row), ranges(row)]) if (drawing) made.append(drawing);
+  for (const drawing of [lookAt(row), histogram(row), ranges(row), bothSides(row)]) if (drawing) made.append(drawing);
   return made;
 }
 
@@ -137,9 +138,15 @@ function typesOf(row) {
 
 function figure(name, row) {
   const place = { max_abs_at: "max_abs_index", max_rel_at: "max_rel_index", first_at: "first_index" }[name];
-  if (!place) return name === "ratio" && cell(name, row) !== null ? `${written(100 * cell(name, row))} %` : written(cell(name, row));
+  if (!place) return name === "ratio" && cell(name, row) !== null ? `${written(100 * cell(name, row))} %` : shown(name, cell(name, row));
   const index = cell(place, row);
   return index === null || index < 0 ? "" : position(index, cell("golden_shape", row) ?? cell("target_shape", row) ?? cell("shape", row)) || String(index);
+}
+
+// Where the error lies in a tensor, as the page has drawn it among the suspects, or kept it.
+function lookAt(row) {
+  const key = `${ofOperator("order", ofRow[row])}/${cell("slot", row)}`; // a page with rows is of one step and rank
+  return [...document.querySelectorAll("[data-look]")].find((one) => one.dataset.look === key)?.cloneNode(true);
 }
 
 // Elements by the decade of their relative error. Bin 0 holds those without error, bin k errors from 10^(k-20) on.
@@ -154,7 +161,7 @@ function histogram(row) {
   const most = Math.max(...shown.map(([, count]) => count));
   const width = 340 / Math.max(8, shown.length);
   const made = svg("svg", { viewBox: "0 0 340 92", role: "img", "aria-label": `elements by relative error: ${shown.map(([bin, count]) => `${count} ${bin ? `from 1e${bin - 20}` : "equal"}`).join(", ")}` });
-  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error"));
+  made.append(svg("text", { x: 0, y: 9 }, "elements by relative error: from the number below a bar to the next"));
   shown.forEach(([bin, count], i) => {
     const height = count ? Math.max(2, 52 * Math.log1p(count) / Math.log1p(most)) : 0;
     made.append(svg("rect", { class: "count", x: i * width + 1, y: 78 - height, width: Math.max(3, width - 3), height }, svg("title", {}, `${count.toLocaleString("en-US")} elements ${bin ? `from 1e${bin - 20} to 1e${bin - 19}` : "without error"}`)));
@@ -172,14 +179,23 @@ function ranges(row) {
   if (!sides.length) return null;
   const least = Math.min(...sides.map((side) => side[1])), largest = Math.max(...sides.map((side) => side[2]));
   const at = (value) => 50 + (largest > least ? (value - least) / (largest - least) : 0.5) * 280;
-  const made = svg("svg", { viewBox: "0 0 340 62", role: "img", "aria-label": sides.map(([side, low, high]) => `${side} from ${written(low)} to ${written(high)}`).join(", ") });
+  const made = svg("svg", { viewBox: "0 0 340 40", role: "img", "aria-label": sides.map(([side, low, high]) => `${side} from ${written(low)} to ${written(high)}`).join(", ") });
   sides.forEach(([side, low, high, mean], i) => {
     const y = 12 + 18 * i;
     made.append(svg("text", { x: 0, y: y + 4 }, side), svg("line", { class: `span ${side}`, x1: at(low), x2: Math.max(at(high), at(low) + 0.1), y1: y, y2: y }, svg("title", {}, `${side}: ${written(low)} to ${written(high)}, mean ${written(mean)}`)));
     if (Number.isFinite(mean)) made.append(svg("line", { class: "mean", x1: at(mean), x2: at(mean), y1: y - 6, y2: y + 6 }));
   });
-  made.append(svg("text", { x: 50, y: 58 }, written(least)), svg("text", { x: 330, y: 58, "text-anchor": "end" }, written(largest)));
   return made;
+}
+
+// Least, mean and largest value of each side.
+function bothSides(row) {
+  const names = ["min", "mean", "max"];
+  const known = ["target", "golden"].filter((side) => names.some((name) => cell(`${side}_${name}`, row) !== null));
+  if (!known.length) return null;
+  const head = element("tr", {}, element("th", {}), names.map((name) => element("td", { class: "muted" }, name)));
+  const lines = known.map((side) => element("tr", {}, element("th", {}, side), names.map((name) => element("td", {}, written(cell(`${side}_${name}`, row))))));
+  return element("table", {}, element("tbody", {}, head, lines));
 }
 
 // What to put into a ticket about an operator, or about one of its rows.
@@ -189,7 +205,7 @@ function ticket(operator, only = null) {
   if (get("golden_op")) lines.push(`  golden: ${get("golden_op")}`);
   if (get("evidence")) lines.push(...get("evidence").map((words) => `  ${words}`));
   for (const row of only === null ? rowsOf(operator) : [only]) {
-    const figures = ["rel_l2", "cosine", "max_abs_err", "max_ulp", "count", "headroom_bits"].filter((name) => cell(name, row) !== null).map((name) => `${name} ${written(cell(name, row))}`);
+    const figures = ["rel_l2", "cosine", "max_abs_err", "max_ulp", "count", "headroom_bits"].filter((name) => cell(name, row) !== null).map((name) => `${name} ${shown(name, cell(name, row))}`);
     const at = figure("max_abs_at", row);
     lines.push(`  ${cell("slot", row) ?? "device"}: ${cell("verdict", row) ?? `${cell("event", row) ?? "close to the edge"} ${cell("origin", row) ?? ""}`}; ${typesOf(row)}; ${figures.join(", ")}${at ? ` at ${at}` : ""}`);
     if (cell("because", row)) lines.push(`    ${cell("because", row)}`);

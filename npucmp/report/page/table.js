@@ -13,6 +13,7 @@ const table = {
   chosen: -1, // place in `visible`
   sorted: { name: "", down: false },
   selects: {},
+  opening: true, // what differs alone is shown, if anything does, until somebody says otherwise
   texts: [], // of each row, what the text filter looks at
 };
 
@@ -28,9 +29,11 @@ function startTable() {
   body.addEventListener("keydown", onTableKey);
   new ResizeObserver(drawRows).observe(body);
   drawHead();
+  table.opening = Boolean(rows.verdict?.some((verdict) => DIFFERS.has(verdict)));
   filterRows();
 }
 
+const DIFFERS = new Set(["diverged", "nonfinite", "shape", "DIFFERS"]);
 const hasColumn = (name) => name === "run" ? data.runs.length > 1 : name in rows || name in operators;
 
 function isNumber(name) {
@@ -49,6 +52,7 @@ function addFacet(name) {
   if (name === "verdict") select.append(element("option", { value: "differs" }, "all that differ"));
   const order = [...counts].sort((a, b) => b[1] - a[1]);
   for (const [value, count] of order) select.append(element("option", { value }, `${value} (${count.toLocaleString("en-US")})`));
+  if (name === "verdict" && table.opening) select.value = "differs";
   select.addEventListener("change", filterRows);
   table.selects[name] = select;
   document.getElementById("facets").append(select);
@@ -67,7 +71,7 @@ function fillChooser() {
 }
 
 function textOf(row) {
-  const words = ["op", "golden_op", "op_type", "slot", "because", "target_dtype", "target_shape", "dtype", "stack"];
+  const words = ["op", "golden_op", "op_type", "phase", "slot", "verdict", "cause", "rule", "explained_by", "event", "origin", "because", "target_dtype", "target_shape", "dtype", "stack"];
   return (table.texts[row] ??= words.map((name) => cell(name, row) ?? "").join(" ").toLowerCase());
 }
 
@@ -81,9 +85,10 @@ function showOnly(wanted) {
 function filterRows() {
   const words = document.getElementById("text-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
   const tests = Object.entries(table.selects).filter(([, select]) => select.value).map(([name, select]) => {
-    if (select.value === "differs") return (row) => ["diverged", "nonfinite", "shape"].includes(cell(name, row));
+    if (select.value === "differs") return differs;
     return (row) => cell(name, row) === select.value;
   });
+  if (table.opening && !table.selects.verdict) tests.push(differs);
   const found = [];
   for (let row = 0; row < data.rows.length; row++) {
     if (tests.every((test) => test(row)) && (!words.length || words.every((word) => textOf(row).includes(word)))) found.push(row);
@@ -101,6 +106,8 @@ function filterRows() {
   }
   drawRows();
 }
+
+const differs = (row) => DIFFERS.has(cell("verdict", row));
 
 function sortRows() {
   const { name, down } = table.sorted;
@@ -151,6 +158,7 @@ function drawRows() {
   const lines = [spacer(from)];
   for (let place = from; place < to; place++) lines.push(line(place));
   lines.push(spacer(whole - to));
+  if (!whole) lines.push(element("tr", {}, element("td", { class: "muted", colspan: table.shown.length }, "no row passes these filters; “reset” shows all")));
   body.querySelector("tbody").replaceChildren(...lines);
   body.style.height = table.printing ? "auto" : `${Math.min(520, whole * HEIGHT + 46)}px`;
   body.querySelector("table").setAttribute("aria-rowcount", String(table.visible.length));
@@ -166,7 +174,7 @@ function line(place) {
   const row = table.visible[place];
   const cells = table.shown.map((name) => {
     const value = cell(name, row);
-    const words = written(value);
+    const words = shown(name, value);
     const signed = ["verdict", "cause", "event", "origin"].includes(name) && value;
     const text = ["op", "golden_op", "target_op"].includes(name) ? "mono text" : ["op_type", "because", "stack"].includes(name) ? "text" : null;
     return element("td", { class: isNumber(name) ? "number" : text, title: words.length > 12 ? words : null }, signed ? sign(value) : words);

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import npucmp
-from tests.align.worlds.test_parts import bent, first, missing
+from tests.align.worlds.test_parts import bent, first, hooked, missing
 from tests.align.worlds.twins import KV, Q, Record, msprobe, transformers, vllm
+from tests.dump.formats.pt_files import save_pt
 from tests.dump.formats.test_atb import put
 
 OPERATIONS = {
@@ -82,6 +83,18 @@ def test_norms_at_their_start_go_by_order(tmp_path):
     )
     report = npucmp.compare(atb(tmp_path / "target", some), msprobe(tmp_path / "golden", others), precheck=False)
     assert report.comparisons[0].matched == {"parts": 4, "weights": 4, "order": 5}
+
+
+def test_against_files_of_a_torch_hook(tmp_path):
+    """msit's hook has weights beside the tokens."""
+    golden = hooked(tmp_path / "golden", transformers())
+    for one in transformers():
+        for name, x in one.weights.items():
+            file = tmp_path / "golden" / "torch_tensors" / "npu0_7" / "weights" / f"root.{one.name}.{name}.pth"
+            save_pt(file, np.ascontiguousarray(x, np.float32))
+    report = npucmp.compare(atb(tmp_path / "target", vllm(bent("0.k_proj", "0.qkv_proj"))), golden)
+    assert report.comparisons[0].matched == {"parts": 4, "weights": 9} and not report.unpaired
+    assert first(report) == ("0_Prefill_layer/1_LinearOperation", "output:0.k_proj", "BORN", 1)
 
 
 def test_interleaved_heads_have_no_partner(tmp_path):

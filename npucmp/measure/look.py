@@ -1,0 +1,179 @@
+"""A second look at a tensor that diverged: the worst elements, where the error lies, how the values of both sides and
+the error spread. The measurement has told the range by then, so that one walk will do; a few blocks are in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.errors import NpucmpError
+from npucmp.measure.grid import Grid
+from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, recorded_type
+from npucmp.model import DifferenceMap, Finding, Histogram, Look, Moments, Number, Worst
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from npucmp.measure.kernel.numpy_kernel import Bars
+
+    Array = npt.NDArray[Any]
+    Floats = npt.NDArray[np.float64]
+
+WORST = 10  # elements that are kept
+PARTS = 32  # of a range, for values; of errors one more, so that zero is in the middle of one
+
+
+def look(finding: Finding, context: ReadContext = ANYWHERE) -> Optional[Look]:
+    """None where the values are not to be had, or not any more. Never raises for what a dump holds."""
+    pair, moments = finding.pair, finding.measurement.moments
+    if pair.target is None or pair.golden is None or moments is None:
+        return None
+    try:
+        x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
+        if x is None or y is None or math.prod(x.shape) != moments.elements:
+            return None
+        from npucmp.dump.readers.values import blocks
+        from npucmp.measure.kernel.numpy_kernel import bars_for
+
+        names = recorded_type(pair.target, x), recorded_type(pair.golden, y)
+        bars = bars_for(*names, *allclose_bars(*names, Closeness()))._replace(masking=moments.masked > 0)
+        found = _Looker(y.shape, moments, bars, bar_of(moments))
+        for a, b in zip_longest(*(blocks(payload, READ, context=context) for payload in (x, y))):
+            if a is None or b is None or len(a) != len(b):
+                return None
+            found.add(a, b)
+    except NpucmpError:
+        return None
+    return found.look(finding, y.dtype)
+
+
+def bar_of(moments: Moments) -> float:
+    """The root mean square of the error, less what adding it up may have lost: above it lies what makes the error, be
+    it a corner, a few elements, or (where the same is wrong everywhere) all of it."""
+    return 0.999 * math.sqrt(moments.sum_dd / moments.compared) if moments.compared else 0.0
+
+
+class _Candidates(NamedTuple):
+    """The worst elements so far: their errors, places and values, as arrays of one length."""
+
+    errors: "Floats"
+    places: "npt.NDArray[np.int64]"
+    target: "Array"
+    golden: "Array"
+
+
+class _Looker:
+    def __init__(self, shape: "tuple[int, ...]", moments: Moments, bars: "Bars", bar: float) -> None:
+        import numpy as np
+
+        sides = moments.target, moments.golden
+        lows, highs = ([getattr(side, name) for side in sides] for name in ("minimum", "maximum"))
+        finite = [[one for one in some if one == one] for some in (lows, highs)]
+        self.low, self.high = min(finite[0], default=math.nan), max(finite[1], default=math.nan)
+        self.complex = bars.golden.kind == "c"
+        self.most = moments.max_abs
+        self.least = 0.0 if self.complex else -self.most
+        self.values = [np.zeros(PARTS, np.int64), np.zeros(PARTS, np.int64)]
+        self.errors = np.zeros(PARTS + 1, np.int64)
+        self.bars, self.bar = bars, bar
+        self.grid = Grid(shape)
+        self.worst: Optional[_Candidates] = None
+        self.start = 0
+
+    def add(self, x: "Array", y: "Array") -> None:
+        """One block of both sides."""
+        import numpy as np
+
+        from npucmp.measure.kernel.numpy_kernel import integer_distance, widen
+
+        with np.errstate(all="ignore"):  # signalling NaN, and differences beyond float64
+            wide_x, wide_y = widen(x), widen(y)
+            finite = np.isfinite(wide_x) & np.isfinite(wide_y)
+            difference = wide_x - wide_y
+            whole = x.dtype.kind in "biu" and y.dtype.kind in "biu"
+            size = integer_distance(x, y).astype(np.float64) if whole else np.abs(difference)
+            if not finite.all():
+                alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
+                size = np.where(finite, size, np.where(alike, 0.0, np.inf))
+            if self.bars.masking and not self.complex:
+                masks = self.bars.masks.held(wide_x, wide_y) & finite
+                size, finite = np.where(masks, 0.0, size), finite & ~masks
+            all_finite = bool(finite.all())
+            for counts, wide in zip(self.values, (wide_x, wide_y)):
+                shown = np.abs(wide) if self.complex else wide
+                counts += counted(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
+            signed = size if self.complex else np.copysign(size, difference)
+            self.errors += counted(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
+        self.grid.add(np.flatnonzero(size > self.bar) + self.start)
+        self._keep(size, x, y)
+        self.start += len(x)
+
+    def _keep(self, size: "Floats", x: "Array", y: "Array") -> None:
+        """The worst of a block among those before it."""
+        import numpy as np
+
+        before = self.worst
+        least = before.errors[-1] if before is not None and len(before.errors) == WORST else 0.0
+        places = np.flatnonzero(size > least)
+        if len(places) > WORST:
+            kth = np.partition(size[places], len(places) - WORST)[len(places) - WORST]
+            above = places[size[places] > kth]
+            places = np.sort(np.concatenate([above, places[size[places] == kth][: WORST - len(above)]]))
+        if not len(places):
+            return
+        new = _Candidates(size[places], places + self.start, x[places], y[places])
+        if before is not None:
+            both: list[Array] = [np.concatenate(one) for one in zip(before, new)]
+            new = _Candidates(*both)
+        order = np.argsort(-new.errors, kind="stable")[:WORST]  # those before stand first, and so do lower places
+        first: list[Array] = [column[order] for column in new]
+        self.worst = _Candidates(*first)
+
+    def look(self, finding: Finding, dtype: str) -> Look:
+        grid = self.grid
+        target, golden, errors = (tuple(counts.tolist()) for counts in (*self.values, self.errors))
+        return Look(
+            pair=finding.pair,
+            worst=tuple(self._worst()),
+            bar=self.bar,
+            picture=DifferenceMap(dtype, grid.rows, grid.columns, grid.across, tuple(grid.counts.tolist())),
+            values=(Histogram(self.low, self.high, target), Histogram(self.low, self.high, golden)),
+            errors=Histogram(self.least, self.most, errors),
+        )
+
+    def _worst(self) -> "list[Worst]":
+        if self.worst is None:
+            return []
+        from npucmp.measure.kernel.numpy_kernel import widen
+
+        found = []
+        wide = [abs(one) for one in widen(self.worst.golden).tolist()]
+        for error, place, x, y, divisor in zip(*self.worst, wide):
+            relative = error / max(divisor, self.bars.floor) if math.isfinite(error) else error
+            found.append(Worst(int(place), number(x), number(y), float(error), float(relative)))
+        return found
+
+
+def number(value: Any) -> Number:
+    """An element of an array as a number of Python, without loss."""
+    kind: Any = {"b": bool, "i": int, "u": int, "c": complex}.get(value.dtype.kind, float)
+    found: Number = kind(value)
+    return found
+
+
+def counted(values: "Array", low: float, high: float, parts: int) -> "npt.NDArray[np.int64]":
+    """How many lie in each of the parts of a range; in the middle one if it has no length, or too much."""
+    import numpy as np
+
+    half = high / 2 - low / 2
+    if not 0 < half < math.inf:
+        places = np.full(len(values), parts // 2)
+    else:
+        wide = values * (0.5 * parts / half) if half < 1e300 else values / half * (0.5 * parts)
+        wide -= 0.5 * parts * (low / half)
+        places = np.clip(wide, 0, parts - 1, out=wide).astype(np.int64)
+    return np.bincount(places, minlength=parts)

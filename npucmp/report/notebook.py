@@ -1,0 +1,69 @@
+"""A result as its holder meets it in Python: printed, as the last line of a cell, as a DataFrame."""
+
+from __future__ import annotations
+
+import io
+from html import escape
+from typing import Any
+
+from npucmp.errors import UsageError
+from npucmp.report import terminal
+from npucmp.report.answer import Answer, Columns, Suspect
+from npucmp.report.files import Joined
+from npucmp.report.layout import head_of
+from npucmp.report.sanitise import visible
+
+SHOWN = 10  # suspects in a cell of a notebook
+LONGEST = 120  # characters of a path in one line, 300 of a sentence
+
+
+def screen(answer: Answer) -> str:
+    """The words of the terminal."""
+    return terminal.render(answer).rstrip("\n")
+
+
+def brief(answer: Answer) -> str:
+    """One line, whatever was compared."""
+    result = answer.result
+    paths = ", ".join(visible(path)[-LONGEST:] for path in result.paths[:2])
+    more = f" and {len(result.paths) - 2} more" if len(result.paths) > 2 else ""
+    return f"<npucmp {result.command} of {paths}{more}: {answer.word}, {visible(answer.sentence)[:300]}>"
+
+
+def html(answer: Answer) -> str:
+    """The verdict and the first suspects, as HTML without any style of its own. All text of dumps is escaped."""
+    first = answer.suspects.first
+    rows = "".join(map(_row, first[:SHOWN]))
+    table = f"<table><tr><th></th><th></th><th>operator</th><th>why</th></tr>{rows}</table>" if rows else ""
+    notes = [f"… and {len(first) - SHOWN} more"] if len(first) > SHOWN else answer.nothing[:SHOWN]
+    return f"<p><b>{_text(answer.word)}</b> {_text(answer.sentence)}</p>{table}" + "".join(
+        f"<p>{_text(words)}</p>" for words in notes
+    )
+
+
+def _row(one: Suspect) -> str:
+    why = "<br>".join(_text(evidence.sentence()) for evidence in one.evidence)
+    name = " ".join(filter(None, (one.rule, one.op, one.slot)))
+    return f"<tr><td>{one.place or ''}</td><td><b>{_text(one.word)}</b></td><td>{_text(name)}</td><td>{why}</td></tr>"
+
+
+def _text(words: str) -> str:
+    return escape(visible(words))
+
+
+def frame(answer: Answer, table: str = "") -> Any:
+    """The rows of a CSV file as a pandas DataFrame, with its columns in their order; of the first without a name, which
+    gets `cause` and `limit` under these names too. UsageError for a name that is none."""
+    import pandas
+
+    known = {one.file.partition(".")[0]: one for one in answer.tables}
+    name = table[: -len(".csv")] if table.endswith(".csv") else table or next(iter(known))
+    if name not in known:
+        raise UsageError(f"{answer.result.command} has no table {table!r}", [*known])
+    one = known[name]
+    columns: Columns = one.columns()
+    if one.rows is not None and not any(columns.values()):  # of reports that were joined
+        lines = io.BytesIO(b"".join(Joined([head_of(one), *one.rows()])))
+        return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False)
+    more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
+    return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])

@@ -1,0 +1,103 @@
+"""The fields of a workflow's options as keyword arguments of the workflow itself, so that editors complete them, type
+checkers find a wrong one, and `help` lists them. They are spelled once, in the options.
+
+    @of_two(Options)
+    def compare(target: StrPath, golden: StrPath, options: Options) -> Report: ...
+
+    compare("npu", "gpu", include="*softmax*", jobs=4)
+    compare("npu", "gpu", Options(jobs=4), include="*softmax*")
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from dataclasses import fields, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Callable, Optional
+
+from npucmp.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing import ParamSpec, Protocol, TypeVar, overload
+
+    P = ParamSpec("P")
+    A = TypeVar("A", contravariant=True)
+    B = TypeVar("B", contravariant=True)
+    C = TypeVar("C", contravariant=True)
+    O = TypeVar("O", contravariant=True)  # noqa: E741
+    R = TypeVar("R", covariant=True)
+
+    class OfOne(Protocol[A, O, P, R]):
+        @overload
+        def __call__(self, dump: A, options: Optional[O], **more: Any) -> R: ...
+        @overload
+        def __call__(self, dump: A, *args: P.args, **more: P.kwargs) -> R: ...
+
+    class OfTwo(Protocol[A, B, O, P, R]):
+        @overload
+        def __call__(self, target: A, golden: B, options: Optional[O], **more: Any) -> R: ...
+        @overload
+        def __call__(self, target: A, golden: B, *args: P.args, **more: P.kwargs) -> R: ...
+
+    class OfThree(Protocol[A, B, C, O, P, R]):
+        @overload
+        def __call__(self, dump: A, what: B, folder: C, options: Optional[O], **more: Any) -> R: ...
+        @overload
+        def __call__(self, dump: A, what: B, folder: C, *args: P.args, **more: P.kwargs) -> R: ...
+
+
+def of_one(options: "Callable[P, O]", hint: str = "") -> "Callable[[Callable[[A, O], R]], OfOne[A, O, P, R]]":
+    """For workflows of one argument and options; `hint` is for those who give two."""
+    return lambda function: _with_keywords(function, options, hint)
+
+
+def of_two(options: "Callable[P, O]") -> "Callable[[Callable[[A, B, O], R]], OfTwo[A, B, O, P, R]]":
+    """For workflows of two arguments and options."""
+    return lambda function: _with_keywords(function, options)
+
+
+def of_three(
+    options: "Callable[P, O]",
+) -> "Callable[[Callable[[A, B, C, O], R]], OfThree[A, B, C, O, P, R]]":
+    """For workflows of three arguments and options."""
+    return lambda function: _with_keywords(function, options)
+
+
+def _with_keywords(function: "Callable[..., Any]", kind: Any, hint: str = "") -> Any:
+    """The function, with the signature and the words of its options."""
+    told = {one.name: one for one in fields(kind)}
+    plain = inspect.signature(function)
+    *paths, options = plain.parameters.values()
+    plain = plain.replace(parameters=[*paths, options.replace(default=None)])
+
+    @wraps(function)
+    def called(*args: Any, **given: Any) -> Any:
+        for name in given:
+            if name not in told and name not in plain.parameters:
+                near = difflib.get_close_matches(name, told, 1)
+                words = f"; did you mean {near[0]}?" if near else ""
+                raise TypeError(f"{function.__name__}() has no argument {name}{words}")
+        bound = plain.bind(*args, **{name: value for name, value in given.items() if name not in told})
+        known = bound.arguments.get(options.name)
+        if not isinstance(known, (kind, type(None))):
+            wrong = hint or f"{function.__name__}(): {str(known)[:80]!r} is no {kind.__name__}; name it, as in jobs=2"
+            raise UsageError(wrong)
+        more = {name: value for name, value in given.items() if name in told}
+        bound.arguments[options.name] = replace(known or kind(), **more)
+        return function(*bound.args, **bound.kwargs)
+
+    keywords = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in told.values()
+    ]
+    last = options.replace(default=None, annotation=f"Optional[{kind.__name__}]")
+    vars(called)["__signature__"] = plain.replace(parameters=[*paths, last, *keywords])
+    called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, *_words(kind)]))
+    return called
+
+
+def _words(kind: Any) -> "list[str]":
+    """What the options say of their fields, the base first."""
+    found = [vars(one).get("__doc__") for one in reversed(kind.__mro__) if one is not object]
+    return [text.strip() for text in found if text]

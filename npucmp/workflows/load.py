@@ -1,0 +1,59 @@
+"""The values of one tensor of a dump, as an array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Optional
+
+from npucmp.dump.limits import Limits
+from npucmp.errors import UsageError
+from npucmp.measure.peek import array_of
+from npucmp.model import Operator, TensorRef
+from npucmp.workflows.graphs import loaded, with_graphs
+from npucmp.workflows.numbers import Numbers
+from npucmp.workflows.runs import NEAR, Choice, StrPath, operator_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def load(
+    dump: StrPath,
+    op: Optional[str] = None,
+    slot: Optional[str] = None,
+    *,
+    step: Numbers = None,
+    rank: Numbers = None,
+    format: Optional[str] = None,
+    limits: Limits = Limits(),
+) -> "npt.NDArray[Any]":
+    """The values of a tensor in its logical shape: a device's layout undone, slices joined, bfloat16 as ml_dtypes has.
+
+    op      the operator, by its whole name; None for the only one
+    slot    "output:0", "input:1", "param:weight"; None for the only tensor, or the only output
+    step, rank, format, limits  as for compare
+
+    Raises UsageError, with the nearest names, for a name that is none, and NpucmpError where there are no values.
+    """
+    choice = Choice(format=format, step=step, rank=rank, limits=limits)
+    context = choice.context(dump)
+    runs = [run for run in choice.runs(dump, context) if not run.problem]
+    runs = with_graphs(dump, runs, dump, loaded((), runs, context), context)  # which tell what axes a layout has
+    if op is None:
+        names = [operator.name for run in runs for operator in run.operators]
+        if len(names) != 1:
+            raise UsageError(f"{dump}: name one of {len(names)} operators", names[:NEAR])
+        op = names[0]
+    _, operator = operator_of(op, dump, runs)
+    return array_of(_tensor(dump, operator, slot), context)
+
+
+def _tensor(dump: StrPath, operator: Operator, slot: Optional[str]) -> TensorRef:
+    outputs = [one for one in operator.tensors if one.is_output]
+    if slot is not None:
+        found = [one for one in operator.tensors if one.slot == slot]
+    else:
+        found = [*operator.tensors] if len(operator.tensors) == 1 else outputs
+    if len(found) == 1:
+        return found[0]
+    words = f"has no {slot}" if slot is not None else "has several tensors: name a slot"
+    raise UsageError(f"{dump}: {operator.name} {words}", [one.slot for one in operator.tensors])

@@ -1,0 +1,136 @@
+"""Results as their holder meets them in Python: keyword arguments, words, cells of a notebook, tables, pickles."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import npucmp
+from npucmp.errors import UsageError
+from npucmp.model import position
+from npucmp.report import answer_of, terminal
+from tests.reports import large, named
+
+SAMPLES = Path(__file__).parents[2] / "sample_dumps"
+SOFTMAX = SAMPLES / "msprobe_softmax"
+DUMPS = str(SOFTMAX / "target"), str(SOFTMAX / "golden")
+WORKFLOWS = {  # name at the door → its options
+    "compare": npucmp.Options, "rerun_diff": npucmp.Options, "fusion_diff": npucmp.FusionOptions,
+    "overflow": npucmp.OverflowOptions, "check_dump": npucmp.CheckOptions, "precheck_dumps": npucmp.PrecheckOptions,
+    "replay_dump": npucmp.ReplayOptions, "plan_dump": npucmp.PlanOptions,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results():
+    return {
+        "compare": npucmp.compare(*DUMPS),
+        "rerun-diff": npucmp.rerun_diff([SAMPLES / "rerun_scatter" / f"run{number}" for number in (1, 2)]),
+        "fusion-diff": npucmp.fusion_diff(SAMPLES / "cann_fused_conv/target", SAMPLES / "cann_fused_conv/golden"),
+        "overflow": npucmp.overflow(DUMPS[0], headroom=200.0),
+        "check": npucmp.check_dump(DUMPS[0]),
+        "precheck": npucmp.precheck_dumps(*DUMPS),
+        "replay": npucmp.replay_dump(DUMPS[0], include="*softmax.0*", engine="numpy"),
+    }
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_every_option_is_a_keyword_of_its_workflow(name):
+    workflow, options = getattr(npucmp, name), WORKFLOWS[name]
+    told = inspect.signature(workflow).parameters
+    for field in fields(options):
+        assert told[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert (told[field.name].default, told[field.name].annotation) == (field.default, field.type)
+        assert re.search(rf"\b{field.name}\b", workflow.__doc__), f"{name}() does not say what {field.name} is"
+    assert inspect.signature(workflow).return_annotation not in (inspect.Signature.empty, "Any")
+
+
+def test_keywords_are_laid_over_options_and_wrong_ones_refused():
+    some = npucmp.compare(*DUMPS, npucmp.Options(include="*softmax*", jobs=1), exclude="*backward*")
+    assert {one.pair.operator.name.split(".")[1] for one in some.findings} == {"softmax"}
+    assert not [one for one in some.findings if one.pair.operator.phase == "backward"]
+    assert (
+        len(npucmp.compare(target=DUMPS[0], golden=DUMPS[1], options=npucmp.Options(include="*softmax*")).findings) == 8
+    )
+    with pytest.raises(TypeError, match=r"compare\(\) has no argument includ; did you mean include\?"):
+        npucmp.compare(*DUMPS, includ="*softmax*")
+    with pytest.raises(UsageError, match="give the runs as one list"):
+        npucmp.rerun_diff(*DUMPS)
+    with pytest.raises(UsageError, match="is no Options"):
+        npucmp.compare(*DUMPS, "*softmax*")
+    with pytest.raises(TypeError):
+        npucmp.compare(DUMPS[0])
+
+
+class _Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen = [], set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        assert not attributes
+        self.seen.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("command", ["compare", "rerun-diff", "fusion-diff", "overflow", "check", "precheck", "replay"])
+def test_a_result_speaks_for_itself(command, results):
+    result = results[command]
+    answer = answer_of(result)
+    assert (result.verdict, result.command) == (answer.word, command)
+    assert result.exit_status in (0, 1, 2)
+    assert f"{result}\n" == terminal.render(answer) and str(result).splitlines()[-1].startswith(result.verdict)
+    assert len(repr(result).encode()) < 1000 and "\n" not in repr(result) and result.verdict in repr(result)
+    tags = _Tags(result._repr_html_())
+    assert not tags.open and tags.seen <= {"p", "b", "table", "tr", "td", "th", "br"}
+    assert pickle.loads(pickle.dumps(result)) == result
+    frame = result.to_pandas()
+    assert {"cause", "limit"} <= {*frame.columns}
+    first, *others = answer.tables
+    assert len(frame) == len(next(iter(first.columns().values())))
+    for table in others:
+        name = table.file[: -len(".csv")]
+        assert [*result.to_pandas(name).columns] == [*result.to_pandas(table.file).columns] == [*table.names]
+    with pytest.raises(UsageError, match="has no table 'rots'"):
+        result.to_pandas("rots")
+
+
+def test_what_is_shown_stays_small_however_much_was_found():
+    assert len(repr(large(2000))) < 1000 and len(large(2000)._repr_html_()) < 20_000
+    hostile = named("<script>alert(1)</script>\x1b[2J" * 40, because="<img src=x onerror=alert(1)>\u202e")
+    assert len(repr(hostile).encode()) < 1000 and "\x1b" not in repr(hostile) + str(hostile)
+    assert not _Tags(hostile._repr_html_()).seen & {"script", "img"} and "\u202e" not in hostile._repr_html_()
+    (one,), (root,) = hostile.comparisons, hostile.roots
+    assert len(repr(one)) < 200 and len(repr(one.target)) < 400 and len(repr(root.pair.operator)) < 400
+
+
+def test_rows_have_the_cause_and_the_limit_that_files_have(results):
+    frame = results["compare"].to_pandas()
+    born = frame[frame.cause == "BORN"]
+    assert {*born.op} == {"Functional.softmax.1.forward"}
+    worst = born[born.verdict == "diverged"].iloc[0]
+    assert worst.rel_l2 > worst.limit > 0
+    assert worst.max_abs_at == position(
+        int(worst.max_abs_index), tuple(map(int, re.findall(r"\d+", worst.golden_shape)))
+    )
+    events = results["overflow"].to_pandas()
+    limits = dict(zip(events["dtype"], events.limit))
+    assert limits == {"float32": (2 - 2**-23) * 2.0**127, "bfloat16": (2 - 2**-7) * 2.0**127}
+
+
+@pytest.mark.parametrize("index, shape, text", [
+    (0, (), "[]"), (5, (6,), "[5]"), (194, (2, 2, 7, 8), "[1, 1, 3, 2]"), (7, (2, 1, 4), "[1, 0, 3]"),
+])  # fmt: skip
+def test_a_place_is_told_axis_by_axis(index, shape, text):
+    assert position(index, shape) == text

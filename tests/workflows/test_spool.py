@@ -1,0 +1,93 @@
+"""Nothing is unpickled that this run did not write, and a task may be done twice."""
+
+import os
+import pickle
+import time
+
+import pytest
+
+from npucmp.errors import DumpError
+from npucmp.workflows.spool import Folder, Spool
+
+
+class Trap:
+    """Unpickled, it leaves a mark."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def laid(folder, thing, number=3):
+    """A spool of whoever gives tasks, and the file that a task laid down."""
+    spool = Spool(folder.path)
+    task = spool.about([number])
+    task.keep(number, "judged", thing)
+    spool.learn(task.made)
+    return spool, os.path.join(folder.path, task.made[number]["judged"])
+
+
+def test_what_is_laid_down_is_read():
+    folder = Folder()
+    spool, _ = laid(folder, {"a": [1.5]})
+    assert spool.kept(3, "judged") == spool.about([3]).kept(3, "judged") == {"a": [1.5]}
+    with pytest.raises(KeyError):
+        spool.about([4]).kept(3, "judged")
+
+
+@pytest.mark.parametrize("hostile", ["another", "longer", "link"])
+def test_a_file_that_another_wrote_is_not_unpickled(tmp_path, hostile):
+    folder = Folder(tmp_path)
+    spool, file = laid(folder, "ours")
+    trap = pickle.dumps(Trap(tmp_path / "mark"))
+    (tmp_path / "trap").write_bytes(trap)
+    if hostile == "link":
+        os.unlink(file)
+        os.symlink(tmp_path / "trap", file)
+    else:
+        with open(file, "wb" if hostile == "another" else "ab") as out:
+            out.write(trap)
+    with pytest.raises(DumpError, match="was changed by another program"):
+        spool.kept(3, "judged")
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_folder_that_was_there_is_not_looked_into(tmp_path):
+    first = Folder(tmp_path)
+    _, file = laid(first, "old")
+    second = Folder(tmp_path)
+    assert second.path != first.path and os.listdir(second.path) == []
+    assert (os.stat(second.path).st_mode & 0o777) == 0o700
+    os.replace(file, os.path.join(second.path, os.path.basename(file)))
+    with pytest.raises(KeyError):
+        Spool(second.path).kept(3, "judged")
+
+
+def test_a_task_done_late_takes_no_place():
+    folder = Folder()
+    spool, file = laid(folder, "first")
+    late, now = spool.about([3]), spool.about([3])
+    now.keep(3, "judged", "second")
+    spool.learn(now.made)
+    late.keep(3, "judged", "of a worker that was given up")
+    assert spool.kept(3, "judged") == "second" and not os.path.exists(file)
+
+
+def test_the_folder_goes_with_its_run_and_old_ones_with_the_next(tmp_path):
+    own, killed, other = Folder(tmp_path), tmp_path / ".npucmp-work-killed", tmp_path / ".npucmp-works"
+    for folder in (killed, other):
+        folder.mkdir()
+        os.utime(folder, (time.time() - 25 * 3600,) * 2)
+    path, another = own.path, Folder(tmp_path)
+    assert not killed.exists() and other.exists() and os.path.exists(path)
+    own.remove()
+    del another
+    assert [*tmp_path.iterdir()] == [other]
+
+
+def test_where_nothing_can_be_written_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DumpError, match="file: cannot be written"):
+        Folder(tmp_path / "file")
