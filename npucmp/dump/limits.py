@@ -51,6 +51,11 @@ class Limits:
     hdf5_memory: int = 4 << 30  # of the process that lists a file
     hdf5_seconds: int = 10  # of that process, and one more per MB of the file
 
+    def __repr__(self) -> str:
+        """What is not as it was meant, so that a signature stays readable."""
+        changed = [one for one in fields(self) if getattr(self, one.name) != one.default]
+        return f"Limits({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
+
     def changed(self, texts: Iterable[str]) -> "Limits":
         """With limits as a user writes them: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
 

@@ -17,6 +17,7 @@ HEADS = {
     "UNKNOWN": "is first seen at {where}, operator {op}; where it begins is not known",
     "PROPAGATED": "is first seen at {where}, operator {op}, which passes it on",
 }
+KNOWN = "AGREES", "DIVERGED", "SUSPECTED"  # verdicts of cells of which something was decided
 HEAD = "begins at {where}, operator {op}"
 
 
@@ -30,7 +31,8 @@ class Way(NamedTuple):
 class Begin(NamedTuple):
     """`ranks` are all those of the step in which it begins in the same operator, `cell` the first of them; `others` is
     how many ranks more the step has, `own` those of them with an error of their own, `ways` how others were reached,
-    `too` those that differ and nothing tells by what way; `agree`: all others are known to agree.
+    `too` those that differ and nothing tells by what way; `agree`: all others are known to agree;
+    `unseen` of earlier steps nothing was decided.
     """
 
     cell: Cell
@@ -41,13 +43,21 @@ class Begin(NamedTuple):
     too: "tuple[int, ...]" = ()
     agree: bool = True
     coordinates: Coordinates = Coordinates()
+    unseen: "tuple[Cell, ...]" = ()
 
     @property
     def sentence(self) -> str:
         """Names of the dump are in it."""
         assert self.cell.first is not None
         head = HEADS.get(self.cell.first.cause, HEAD).format(where=self._where(), op=self.cell.first.op)
-        return "; ".join([head, *self._reach()])
+        return "; ".join([head, *self._reach(), *self._unseen()])
+
+    def _unseen(self) -> "list[str]":
+        """What may have begun before, for all that is known."""
+        if not self.unseen:
+            return []
+        more = f" and {len(self.unseen) - 1} more of earlier steps" if len(self.unseen) > 1 else ""
+        return [f"nothing was decided of {self.unseen[0].where}{more}"]
 
     def _where(self) -> str:
         known = self.coordinates.words
@@ -128,6 +138,7 @@ def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
         tuple(sorted(one.key[1] for one in differ if one.origin not in (HERE, ARRIVED))),
         all(one.verdict == "AGREES" for one in rest),
         _common(alike),
+        tuple(one for one in cells if one.key[0] < cell.key[0] and one.verdict not in KNOWN),
     )
 
 

@@ -305,3 +305,17 @@ def test_the_size_is_shown(before, tmp_path):
     assert lines[1].startswith("size: 2.05 KB for a step of a rank, 2.05 KB for 1 step × 1 rank, 1 of ")
     assert lines[2].startswith("warning: the first 1 of ")
     assert f"--from {before} --disk 3KB" in section(text, "The other side")[0]
+
+
+def test_names_of_a_dump_stay_text(tmp_path):
+    """Names that an untrusted dump has: they reach the configuration, as they are, and no script."""
+    name = "Functional.a'b\"$(touch pwned)\n\u202e.0.forward"
+    folder = write_run(tmp_path / "before", chain())
+    record = next(folder.rglob("dump.json")) if folder.is_dir() else folder
+    told = json.loads(record.read_text())
+    told["data"] = {name: next(iter(told["data"].values()))}
+    record.write_text(json.dumps(told))
+    found = npucmp.plan_dump("compare", "pytorch", "here", before=folder, ops="Functional.a*")
+    assert listed(found) == [name] and found.files["config.json"].isascii()
+    written = [found.files["run.sh"], *found.run, *found.then, found.other, *(line.code for line in found.script)]
+    assert not [text for text in written if "pwned" in text or "\u202e" in text]

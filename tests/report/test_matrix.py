@@ -85,6 +85,11 @@ SENTENCES = {
         [born(0, 0), cell(0, 1, "UNDECIDED"), cell(0, 2)],
         "begins at step 0, rank 0, operator softmax.1; no other rank of the step is seen to differ",
     ),
+    "not all before is known": (
+        [cell(0, 0, "UNREADABLE"), cell(0, 1, "UNDECIDED"), cell(1, 0), born(1, 1)],
+        "begins at step 1, rank 1, operator softmax.1; no other rank of the step differs; "
+        "nothing was decided of step 0 rank 0 and 1 more of earlier steps",
+    ),
     "no ranks": ([cell(0, None), born(1, None)], "begins at step 1, operator softmax.1"),
     "a gap": (
         [cell(0, 0, "DIVERGED", "linear.1", "GAP", origin=HERE), cell(0, 1)],

@@ -48,6 +48,7 @@ def test_every_option_is_a_keyword_of_its_workflow(name):
         assert told[field.name].kind is inspect.Parameter.KEYWORD_ONLY
         assert (told[field.name].default, told[field.name].annotation) == (field.default, field.type)
         assert re.search(rf"\b{field.name}\b", workflow.__doc__), f"{name}() does not say what {field.name} is"
+    assert "limits: 'Limits' = Limits()" in str(inspect.signature(workflow))
     assert inspect.signature(workflow).return_annotation not in (inspect.Signature.empty, "Any")
 
 

@@ -9,6 +9,7 @@ values tell; what stays open has no partner, and its note names the candidates.
     parts.py      fused projections and their parts, by views
     weights.py    operators by the values of their weights, where names tell nothing
     partners.py   slots, names of parameters and shapes of two operators that belong together
+    samples.py    samples of tensors, and tensors in another shape
 """
 
 from __future__ import annotations

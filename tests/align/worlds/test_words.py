@@ -54,9 +54,9 @@ def read(name: str, *slots: str, dtype="float32", shape=(4, 8)) -> Operator:
     (read("Primitive.BatchNorm", *(f"input:{at}" for at in range(5))),
      read("Functional.batch_norm", *(f"input:{at}" for at in range(5))),
      "input:0=input:0 input:1=input:3 input:2=input:4 input:3=input:1 input:4=input:2"),
-    (read("Cell.a.LayerNorm", "input:0", "param:gamma", "param:beta"),
-     read("Module.a.LayerNorm", "input:0", "param:weight", "param:bias"),
-     "input:0=input:0 param:gamma=param:weight param:beta=param:bias"),
+    (read("Cell.a.LayerNorm", "input:0", "param:gamma", "param:beta", "grad:embedding_table"),
+     read("Module.a.LayerNorm", "input:0", "param:weight", "param:bias", "grad:weight"),
+     "input:0=input:0 param:gamma=param:weight param:beta=param:bias grad:embedding_table=grad:weight"),
     (read("Mint.any", "input:0", "input:1"), read("Torch.any", "input:x", "input:y"), ""),  # which is which is open
 ])  # fmt: skip
 def test_slots_of_two_signatures(target, golden, expected):
