@@ -24,6 +24,8 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
     "merge": ("merge", "Reports of compare, made on several machines, become one."),
     "plan": ("plan", "The dump that answers a question: its files, lines and commands."),
     "extract": ("extract", "One operator of a dump as a case that runs without npucmp."),
+    "ticket": ("ticket", "A report as one page, or an archive, that a vendor can work with."),
+    "diff": ("diff", "Is it fixed? What is new, gone and the same between two reports."),
     "show": ("show", "What is in a dump: runs, operators, tensors, statistics."),
     "formats": ("show", "What npucmp reads, by who writes it, and what to point at."),
 }
@@ -45,11 +47,22 @@ class Group(click.Group):
     def list_commands(self, context: click.Context) -> "list[str]":
         return list(COMMANDS)
 
+    def resolve_command(self, context: click.Context, args: "list[str]") -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            context.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(context, args)
+
     def get_command(self, context: click.Context, name: str) -> Optional[click.Command]:
         if name not in COMMANDS:
             return None
         found: Any = getattr(importlib.import_module(f"npucmp.commands.{COMMANDS[name][0]}"), name.replace("-", "_"))
         assert isinstance(found, click.Command)
+        if context.resilient_parsing:  # a shell asks what may come next
+            for one in found.params:
+                one.type = click.Path() if _is_path(one) else one.type
         return found
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
@@ -67,6 +80,15 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:
 
     click.echo(f"npucmp {__version__} ({native.name()} kernel)")
     context.exit()
+
+
+def _is_path(one: click.Parameter) -> bool:
+    """Whether a path is to be given, which a shell can complete."""
+    if isinstance(one, click.Argument):
+        return one.type is click.STRING and one.name not in ("op", "pattern")
+    return (
+        one.type is click.STRING and one.nargs == 1 and (one.metavar or "").endswith(("DUMP", "DIR", "FILE", "REPORT"))
+    )
 
 
 @click.group(
@@ -90,7 +112,7 @@ def main() -> None:
     from npucmp.errors import NpucmpError
 
     try:
-        status = npucmp.main(standalone_mode=False)
+        status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
         status = _say("interrupted", 130)
     except click.ClickException as error:

@@ -24,7 +24,7 @@ from npucmp.dump.producers import told as told_of
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
 from npucmp.precheck.order import NAMES
-from npucmp.report import answer_of, between, check, fusion_diff, matrix, overflow, precheck, replay, rerun_diff
+from npucmp.report import answer_of, between, check, diff, fusion_diff, matrix, overflow, precheck, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS
 
@@ -36,7 +36,7 @@ COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$
 SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
-PATHS = ("target", "golden", "dump", "on", "off", "mapping", "tolerances", "noise", "before")
+PATHS = "target golden dump on off mapping tolerances noise before after report baseline".split()
 
 
 class Line(NamedTuple):
@@ -226,6 +226,7 @@ COLUMNS = [
     *replay.COLUMNS,
     *between.EDGES,
     *between.GAPS,
+    *diff.COLUMNS,
     *matrix.COLUMNS,
 ]
 

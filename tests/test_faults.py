@@ -136,7 +136,7 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
 
     with pytest.MonkeyPatch.context() as patch:
         assert called(patch, capsys, "compare", *dumps, "-o", tmp_path / "out", "-q")[0] == 1
-    good = measured(tmp_path / "out" / "tensors.csv")
+    good, worst = measured(tmp_path / "out" / "tensors.csv"), rows(tmp_path / "out" / "worst.csv")
     damaged = 0
     for nth in range(1, 400):
         with pytest.MonkeyPatch.context() as patch:
@@ -152,7 +152,10 @@ def test_each_read_of_a_dump_fails_once(dumps, tmp_path, capsys):
         assert {b["verdict"] for _, b in apart} <= {"unreadable"}
         damaged += bool(apart)
         if fault.path.endswith(".npy"):
-            assert apart, f"{fault.told} of {fault.path} failed, and nobody noticed"
+            notes = json.loads((tmp_path / "out" / "summary.json").read_text())["notes"]
+            again = [note for note in notes if "no figures by the vendor's rules of" in note]  # a second reading
+            again += [one for one in worst if one not in rows(tmp_path / "out" / "worst.csv")]  # a look costs its rows
+            assert apart or again, f"{fault.told} of {fault.path} failed, and nobody noticed"
     assert damaged > 30 and nth > 35
 
 

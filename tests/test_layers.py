@@ -150,8 +150,9 @@ ANSWERS = (
     "report.overflow",
     "report.replay",
     "report.check",
+    "report.diff",
 )
-PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data")
+PRESENTERS = ("report.terminal", "report.csv", "report.json", "report.html", "report.page_data", "report.junit")
 
 
 @pytest.mark.parametrize("module", inside(*ANSWERS, *PRESENTERS))

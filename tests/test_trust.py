@@ -401,7 +401,13 @@ BEYOND: "dict[str, tuple[int, Ask]]" = {  # a value that is too little, and what
     "hdf5_depth": (1, h5),
     "hdf5_chunk_bytes": (8, h5),
 }
-TOLD_ELSEWHERE = {"hdf5_memory", "hdf5_seconds", "hdf5_ratio", "links_out"}  # in this file and test_hdf5.py
+TOLD_ELSEWHERE = {
+    "hdf5_memory",
+    "hdf5_seconds",
+    "hdf5_ratio",
+    "links_out",
+    "report_bytes",
+}  # here, test_hdf5.py, test_diff.py
 
 
 def test_no_limit_is_forgotten():

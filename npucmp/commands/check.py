@@ -24,7 +24,6 @@ them it can decide. docs/health.md explains them.
   npucmp check npu_dump --loss train.log           and what its loss curve tells
   npucmp check npu_dump --rules own.toml --plugin own_rules.py
 
-\b
 Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
 """
 
@@ -62,7 +61,7 @@ Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decid
 @click.option("--list", "listed", is_flag=True, help="Print every rule, and which of them DUMP can decide.")
 @some(
     "output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
-    "limit",
+    "json", "junit", "baseline", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **given: Any) -> None:
@@ -76,6 +75,6 @@ def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **give
     from npucmp.report.listing import rules
 
     given["format"] = given.pop("format_")
-    shown = ("output", "excel", "xlsx", "quiet", "top", "verbose", "progress")
+    shown = ("output", "excel", "xlsx", "quiet", "top", "verbose", "progress", "json", "junit", "baseline", "color")
     options = {name: value for name, value in given.items() if name not in shown}
     tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -22,7 +22,6 @@ folder of .npy files.
   npucmp compare npu_dump gpu_dump --replay
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
 
-\b
 Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
 tensors, or statistics that prove nothing).
 """

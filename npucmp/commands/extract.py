@@ -20,7 +20,6 @@ npucmp[replay].
   npucmp extract npu_dump Functional.softmax.1.forward -o case
   python case/run.py
 
-\b
 Exit status: 0 the case is written · 2 it is not (no such operator, no values, a call that cannot be replayed).
 """
 

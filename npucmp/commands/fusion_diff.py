@@ -21,7 +21,6 @@ diverges.
   npucmp fusion-diff dump_on dump_off -o report
   npucmp fusion-diff dump_on dump_off --on-graph on/ge_proto_00012_Build.txt --off-graph off/ge_proto_00012_Build.txt
 
-\b
 Exit status: 0 every fused operator agrees · 1 something diverged · 2 could not decide.
 """
 

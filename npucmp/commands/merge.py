@@ -23,13 +23,12 @@ ranks of a step to one of them where you can.
   npucmp compare npu_dump gpu_dump --step 8-15 -o second    on another
   npucmp merge first second -o report
 
-\b
 Exit status: 1 where any report has 1, else 2 where any has 2, else 0; 2 too for reports of other rules or of another
 npucmp, and for a step and rank that two of them have.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@some("output", "top", "verbose", "quiet")
+@some("output", "top", "verbose", "quiet", "json", "junit", "color")
 @click.pass_context
 def merge(context: click.Context, /, folders: "tuple[str, ...]", **given: Any) -> None:
     from npucmp.workflows.merge import merge as run

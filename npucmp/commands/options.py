@@ -123,6 +123,20 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
     "verbose": click.option(
         "-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."
     ),
+    "json": click.option("--json", is_flag=True, help="Print summary.json on stdout, and nothing else."),
+    "junit": click.option(
+        "--junit", metavar="FILE", help="Write JUnit XML for continuous integration: a case per suspect and rule."
+    ),
+    "baseline": click.option(
+        "--baseline",
+        metavar="REPORT",
+        help="A folder that -o wrote before: what it accuses already does not make the exit status 1.",
+    ),
+    "color": click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        help="Colours: auto (default) on a terminal, by NO_COLOR and FORCE_COLOR; always for `| less -R`.",
+    ),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
     "limit": click.option(
         "--limit",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import click
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from npucmp.report import Form
     from npucmp.report.answer import Answer
 
+WIDTH = 80  # columns of a picture where no terminal tells how many there are
+
 
 @uncollected()
 def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
@@ -25,6 +29,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     from npucmp.commands.progress import bar
 
     folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
+    as_json, junit, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
     given["format"] = given.pop("format_")
     resumable = "resume" in given
     if resumable and given["resume"] and not folder:
@@ -34,26 +39,71 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     form = _form(given.pop("excel"), given.pop("xlsx"), folder)
     metrics = _columns(given.pop("metrics", None))
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
+    _require_own(context, folder)
+    known = _known(baseline, str(context.info_name), given.get("limits"))
     with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
     from npucmp.report.layout import laid_out
 
-    answer = laid_out(answer_of(result, metrics), parts, parquet)
-    if result.exit_status == 2:
+    answer = answer_of(result, metrics)
+    if known is not None:
+        from npucmp.commands.baseline import held_against
+
+        answer = held_against(answer, known)
+    answer = laid_out(answer, parts, parquet)
+    if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
+    if junit:
+        _write_junit(answer, junit)
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
 
         journal.remove(folder)  # its measurements are in the report now
-    if not quiet:
-        paint = terminal.colours(_is_terminal(sys.stdout))
-        width = shutil.get_terminal_size().columns
-        tell(terminal.render(answer, top, files, paint, verbose, width), is_needed=not folder)
+    if as_json:
+        from npucmp.report import json
+
+        data = json.render(answer)["summary.json"]
+        tell((json.with_files(data, [file.name for file in files]) if files else data).decode())
+    elif not quiet:
+        from npucmp.report.width import fitted
+
+        paint, columns = terminal.colours(shows_colour(color)), width()
+        shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
+        tell(fitted(shown, columns), is_needed=not folder)
     result.close()
-    context.exit(result.exit_status)
+    context.exit(answer.result.exit_status)
+
+
+def _require_own(context: click.Context, folder: Optional[str]) -> None:
+    """Nothing is written among the files of what is read."""
+    given = [context.params.get(one.name or "") for one in context.command.params if isinstance(one, click.Argument)]
+    words = [word for some in given for word in (some if isinstance(some, tuple) else (some,)) if word]
+    if folder and os.path.isdir(folder) and any(os.path.realpath(word) == os.path.realpath(folder) for word in words):
+        raise UsageError(f"-o {folder}: is what is to be read; name another folder")
+
+
+def _known(folder: Optional[str], command: str, limits: Any) -> Any:
+    """The report that --baseline names, read before anything is measured; None without one."""
+    if folder is None:
+        return None
+    from npucmp.workflows.diff import baseline
+
+    return baseline(folder, command, limits)
+
+
+def _write_junit(answer: Any, path: str) -> None:
+    """JUnit XML in a file of its own, whole or not at all."""
+    from npucmp.errors import DumpError
+    from npucmp.report import files, junit
+
+    place = Path(os.path.abspath(path))
+    try:
+        files.replace_file(place, junit.render(answer))
+    except OSError as error:
+        raise DumpError(path, f"not written: {error.strerror or error}") from None
 
 
 def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
@@ -71,6 +121,20 @@ def tell(text: str, is_needed: bool = True) -> None:
     if sys.stdout is None and is_needed:
         raise OSError(errno.EBADF, "closed: nobody is told", "standard output")
     click.echo(text, nl=False, color=True)
+
+
+def shows_colour(wanted: Optional[str]) -> bool:
+    """--color always or never; auto by NO_COLOR (no-color.org), FORCE_COLOR, and whether a terminal shows it."""
+    if wanted in ("always", "never"):
+        return wanted == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or _is_terminal(sys.stdout)
+
+
+def width() -> int:
+    """Columns of the terminal that shows stdout; 0 where none does: lines are left as they are then."""
+    return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
 
 
 def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":

@@ -20,7 +20,6 @@ each event is held against a run that is right: does it have the same, or would 
   npucmp overflow npu_dump --headroom 2          what is within a factor of four of its type's limit
   npucmp overflow npu_dump --golden gpu_dump
 
-\b
 Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad usage, unreadable tensors).
 """
 
@@ -31,7 +30,7 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 @click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "limit",
+    "verbose", "quiet", "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:

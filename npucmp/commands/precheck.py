@@ -22,7 +22,6 @@ on, another epsilon or learning rate. Each row holds one of these against the ot
   npucmp precheck - - --config npu.yaml gpu.yaml --curve npu.log gpu.log
   npucmp precheck npu_bf16_dump gpu_dump --mixed
 
-\b
 Exit status: 0 comparable · 1 not (--strict: also with reservations) · 2 operators, inputs or weights unknown and
 nothing else differs, or bad usage.
 """
@@ -59,7 +58,7 @@ nothing else differs, or bad usage.
 @click.option("--strict", is_flag=True, help="Exit 1 also for what wants an explanation.")
 @some(
     "output", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress", "verbose", "quiet",
-    "limit",
+    "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:

@@ -28,7 +28,6 @@ their graph, beside the dump or by --graph.
   npucmp replay npu_dump --budget-from clean_npu_dump   what is due on this device, as a clean run has it
   npucmp replay tf_dump --graph graph.pbtxt
 
-\b
 Exit status: 0 nothing is guilty · 1 an operator is, or a gradient is broken · 2 could not decide (no values,
 no engine, bad usage).
 """
@@ -54,7 +53,7 @@ no engine, bad usage).
 @click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "limit",
+    "verbose", "quiet", "json", "junit", "baseline", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:

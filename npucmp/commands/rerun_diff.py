@@ -20,7 +20,6 @@ between runs; `npucmp compare --noise` takes it into account.
   npucmp rerun-diff run1 run2 run3 -o report
   npucmp compare npu_dump gpu_dump --noise report/noise.csv
 
-\b
 Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could not decide (statistics prove no equality).
 """
 
@@ -29,7 +28,7 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
 @click.argument("dumps", metavar="RUN RUN [RUN…]", nargs=-1, required=True)
 @some(
     "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "strict", "jobs", "top", "progress",
-    "verbose", "quiet", "limit",
+    "verbose", "quiet", "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:

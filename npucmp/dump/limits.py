@@ -37,6 +37,7 @@ class Limits:
     table_bytes: int = (
         64 << 20
     )  # other lists beside a dump: mapping.csv, IR text, execution order, fusion results; headers of safetensors
+    report_bytes: int = 1 << 30  # a table of a report that is read again: a million rows of tensors.csv
     record_bytes: int = 1 << 20  # an overflow record
     graph_bytes: int = 1 << 30  # a graph file
     graph_values: int = 20_000_000  # held at a time, some 200 bytes each; 465 operators have 40,000

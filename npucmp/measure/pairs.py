@@ -213,6 +213,15 @@ def recorded_type(tensor: TensorRef, found: Payload) -> str:
     return tensor.dtype if lookup(tensor.dtype) else found.dtype
 
 
+def alike(x: Payload, y: Payload) -> bool:
+    """Whether two payloads can be held against each other, element by element."""
+    try:
+        _require_alike(x, y)
+    except Unlike:
+        return False
+    return True
+
+
 def _require_alike(x: Payload, y: Payload) -> None:
     _require_one_shape(x.shape, y.shape)
     if x.dtype == y.dtype and lookup(x.dtype):

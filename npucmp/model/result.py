@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple, Optional, Sequence
 
+from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Apart, Comparison, Tally
 from npucmp.model.dump import Operator, Run, TensorRef
@@ -25,6 +26,7 @@ class Result(Shown, ABC):
     paths   the dumps, in the order in which they were given
     broken  (side, run) that cannot be read; `notes` are what a reader should know besides
     partial True where Ctrl-C ended it: it holds what was done by then
+    known   all that differs is in the report that the user gave as the baseline
     """
 
     command: ClassVar[str]
@@ -36,6 +38,7 @@ class Result(Shown, ABC):
     seconds: float = 0.0
     bytes_read: int = 0
     partial: bool = False
+    known: bool = False
 
     @property
     @abstractmethod
@@ -55,7 +58,7 @@ class Result(Shown, ABC):
     @property
     def exit_status(self) -> int:
         """0 agrees, 1 differs, 2 could not decide, 130 interrupted."""
-        return 130 if self.partial else 1 if self.differs else 0 if self.is_decided else 2
+        return 130 if self.partial else 1 if self.differs and not self.known else 0 if self.is_decided else 2
 
     def close(self) -> None:
         """Nobody asks it any more: what lies on disk for it goes."""
@@ -66,7 +69,8 @@ class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
     `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors that
-    diverged, those of suspects first, as many as could be had for little."""
+    diverged, those of suspects first, as many as could be had for little;
+    `accused` tells more of the first suspects."""
 
     command = "compare"
 
@@ -78,6 +82,7 @@ class Report(Result):
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
+    accused: "tuple[Accused, ...]" = ()
     looks: tuple[Look, ...] = ()
 
     @property
@@ -152,8 +157,8 @@ class Rerun(Reasoned):
     """One operator that is not bit-equal in all runs; one row of rerun.csv.
 
     odd numbers the runs, from 1, that do not agree with most of them (all, where no two agree). `excused` if the
-    operator is random or asynchronous on purpose. Figures are the largest over all runs, None where unknown.
-    `picture` shows where run `pictured` differs from run 1, None where nobody looked.
+    operator is random or asynchronous on purpose. Figures and evidence are of run `pictured`, which is
+    the farthest from run 1; None where unknown. `picture` shows where the two differ, None where nobody looked.
     """
 
     place: int

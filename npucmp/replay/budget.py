@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npucmp.measure.grid import Grid
+from npucmp.measure.vendor import BARS, SMALL, passes_mere_mare, passes_mixed
 from npucmp.model import GUILTY_ABOVE, DifferenceMap, Judged, Replayed
 from npucmp.model.dtypes import Dtype, numpy_dtype
 
@@ -30,14 +31,8 @@ Z, SPREAD = 20.0, 0.3  # of a rounding error in units of u|r|
 FEW = 64  # elements whose own rounding says little of what is due
 OWN = 0.3  # of u|r| is due to rounding even where float64 happens to need none: a kernel may take another way
 SAME = 2.0  # times the error of the same call on a CPU in the same types: the operator is ill-conditioned, not faulty
-VENDOR = {  # rtol, atol, largest error, threshold of the mean relative error
-    "float16": (2.0**-9, 2.0**-9, 1e-1, 2.0**-10),
-    "bfloat16": (2.0**-6, 2.0**-6, 1.0, 2.0**-7),
-    "float32": (2.0**-10, 2.0**-16, 1e-2, 2.0**-13),
-}
 LEVELS = {"L2": (2.0, 1.2, 1.2), "L1": (5.0, 1.5, 1.5), "L0": (10.0, 2.0, 2.0)}  # strictest first
 WORST = 1 << 16  # elements of which the box is told
-SMALL = 1e-7  # what the vendor adds to the size of an element
 
 
 class Due(NamedTuple):
@@ -167,9 +162,8 @@ class Tally:
         worst = int(away.argmax())
         if away[worst] > self.largest:
             self.largest, self.largest_at = float(away[worst]), start + int(worst if places is None else places[worst])
-        if self.dtype.name in VENDOR:
-            rtol, atol, _, _ = VENDOR[self.dtype.name]
-            self.inside += int(np.count_nonzero(away <= atol + rtol * size))
+        if bars := BARS.get(self.dtype.name):
+            self.inside += int(np.count_nonzero(away <= bars.atol + bars.rtol * size))
             self.ulps = max(self.ulps, float((away / (2 * unit * np.maximum(size, self.dtype.tiny))).max()))
         if self.is_exact:
             return
@@ -225,10 +219,9 @@ class Tally:
         rel_l2 = total / norm if norm else (0.0 if not total else math.inf)
         mere = self.relative / self.used
         mixed = old = None
-        if self.dtype.name in VENDOR:
-            _, _, most, threshold = VENDOR[self.dtype.name]
-            mixed = self.inside >= 0.99 * self.used and (self.largest <= most or self.ulps <= 32)
-            old = mere < threshold and self.mare < 10 * threshold
+        if bars := BARS.get(self.dtype.name):
+            mixed = passes_mixed(bars, self.inside / self.used, self.largest, self.ulps)
+            old = passes_mere_mare(bars, mere, self.mare)
         return row._replace(
             rel_l2=rel_l2,
             rel_l2_u=rel_l2 / unit if unit else None,

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple, Sequence
 from npucmp.errors import DumpError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+from npucmp.report import json
 from npucmp.report.answer import Answer
+from npucmp.report.files import LAST
 
 REPORTS = ("csv", "json", "html")
 
@@ -46,7 +48,7 @@ def render(answer: Answer, form: Form = Form()) -> "dict[str, Any]":
         from npucmp.report.files import after
 
         found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
-    return found
+    return {**found, LAST: json.with_files(found[LAST], found)}
 
 
 def write(answer: Answer, directory: "str | os.PathLike[str]", form: Form = Form()) -> "list[Path]":

@@ -111,7 +111,7 @@ class Suspect(NamedTuple):
     flow, figures, marks, picture, way   what drawings and lists can show of it, if it has any; `marks` says of each
               of the Answer's marked dumps whether it stands apart, `picture` is that of dump `pictured`
     look      at the tensor that shows it
-    excused   nobody is to blame
+    excused   nobody is to blame; known: the user's baseline has it
     also      at which other steps and ranks the same was found
     page      that has its rows, "" for this one, None for none
     """
@@ -134,6 +134,7 @@ class Suspect(NamedTuple):
     pictured: int = 0
     excused: bool = False
     rule: str = ""
+    known: bool = False
     look: Optional[Look] = None
     way: Callable[[], "Sequence[Step]"] = tuple
     also: str = ""
@@ -226,6 +227,13 @@ class Section(NamedTuple):
         return min((one.place for some in self.suspects for one in some), default=sys.maxsize)
 
 
+class Case(NamedTuple):
+    """Something that was asked by name; `skipped` says why there is no answer, "" if there is one."""
+
+    name: str
+    skipped: str = ""
+
+
 @dataclass(frozen=True)
 class Answer:
     """All that presenters walk.
@@ -246,6 +254,7 @@ class Answer:
     alike           of the columns of the first table, which one says what others call `cause` and `limit`
     looks           at tensors, which a page shows with their operators
     facts           what summary.json says besides, by key
+    cases           what was asked by name, where that is more than the suspects
     """
 
     result: Result
@@ -279,6 +288,7 @@ class Answer:
     pages: "Callable[[Shown], Iterable[tuple[str, Piece]]]" = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
+    cases: Callable[[], Sequence[Case]] = tuple
     meaning: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[Look] = ()

@@ -12,7 +12,7 @@ from npucmp.model import Evidence, Fact
 from npucmp.model.stack import source_line
 from npucmp.model.symptom import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.report import tables
-from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
+from npucmp.report.answer import Answer, Case, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
 from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs
 
 HEALTH = tuple(
@@ -78,9 +78,14 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
         plots=[Plot(f"Curve of {one.name}", "", [(one.name, one.steps, one.values)]) for one in report.curves],
         detail=lambda: _detail(report),
         facts=lambda: {**_facts(report), "notes": notes},
+        cases=lambda: [Case(one.rule, one.why_not or _behind(one)) for one in report.decisions],
         meaning=MEANING,
         alike={"cause": "rule"},
     )
+
+
+def _behind(one: Decision) -> str:
+    return "what it found follows from another finding" if one.found else ""
 
 
 def _dump_words(report: Checked) -> str:
@@ -245,6 +250,7 @@ def _facts(report: Checked) -> Row:
         "target": of_runs(report.path, report.runs, "format", "step", "rank"),
         "training": report.training,
         "starts": report.starts,
+        "fail_on": report.fail_on,
         "findings": {
             "severity": dict(Counter(one.severity for one in report.symptoms)),
             "rule": dict(Counter(one.rule for one in report.symptoms)),

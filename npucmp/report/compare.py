@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
+from npucmp.model.accused import Accused
 from npucmp.report import looks, next_dump, pairs, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import Coverage
@@ -303,11 +304,18 @@ def facts(parts: Parts) -> Row:
         "rules": [row.__dict__ for row in report.rules],
         "notes": parts.notes,
         "unlike": report.unlike,
+        "accused": [_accused(one) for one in report.accused],
         "passes": [],
         "unpaired": [
             {"side": side, "path": run.path, "step": run.step, "rank": run.rank} for side, run in report.unpaired
         ],
     }
+
+
+def _accused(one: Accused) -> Row:
+    """What a ticket tells of an operator besides its rows."""
+    below = {name: [some._asdict() for some in getattr(one, name)] for name in ("arguments", "vendor")}
+    return {**one._asdict(), **below}
 
 
 def _of_runs(parts: Parts, at: int) -> Row:

@@ -1,7 +1,7 @@
 """The files of a report appear together or not at all.
 
     1  every file is written under a temporary name in the same folder, and flushed to the disk
-    2  the files of an earlier report are moved aside, LAST first, SOMETIMES too
+    2  the files of an earlier report are moved aside, LAST first: those of the same names, and those that it lists
     3  the new ones get their names, LAST last; the earlier ones are removed
 
 An error on the way undoes all of it: the earlier report is back. Whatever ends the process leaves the earlier report,
@@ -11,6 +11,7 @@ process is removed by the next one that comes an hour later.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -28,6 +29,11 @@ LAST = "summary.json"
 # not in every report, and then no other one's
 SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xlsx")
 BELOW = "shards"  # the folder that some reports have, of pages
+OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
+    r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
+    r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors\.parquet"
+)
+_SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
@@ -76,6 +82,7 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
     made: dict[str, str] = {}  # name → its temporary file
     aside: dict[str, str] = {}  # name → where the earlier file is
     placed: list[str] = []
+    earlier = listed(folder) if is_report else []
     try:
         for place in dict.fromkeys((folder, *((folder / name).parent for name in names))):
             place.mkdir(parents=True, exist_ok=True)
@@ -85,8 +92,8 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
             if _is_file(folder / name):
                 aside[name] = f"{made[name][: -len(_SUFFIX)]}-old{_SUFFIX}"
                 os.replace(folder / name, aside[name])
-        earlier = (*SOMETIMES, *_parts(folder, contents), *_pages(folder)) if is_report else ()
-        for name in earlier:
+        former = (*SOMETIMES, *earlier, *_parts(folder, contents), *_pages(folder)) if is_report else ()
+        for name in dict.fromkeys(former):
             if name not in made and _is_file(folder / name):
                 aside[name] = str(folder / f"{_PREFIX}{name.replace('/', '-')}-old{_SUFFIX}")
                 os.replace(folder / name, aside[name])
@@ -109,6 +116,29 @@ def write(folder: Path, contents: Mapping[str, Content], is_report: bool = True)
     if is_report:
         with suppress(OSError):  # if nothing is in it any more
             os.rmdir(folder / BELOW)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """One file, whole or not at all; its folder is created. Raises OSError, and then nothing has changed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = _written(path.parent, data)
+    try:
+        os.replace(made, path)
+    except BaseException:
+        _remove(made)
+        raise
+
+
+def listed(folder: Path) -> "list[str]":
+    """The files of the report in a folder, as its summary.json has them; nothing where there is none."""
+    try:
+        if not stat.S_ISREG(os.lstat(folder / LAST).st_mode) or os.lstat(folder / LAST).st_size > _SUMMARY:
+            return []
+        found = json.loads((folder / LAST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    names = found.get("files") if isinstance(found, dict) and "npucmp" in found else None
+    return [name for name in names if isinstance(name, str) and OURS.fullmatch(name)] if isinstance(names, list) else []
 
 
 def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Iterable
 
 from npucmp import __version__
 from npucmp.report.answer import Answer
@@ -12,7 +12,16 @@ from npucmp.report.answer import Answer
 
 def render(answer: Answer) -> "dict[str, bytes]":
     """The one file."""
-    return {"summary.json": (json.dumps(strict(summary(answer)), indent=1, ensure_ascii=True) + "\n").encode()}
+    return {"summary.json": _dumped(summary(answer))}
+
+
+def with_files(data: bytes, names: "Iterable[str]") -> bytes:
+    """summary.json with the names of all files of its report, by which the next one knows what to replace."""
+    return _dumped({**json.loads(data), "files": sorted(names)})
+
+
+def _dumped(found: "dict[str, Any]") -> bytes:
+    return (json.dumps(strict(found), indent=1, ensure_ascii=True) + "\n").encode()
 
 
 def summary(answer: Answer) -> "dict[str, Any]":

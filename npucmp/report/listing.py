@@ -1,4 +1,4 @@
-"""One run as text, for `npucmp show`; what `npucmp extract` wrote."""
+"""One run as text, for `npucmp show`; what `npucmp extract` and `npucmp ticket` wrote."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from npucmp.model import (
 )
 from npucmp.model.stack import source_line
 from npucmp.model.symptom import Decision, RuleWords
+from npucmp.model.ticket import Ticket
 from npucmp.report.sanitise import visible
-from npucmp.report.words import describe
+from npucmp.report.words import count_of, describe, some_of
 
 BAR = 30  # characters of the longest bar of a histogram
 Seen = tuple[Measurement, Optional[Peek]]  # a tensor, measured, and its values if they are to be seen
@@ -138,3 +139,15 @@ def _figures(one: Measurement) -> str:
     known = [] if recorded is None else [f"{k} {v:.6g}" for k, v in recorded._asdict().items() if v is not None]
     known += [f"checksum {tensor.checksum}"] if tensor is not None and tensor.checksum else []
     return "  ".join(known) or "nothing recorded"
+
+
+def ticket(found: Ticket, file: str, names: "Sequence[str]") -> str:
+    """What `ticket` prints: whom it accuses, and what was written."""
+    row = found.row
+    name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or ""
+    lines = [f"{visible(row.get('cause', ''))}  {visible(name)}  {visible(row.get('slot', ''))}".rstrip()]
+    more = len(names) - 1
+    lines.append(
+        f"{visible(file)}" + (f"  with {count_of(more, 'file')}: {visible(some_of([*names[1:]], 12))}" if more else "")
+    )
+    return "\n".join(lines) + "\n"

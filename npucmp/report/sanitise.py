@@ -6,6 +6,7 @@ Sources: OWASP, CSV injection; Unicode Technical Report 36 (bidirectional contro
 from __future__ import annotations
 
 import re
+from typing import Iterable
 
 # C0 and C1 controls, delete, soft hyphen, zero-width and bidirectional controls, separators, surrogates, BOM
 _INVISIBLE = re.compile(
@@ -31,3 +32,30 @@ def inert(text: str) -> str:
 def _code(character: str) -> str:
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+# Of an absolute path, up to its last name; a slash between figures or after a word is none.
+_FOLDERS = re.compile(
+    r"(?<![\w./\\~\u2026\u2016)|<])(?:[A-Za-z]:[\\/]|~?/)(?=[^\s/\\*:?\"'<>|,;()\[\]{}`=])"
+    r"(?:[^\s/\\*:?\"'<>|,;()\[\]{}`]+[/\\])*"
+)
+
+
+def homeless(text: str) -> str:
+    """For a ticket: of absolute paths only the last name is left; folders of a machine are nobody's business."""
+    return _FOLDERS.sub("\u2026/", text)
+
+
+def code(text: str) -> str:
+    """For Markdown: visible, in a code span that it cannot end. In it nothing is markup, a link or a person's name."""
+    shown = visible(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
+    blank = " " if shown[:1] in ("`", " ", "") or shown[-1:] in ("`", " ") else ""
+    return f"{fence}{blank}{shown}{blank}{fence}"
+
+
+def block(lines: "Iterable[str]") -> str:
+    """For Markdown: lines as they are, in a fence that none of them ends."""
+    shown = [visible(line) for line in lines]
+    fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))
+    return "\n".join([f"{fence}text", *shown, fence])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
@@ -47,7 +47,7 @@ def render(
 def _places(files: Sequence[Path]) -> Iterator[str]:
     """Files, those that lie in a folder below the first one's as that folder."""
     below = Counter(file.parent for file in files if file.parent != files[0].parent)
-    yield from (str(file) for file in files if file.parent not in below)
+    yield from (shlex.quote(str(file)) for file in files if file.parent not in below)
     yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
 
 
@@ -167,7 +167,7 @@ class _Screen:
 
 
 def colours(enabled: bool) -> Paint:
-    """A painter for terminals that show colour; NO_COLOR is respected (no-color.org)."""
-    if not enabled or os.environ.get("NO_COLOR"):
+    """A painter, of colours if the terminal is to show them."""
+    if not enabled:
         return lambda text, _: text
     return lambda text, what: f"\x1b[{COLOURS[what]}m{text}\x1b[0m" if what in COLOURS else text

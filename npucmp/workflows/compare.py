@@ -21,6 +21,7 @@ from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
+from npucmp.workflows.accused import with_accused
 from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
@@ -49,7 +50,10 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         from npucmp.workflows.replay_roots import with_replays
 
         report = with_replays(report, options.replay, context, options.jobs)
-    return replace(with_looks(report, options, context), seconds=time.monotonic() - started)
+    report = with_looks(report, options, context)
+    if not report.partial:
+        report = with_accused(report, context)
+    return replace(report, seconds=time.monotonic() - started)
 
 
 def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:

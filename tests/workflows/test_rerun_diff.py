@@ -698,3 +698,16 @@ def test_the_odd_one_of_three_real_dumps():
 def test_real_repeats(paths, status):
     report = rerun_diff([DATA / path for path in paths])
     assert (report.reruns, report.exit_status) == ((), status)
+
+
+def test_a_row_has_the_figures_of_one_run(tmp_path):
+    """Those of its columns are those of its words, and it says which run they are of."""
+    paths = [str(SAMPLE / f"run{i}") for i in (1, 2, 3)]
+    CliRunner().invoke(command, ["rerun-diff", *paths, "-q", "-o", str(tmp_path)])
+    table = list(csv.DictReader((tmp_path / "rerun.csv").open()))
+    found = [row for row in table if "elements differ" in row["because"]]
+    assert len(found) > 5 and all("figures of run" in row["because"] for row in found)
+    for row in found:
+        by, ulp = f"by up to {float(row['max_abs_err']):.2e}", f", {int(row['max_ulp']):,} ulp"
+        assert f"{row['slot']}: {row['differing_elements']} of " in row["because"]
+        assert by in row["because"] and ulp in row["because"]

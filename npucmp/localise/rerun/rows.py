@@ -132,8 +132,7 @@ def _rerun(
 ) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
-    findings = [one.finding for one in some if one.finding is not None]
-    known = [one.measurement.moments for one in findings if one.measurement.moments is not None]
+    moments = finding.measurement.moments if finding is not None else None
     seen = _looked_at(root, finding, context) if place <= PATTERNS else None
     excuses = excuse(root)
     evidence = [_of_runs(one, worst.number) for one in root.evidence]
@@ -145,6 +144,7 @@ def _rerun(
         evidence += pattern(finding.measurement, seen, context)
     if not any(one.kind == "random" for one in root.evidence):
         evidence += excuses
+    evidence += _whose(worst, some) if finding is not None else ()
     return Rerun(
         place=place,
         step=None if where.step < 0 else where.step,
@@ -152,16 +152,27 @@ def _rerun(
         pair=root.pair,
         slot=root.slot,
         cause=root.cause,
-        differing=max((m.elements - m.equal for m in known), default=None),
-        max_abs=max((m.max_abs for m in known), default=None),
-        rel_l2=max((f.error for f in findings if f.error is not None and not math.isnan(f.error)), default=None),
-        max_ulp=max((m.max_ulp for m in known if m.max_ulp is not None), default=None),
+        differing=moments.elements - moments.equal if moments is not None else None,
+        max_abs=moments.max_abs if moments is not None else None,
+        rel_l2=_known(finding.error) if finding is not None else None,
+        max_ulp=moments.max_ulp if moments is not None else None,
         odd=_odd(some, present, context),
         evidence=tuple(evidence),
         excused=bool(excuses),
         picture=seen.picture if seen is not None else None,
         pictured=worst.number,
     )
+
+
+def _known(error: Optional[float]) -> Optional[float]:
+    return None if error is None or math.isnan(error) else error
+
+
+def _whose(worst: _Seen, some: "Sequence[_Seen]") -> "tuple[Evidence, ...]":
+    """Which run the figures and the words are of, where several differ from the first."""
+    if len(some) == 1:
+        return ()
+    return (Evidence("run", "figures of run {run} against run 1, the farthest off", {"run": Fact(worst.number)}),)
 
 
 def _looked_at(root: Root, finding: Optional[Finding], context: ReadContext) -> Optional[Differing]:

@@ -1,0 +1,50 @@
+"""--baseline REPORT: what an earlier report accuses already does not fail a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npucmp.model.written import Difference, Written
+from npucmp.report import csv, diff, json
+from npucmp.report.answer import Answer, Listing, Suspect, Suspects
+from npucmp.report.files import LAST, Joined
+from npucmp.report.sanitise import inert
+from npucmp.report.words import count_of
+from npucmp.workflows.diff import excused, held
+from npucmp.workflows.written import of_files
+
+
+def held_against(answer: Answer, baseline: Written) -> Answer:
+    """The same answer, which says what of it is known; the exit status is 1 only for what is not."""
+    result = answer.result
+    tables = {name: data for name, data in csv.render(answer).items() if isinstance(data, (bytes, Joined))}
+    strict = bool(getattr(result, "strict", False))
+    found = held(baseline, of_files(json.render(answer)[LAST], tables), strict)
+    result = replace(result, known=excused(result, found))
+    counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
+    facts = {"path": baseline.path, "excused": result.known, **counts}
+    told = Listing("new", [diff.told(one) for one in (found.new or found.worse)], "summary.json")
+    return replace(
+        answer,
+        result=result,
+        suspects=_marked(answer.suspects, found),
+        notes=[*answer.notes, told, Listing("baseline", [_words(found, baseline, result.exit_status)], "")],
+        facts=lambda: {**answer.facts(), "baseline": facts},
+    )
+
+
+def _words(found: Difference, baseline: Written, status: int) -> str:
+    words = [f"{len(found.same)} known", f"{len(found.new)} new"]
+    words += [f"{count_of(len(found.worse), 'tensor')} worse"] if found.worse else []
+    words += [f"{len(found.gone)} gone"] if found.gone else []
+    return f"{', '.join(words)}, by {baseline.path}: exit status {status}"
+
+
+def _marked(suspects: Suspects, found: Difference) -> Suspects:
+    """With those that are known marked; where several steps and ranks have the same, all of them must be."""
+    new = {(one.key.op, one.key.slot) for one in (*found.new, *found.worse)}
+
+    def known(one: Suspect) -> Suspect:
+        return one._replace(known=(inert(one.op), inert(one.slot)) not in new)
+
+    return Suspects([*map(known, suspects.first)], suspects.passed)

@@ -1,0 +1,61 @@
+"""npucmp ticket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+import click
+
+from npucmp.commands.options import some
+from npucmp.commands.output import tell
+
+HELP = """A report as one page that a vendor's engineer can work with, or as an archive with all that goes with it.
+
+REPORT is a folder that -o of a command wrote. The page says of its first suspect what it is, where (arguments, shapes,
+types, source line), its figures with the vendor's own verdicts and what they mean, what was compared by which rules,
+versions, and how to reproduce it. FILE ending in .zip adds the tables, summary.json, and the case of `npucmp extract`
+if REPORT/case or --case has one. Folders of this machine are left out of both.
+
+\b
+  npucmp ticket report -o ticket.md
+  npucmp extract npu_dump Functional.softmax.1.forward -o report/case
+  npucmp ticket report -o ticket.zip
+
+Exit status: 0 it is written · 2 it is not (no report, nothing accused in it, a case of another operator).
+"""
+
+
+@click.command(help=HELP)
+@click.argument("report")
+@click.option(
+    "-o", "--output", "file", metavar="FILE", required=True, help="What to write: a name ending in .md or .zip."
+)
+@click.option(
+    "--place", type=click.IntRange(1), default=1, show_default=True, help="Which suspect: its place in the report."
+)
+@click.option("--case", metavar="DIR", help="The folder that npucmp extract wrote of it (default: REPORT/case).")
+@some("quiet", "limit")
+def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
+    from npucmp.errors import DumpError, UsageError
+    from npucmp.report import bundle, files
+    from npucmp.report.listing import ticket as listing
+    from npucmp.report.ticket import page
+    from npucmp.workflows.ticket import Bundle
+
+    path = Path(os.path.abspath(file))
+    if path.suffix.lower() not in (".md", ".zip"):
+        raise UsageError(f"-o {file}: a name ending in .md or .zip is wanted")
+    found = Bundle(report, case, limits)
+    told = found.ticket(place)
+    names = [path.name]
+    try:
+        if path.suffix.lower() == ".md":
+            files.replace_file(path, page(told).encode())
+        else:
+            names = bundle.write(path, page(told), found.files(told))
+    except OSError as error:
+        raise DumpError(file, f"the ticket was not written: {error.strerror or error}") from None
+    if not quiet:
+        tell(listing(told, file, names))

@@ -1,0 +1,56 @@
+"""What a ticket tells of an operator besides its rows: its call, and the vendor's own figures of its outputs."""
+
+from __future__ import annotations
+
+from typing import Mapping, NamedTuple, Optional
+
+
+class Vendor(NamedTuple):
+    """One output by the vendor's rules for single operators; target against golden.
+
+    dtype        the coarser type of both sides, by which the rules have their limits
+    compared     elements that are finite on both sides; `mismatched` are NaN or infinite on one side only
+    mere, mare   mean and largest |x - y| / (|y| + 1e-7)
+    inside       share of elements within atol + rtol·|y|; `largest` is the largest |x - y|
+    small        elements of the golden below the vendor's bound for small values; `small_wrong` of them are too far off
+    mixed, mere_mare   whether it passes the mixed tolerance, and the older rule of mean and largest relative error
+    limits       of the type, by name: rtol, atol, most, mean, small, small_error
+    """
+
+    slot: str
+    dtype: str
+    compared: int
+    mismatched: int
+    mere: float
+    mare: float
+    inside: float
+    largest: float
+    small: int
+    small_wrong: int
+    mixed: bool
+    mere_mare: bool
+    limits: "Mapping[str, float]"
+
+
+class Argument(NamedTuple):
+    """An argument that is no tensor, in words, by name; None on a side that does not have it."""
+
+    name: str
+    target: Optional[str]
+    golden: Optional[str]
+
+
+class Accused(NamedTuple):
+    """An operator that bears error, by its place and where it ran. `evidence` are its reasons, a sentence each; `stack`
+    are the frames of its call, innermost first, as either dump has them, `unread` says of which outputs there are no
+    figures by the vendor's rules because they could not be read again, or are too large."""
+
+    place: int
+    step: Optional[int]
+    rank: Optional[int]
+    op: str
+    evidence: "tuple[str, ...]" = ()
+    arguments: "tuple[Argument, ...]" = ()
+    stack: "tuple[str, ...]" = ()
+    vendor: "tuple[Vendor, ...]" = ()
+    unread: "tuple[str, ...]" = ()

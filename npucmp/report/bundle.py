@@ -1,0 +1,122 @@
+"""ticket.zip: the page, the files that go with it, and nothing of the machine on which they were made: no absolute
+paths, no times. Whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import tempfile
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Iterable, Optional
+
+from npucmp.report.html import IN_AN_ELEMENT, LEVEL
+from npucmp.report.sanitise import homeless
+
+PAGE = "ticket.md"
+TEXTS = (".csv", ".json", ".cfg", ".txt")  # in which paths may stand; run.py of a case holds none, and is to run
+THEN = (1980, 1, 1, 0, 0, 0)  # the first time that a zip knows
+
+
+def write(path: Path, page: str, files: "Iterable[tuple[str, Iterable[bytes]]]") -> "list[str]":
+    """Writes the archive, and returns the names in it. Raises OSError, and then nothing has changed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = [PAGE]
+    handle, aside = tempfile.mkstemp(".tmp", ".npucmp-", path.parent)
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr(_entry(PAGE), page.encode())
+                for name, pieces in files:
+                    if name.endswith(".html"):
+                        page_of = _page(b"".join(pieces))
+                        if page_of is None:
+                            continue
+                        pieces = [page_of]
+                    with archive.open(_entry(name), "w", force_zip64=True) as entry:
+                        _copy(pieces, entry, name.endswith(TEXTS))
+                    names.append(name)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(aside)
+        raise
+    return names
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, THEN)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    return entry
+
+
+def _copy(pieces: "Iterable[bytes]", entry: "IO[bytes]", is_text: bool) -> None:
+    """As they are, or line by line without paths."""
+    if not is_text:
+        for piece in pieces:
+            entry.write(piece)
+        return
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        entry.write(b"".join(_line(line) + b"\n" for line in lines))
+    entry.write(_line(rest))
+
+
+_PIECE = re.compile(r"(<script\b.*?</script>|<style\b.*?</style>|<svg\b.*?</svg>|<[^>]*>)", re.DOTALL)
+_DATA = re.compile(r'(<script type="application/json" id="\w+">)(.*)(</script>)', re.DOTALL)
+_INFLATED = 1 << 30  # bytes of the data of a page
+
+
+def _page(data: bytes) -> "Optional[bytes]":
+    """A page without paths, in its text and in its data; None for one that is none of ours."""
+    try:
+        pieces = _PIECE.split(data.decode())
+        told = [homeless(piece) if number % 2 == 0 else _element(piece) for number, piece in enumerate(pieces)]
+    except (ValueError, RecursionError, zlib.error):
+        return None
+    return "".join(told).encode()
+
+
+def _element(text: str) -> str:
+    """An element as it is, but for data: JSON, or JSON deflated."""
+    found = _DATA.fullmatch(text)
+    if not found:
+        return text
+    data = json.loads(found[2])
+    if isinstance(data, str):
+        data = _deflated(data)
+    elif isinstance(data, dict) and isinstance(data.get("deflate"), str):
+        data = {"deflate": _deflated(data["deflate"])}
+    else:
+        data = _without(data)
+    return f"{found[1]}{json.dumps(data, separators=(',', ':')).translate(IN_AN_ELEMENT)}{found[3]}"
+
+
+def _deflated(text: str) -> str:
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(base64.b64decode(text), _INFLATED)
+    if not unpacker.eof:
+        raise ValueError("more than the data of a page")
+    packed = json.dumps(_without(json.loads(found)), separators=(",", ":"))
+    return base64.b64encode(zlib.compress(packed.encode(), LEVEL)).decode()
+
+
+def _without(value: Any) -> Any:
+    if isinstance(value, str):
+        return homeless(value)
+    if isinstance(value, dict):
+        return {homeless(name): _without(below) for name, below in value.items()}
+    return [_without(below) for below in value] if isinstance(value, list) else value
+
+
+def _line(line: bytes) -> bytes:
+    return homeless(line.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

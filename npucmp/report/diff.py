@@ -1,0 +1,179 @@
+"""The Answer of `npucmp diff`: what is new, what got worse, and what is gone. diff.csv has a row for each of these."""
+
+from __future__ import annotations
+
+from typing import Iterator, Optional, Sequence
+
+from npucmp.model import Evidence, Fact, brief
+from npucmp.model.written import Change, Difference, Key, Place, Seen, Written
+from npucmp.report import tables
+from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
+from npucmp.report.words import count_of
+
+COLUMNS = tuple("what step rank op slot rule before after error_before error_after limit because stack".split(" "))
+FIRST = 50  # of each kind that summary.json holds
+MEANING = {
+    "new": "the earlier report does not accuse it",
+    "worse": "beyond the limit, and further off than before by more than noise",
+    "open": "accused before; now it was not looked at, or it passes on the error of another",
+    "same": "accused by both reports",
+    "better": "was beyond the limit, and is nearer now by more than noise",
+    "gone": "accused before; looked at, and no longer",
+}
+TITLES = {
+    "worse": "Worse",
+    "open": "Open, not looked at any more or behind another",
+    "same": "The same",
+    "better": "Better",
+    "gone": "Gone",
+}
+
+
+def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
+    """What became of one report in another; there are no metrics to choose."""
+    word, sentence = _verdict(report)
+    suspects = Suspects.of([_suspect(place, one) for place, one in enumerate(report.new, 1)])
+    kinds = by_kind(report)
+    both = (("before", report.before), ("after", report.after))
+    sides = [Side(name, one.path, _words(one)) for name, one in both if one]
+    listings = [
+        Listing(f"{title}: {len(kinds[name])}", [*map(told, kinds[name])], "diff.csv")
+        for name, title in TITLES.items()
+        if kinds[name]
+    ]  # fmt: skip
+    lines = [] if report.new else [Line("Nothing is new", "good")]
+    return Answer(
+        result=report,
+        word=word,
+        sentence=sentence,
+        sections=[Section("", sides, "", title="New" if report.new else "", suspects=suspects, lines=lines,
+                          listings=listings)],
+        suspects=suspects,
+        places="diff.csv",
+        title="What is new" if report.new else "",
+        compared="What was compared",
+        aligned=", ".join(f"{len(some)} {name}" for name, some in kinds.items() if some),
+        nothing=[] if report.new else ["Nothing is new."],
+        counts={name: len(some) for name, some in kinds.items() if some},
+        notes=[Listing("note", report.notes, "summary.json")],
+        unreadable=Listing("unreadable", [], "summary.json"),
+        undecided=[f"open: {told(one)}" for one in report.open],
+        tables=[tables.table("diff.csv", COLUMNS, lambda: _rows(kinds))],
+        detail=lambda: _detail(kinds),
+        facts=lambda: _facts(report, kinds),
+        meaning=MEANING,
+    )  # fmt: skip
+
+
+def by_kind(report: Difference) -> "dict[str, Sequence[Change]]":
+    return {name: getattr(report, name) for name in MEANING}
+
+
+def _words(one: Written) -> str:
+    status = one.summary.get("exit_status")
+    places = sum(place.counts for place in one.places.values())
+    return (
+        f"{one.command} · {count_of(places, 'place')} · exit status {status if isinstance(status, int) else 'unknown'}"
+    )
+
+
+def _verdict(report: Difference) -> "tuple[str, str]":
+    tail = [f"{len(some)} {word}" for some, word in ((report.gone, "gone"), (report.same, "the same")) if some]
+    if report.exit_status == 1:
+        words = [f"{count_of(len(report.new), 'place')} new"] if report.new else []
+        words += [f"{count_of(len(report.worse), 'tensor')} worse"] if report.worse else []
+        return "NEW", ", ".join([*words, *tail])
+    if report.exit_status == 2:
+        if report.open:
+            words = [f"{count_of(len(report.open), 'place')} not looked at any more, or behind another"]
+        else:
+            words = ["the later report could not decide; nothing new in what it did"]
+        return "UNDECIDED", ", ".join([*words, *tail])
+    if report.gone and not report.same:
+        return "FIXED", f"{count_of(len(report.gone), 'place')} gone, none new"
+    return "SAME", ", ".join([*tail, "none new"])
+
+
+def _suspect(place: int, one: Change) -> Suspect:
+    after, because = one.after, ""
+    if isinstance(after, Place):
+        because = after.because
+    elif isinstance(after, Seen):
+        because = f"rel_l2 {brief(after.error)}, limit {brief(after.limit)}"
+    evidence = [Evidence("because", "{because}", {"because": Fact(because)})] if because else []
+    evidence += [Evidence("before", "before: {words}", {"words": Fact(_state(one.before) or "not there")})]
+    cause = _cause(after)
+    where = " · ".join(f"{name} {at}" for name, at in (("step", one.key.step), ("rank", one.key.rank)) if at)
+    line = after.stack if isinstance(after, Place) else ""
+    rule = one.key.rule
+    return Suspect(
+        place, cause, one.key.op, "", one.key.slot, tuple(evidence), cause, where=where, line=line, rule=rule
+    )
+
+
+def _cause(one: "Optional[Place | Seen]") -> str:
+    return one.cause if isinstance(one, Place) else one.verdict if isinstance(one, Seen) else ""
+
+
+def _error(one: "Optional[Place | Seen]") -> Optional[float]:
+    return one.value if isinstance(one, Place) else one.error if isinstance(one, Seen) else None
+
+
+def _state(one: "Optional[Place | Seen]") -> str:
+    """ "BORN 1.7e-03"."""
+    error = _error(one)
+    return " ".join(filter(None, (_cause(one), brief(error) if error else "")))
+
+
+def told(one: Change) -> str:
+    """ "Functional.softmax.1.forward output:0  BORN 1.7e-03 → gone"."""
+    states = [_state(one.before), _state(one.after)]
+    return f"{_name(one.key)}  {' → '.join(states) if all(states) else ''.join(states)}"
+
+
+def _name(key: Key) -> str:
+    where = [f"{name} {at}" for name, at in (("step", key.step), ("rank", key.rank)) if at not in ("", "0")]
+    return "  ".join(filter(None, (*where, key.rule, f"{key.op} {key.slot}".strip())))
+
+
+def _rows(kinds: "dict[str, Sequence[Change]]") -> "Iterator[Row]":
+    for name, some in kinds.items():
+        for one in some:
+            latest = one.after or one.before
+            yield {
+                "what": name, **one.key._asdict(), "before": _cause(one.before) or None,
+                "after": _cause(one.after) or None, "error_before": _error(one.before),
+                "error_after": _error(one.after), "limit": latest.limit if isinstance(latest, Seen) else None,
+                "because": latest.because if isinstance(latest, Place) else None,
+                "stack": latest.stack if isinstance(latest, Place) else None,
+            }  # fmt: skip
+
+
+def _detail(kinds: "dict[str, Sequence[Change]]") -> Detail:
+    """A row per row of diff.csv."""
+    rows = [*_rows(kinds)]
+    return Detail(
+        kind="pairs",
+        title="All changes",
+        chart="",
+        runs=["both reports"],
+        operators=tables.by_column([{"run": 0, "op": row["op"], "rows": 1} for row in rows]),
+        rows=tables.by_column([{**row, "verdict": row["what"]} for row in rows]),
+        columns=["op", "verdict", *(name for name in COLUMNS if name not in ("op", "what"))],
+        shown=["op", "slot", "verdict", "rule", "before", "after", "error_before", "error_after"],
+        facets=["verdict", "before", "after", "rule"],
+    )
+
+
+def _facts(report: Difference, kinds: "dict[str, Sequence[Change]]") -> Row:
+    """What summary.json holds of a diff."""
+    first = {name: list(_rows({name: some[:FIRST]})) for name, some in kinds.items()}
+    return {
+        "before": report.paths[0],
+        "after": report.paths[1],
+        "of": report.before.command if report.before else "",
+        "counts": {name: len(some) for name, some in kinds.items()},
+        "changes": first,
+        "notes": [*report.notes],
+        "roots": [],
+    }

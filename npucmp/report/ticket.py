@@ -1,0 +1,259 @@
+"""ticket.md: one suspect in the order in which a vendor's engineer reads. Whatever comes from a dump stands in code
+spans and blocks; of paths only the last name is left."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Iterable, Iterator, Mapping, Sequence
+
+from npucmp.model.ticket import Cells, Ticket
+from npucmp.report.sanitise import block, code, homeless, visible
+
+CAUSES = {
+    "BORN": "its inputs agree, its output does not: the error is born in this operator",
+    "GAP": "an input differs although what was dumped before it agrees: the error comes from code that was not dumped",
+    "WORSENED": "its output differs far more than its inputs explain",
+    "SUSPECT": "by statistics alone it stands out of the noise before it; this is not proven",
+    "UNKNOWN": "its output differs, and it is not known whether its inputs do",
+    "GUILTY": "its output is not what float64 makes of the inputs that were dumped with it",
+    "BROKEN": "the gradient that reached it is not the sum of what its consumers hand back",
+}
+FIGURES = (  # column of tensors.csv, title
+    ("rel_l2", "rel_l2"), ("limit", "limit"), ("cosine", "1 − cosine"), ("max_abs_err", "max abs err"),
+    ("max_abs_index", "at"), ("max_ulp", "max ulp"), ("mismatch_ratio", "outside allclose"),
+    ("nonfinite_mismatch", "NaN/Inf on one side"),
+)  # fmt: skip
+SIDE = ("min", "max", "mean", "l2", "nan", "inf")
+PLAIN = (  # columns of other tables, in one list
+    "severity rule parameter value limit unit count remedy event origin ratio first_index device_status golden_event "
+    "rms_ratio max_ratio bias rel_l2 rel_l2_u mere mare rmse max_abs_err max_abs_index vendor_mixed vendor_mere_mare "
+    "same_dtype_ratio vendor_level differing_elements max_ulp runs explanation where target golden first"
+).split(" ")
+BAR = "\\|"  # a bar would end a cell, even in a code span
+TO_FILL = ("device and driver", "CANN", "framework and torch_npu / MindSpore", "golden: device and release",
+           "does it repeat?")  # fmt: skip
+MEANING = (
+    "- **rel_l2** is ‖target − golden‖ / ‖golden‖. The limit is what rounding may make of it here; beyond it the "
+    "tensor is `diverged`.",
+    "- **Mixed tolerance** passes if at least 99 % of the elements lie within atol + rtol·|golden|, and the largest "
+    "error is at most the limit of the type, or 32 ulp. **MERE/MARE**, the older rule, passes if the mean of "
+    "|x − y| / (|y| + 1e-7) is below t, and its maximum below 10 t.",
+    "- **Small values** are elements of the golden below s, so near 0 that a relative error means nothing; they are "
+    "wrong if they are off by more than e.",
+)
+LIMITS = (("rtol", "rtol"), ("atol", "atol"), ("most", "limit"), ("mean", "t"), ("small", "s"), ("small_error", "e"))
+
+
+def page(ticket: Ticket) -> str:
+    """The whole text."""
+    parts = (_what, _where, _figures, _compared, _versions, _again, _others)
+    return "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
+
+
+def _what(ticket: Ticket) -> "Iterator[str]":
+    row = ticket.row
+    name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or "?"
+    cause = row.get("cause", "")
+    yield f"# {_code(name)}: {visible(cause)}"
+    yield ""
+    slot = f"{_code(row['slot'])} " if row.get("slot") else ""
+    yield f"{_code(name)} {slot}— {CAUSES.get(cause, 'it stands out')}. Found by `npucmp {ticket.command}`."
+    yield ""
+    known = [one for one in _list(ticket.accused.get("evidence")) if isinstance(one, str)]
+    yield from (f"- {_code(words)}" for words in known or [_because(row)] if words)
+
+
+def _because(row: Cells) -> str:
+    return row.get("evidence") or row.get("because") or row.get("explanation") or ""
+
+
+def _where(ticket: Ticket) -> "Iterator[str]":
+    row = ticket.row
+    yield "## Where"
+    yield ""
+    told = (
+        ("operator", row.get("op")), ("kind", row.get("op_type")), ("phase", row.get("phase")),
+        ("slot", row.get("slot")), ("step", row.get("step")), ("rank", row.get("rank")),
+        ("place in the order of execution", row.get("order")),
+        ("name in the golden", row.get("golden_op") if row.get("golden_op") != row.get("op") else ""),
+        ("source line", row.get("stack")),
+    )  # fmt: skip
+    yield from (f"- {name}: {_code(value)}" for name, value in told if value)
+    arguments = [one for one in _list(ticket.accused.get("arguments")) if isinstance(one, dict)]
+    if arguments:
+        yield from _table(("argument", "target", "golden", ""), (
+            (_code(one.get("name")), _code(one.get("target"), "not there"), _code(one.get("golden"), "not there"),
+             "" if one.get("target") == one.get("golden") else "**differs**")
+            for one in arguments
+        ))  # fmt: skip
+    if ticket.table == "tensors.csv":
+        yield from _table(("tensor", "target", "golden"), (
+            (_code(one.get("slot")), *(_code(_kind(one, side)) for side in ("target", "golden"))) for one in ticket.rows
+        ))  # fmt: skip
+    frames = [one for one in _list(ticket.accused.get("stack")) if isinstance(one, str)]
+    if frames:
+        yield from ("", "Call stack, innermost frame first:", "")
+        yield block(homeless(" ".join(frame.split())) for frame in frames)
+
+
+def _kind(row: Cells, side: str) -> str:
+    """ "float32 [2, 8, 16] NC1HWC0"."""
+    return " ".join(filter(None, (row.get(f"{side}_{what}", "") for what in ("dtype", "shape", "layout")))) or "none"
+
+
+def _figures(ticket: Ticket) -> "Iterator[str]":
+    yield "## Figures"
+    if ticket.table != "tensors.csv":
+        for row in ticket.rows or (ticket.row,):
+            told = [f"{name} {_code(_figure(row[name]))}" for name in PLAIN if row.get(name)]
+            title = row.get("slot") or row.get("op") or row.get("rule") or row.get("row")
+            yield f"\n{_code(title)}: {', '.join(told) or 'none'}"
+        return
+    yield from _table(("tensor", "verdict", *(title for _, title in FIGURES)), (
+        (_code(row.get("slot")), _code(row.get("verdict")), *(_code(_cell(row, name), "") for name, _ in FIGURES))
+        for row in ticket.rows
+    ))  # fmt: skip
+    yield from _table(("tensor", "side", *SIDE), (
+        (_code(row.get("slot")), side, *(_code(_figure(row.get(f"{side}_{name}", "")), "") for name in SIDE))
+        for row in ticket.rows for side in ("target", "golden")
+    ))  # fmt: skip
+    vendor = [one for one in _list(ticket.accused.get("vendor")) if isinstance(one, dict)]
+    if vendor:
+        yield "\nBy the vendor's rules for single operators, target against golden:"
+        yield from _table(
+            (
+                "tensor",
+                "type",
+                "mixed tolerance",
+                "MERE/MARE",
+                "MERE",
+                "MARE",
+                "within atol + rtol·golden",
+                "small values wrong",
+            ),
+            (_vendor(one) for one in vendor),
+        )
+    yield ""
+    yield from MEANING if vendor else MEANING[:1]
+    types = {str(one.get("dtype")): one["limits"] for one in vendor if isinstance(one.get("limits"), dict)}
+    for dtype, limits in types.items():
+        words = ", ".join(f"{symbol} {_figure(limits.get(key))}" for key, symbol in LIMITS)
+        yield f"- The vendor's limits of {_code(dtype)}: {_code(words)}"
+
+
+def _vendor(one: "Mapping[str, Any]") -> "Sequence[str]":
+    passed = {True: "passes", False: "**fails**"}
+    verdicts = [passed.get(one.get(name) is True, "") for name in ("mixed", "mere_mare")]
+    inside = _number(one.get("inside"))
+    share = "" if inside is None else f"{100 * inside:.4g} %"
+    return (_code(one.get("slot")), _code(one.get("dtype")), *verdicts,
+            *(_code(_figure(one.get(name))) for name in ("mere", "mare")), _code(share),
+            _code(f"{one.get('small_wrong')} of {one.get('small')}"))  # fmt: skip
+
+
+def _compared(ticket: Ticket) -> "Iterator[str]":
+    """What was held against what, and by which rules."""
+    summary = ticket.summary
+    yield "## What was compared, and by which rules"
+    yield ""
+    for side in ("target", "golden"):
+        found = summary.get(side)
+        if isinstance(found, dict):
+            told = [
+                homeless(str(found.get("path", ""))),
+                *(str(found[name]) for name in ("format", "detail") if found.get(name)),
+            ]
+            told += [f"{found[name]} {name}" for name in ("operators", "tensors") if isinstance(found.get(name), int)]
+            yield f"- {side}: {_code(' · '.join(told))}"
+    for name in ("aligned", "verdicts", "causes", "statuses", "findings"):
+        found = summary.get(name)
+        if isinstance(found, dict) and found:
+            yield f"- {name}: {_code(', '.join(f'{key} {_figure(value)}' for key, value in found.items())[:600])}"
+    rules = [one for one in _list(summary.get("rules")) if isinstance(one, dict)]
+    if rules:
+        yield from _table(("metric", "limit", "type", "operator", "why"), (
+            tuple(_code(_figure(one.get(name)), "") for name in ("metric", "limit", "dtype", "op_type", "why"))
+            for one in rules[:40]
+        ))  # fmt: skip
+        yield ""
+    notes = [one for one in _list(summary.get("notes")) if isinstance(one, str)]
+    yield from (f"- note: {_code(one[:600])}" for one in notes[:20])
+
+
+def _versions(ticket: Ticket) -> "Iterator[str]":
+    yield "## Versions and environment"
+    yield ""
+    yield f"- npucmp {_code(ticket.summary.get('npucmp'))}, `{ticket.command}`"
+    yield "- The dumps do not tell the following; please fill in:"
+    yield from (f"  - {name}: " for name in TO_FILL)
+
+
+def _again(ticket: Ticket) -> "Iterator[str]":
+    """How to see it again."""
+    yield "## How to reproduce"
+    yield ""
+    argv = [homeless(one) for one in _list(ticket.summary.get("argv"))[1:] if isinstance(one, str)]
+    lines = [shlex.join(["npucmp", *argv])] if argv else []
+    name = ticket.row.get("target_op") or ticket.row.get("op")
+    if ticket.case:
+        yield "The folder `case` has the inputs, the dumped and the float64 results of this one call:"
+        lines.append("python case/run.py")
+    elif name:
+        found = ticket.summary.get("target")
+        dump = homeless(str(found.get("path", "DUMP"))) if isinstance(found, dict) else "DUMP"
+        yield "This one call as a folder that runs without npucmp, where the dump has its values and arguments:"
+        lines += [shlex.join(["npucmp", "extract", dump, name, "-o", "case"]), "python case/run.py"]
+    yield ""
+    yield block(lines)
+
+
+def _others(ticket: Ticket) -> "Iterator[str]":
+    if ticket.others:
+        yield "## Further suspects"
+        yield ""
+    for row in ticket.others:
+        name = " ".join(
+            filter(None, (row.get("rule") if not row.get("evidence") else "", row.get("op"), row.get("slot")))
+        )
+        words = _because(row)[:300]
+        yield f"- {visible(row.get('cause', ''))} {_code(name or row.get('row'))}{': ' + _code(words) if words else ''}"
+
+
+def _table(titles: "Sequence[str]", rows: "Iterable[Sequence[str]]") -> "Iterator[str]":
+    found = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in rows]
+    if found:
+        yield from ("", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles), *found)
+
+
+def _code(value: Any, nothing: str = "?") -> str:
+    text = "" if value is None else str(value)
+    return code(homeless(text)) if text.strip() else nothing
+
+
+def _cell(row: Cells, name: str) -> str:
+    if name != "cosine":
+        return _figure(row.get(name, ""))
+    cosine = _number(row.get(name))
+    return "" if cosine is None else f"{1 - cosine:.3g}"
+
+
+def _figure(value: Any) -> str:
+    """A number as one reads it, and other text as it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return "" if value is None else str(value)
+    number = _number(value)
+    if number is None or re.fullmatch(r"-?\d{1,18}", str(value)):
+        return str(value)
+    return f"{number:.4g}"
+
+
+def _number(value: Any) -> "float | None":
+    try:
+        return float(value) if value not in (None, "") else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _list(value: Any) -> "list[Any]":
+    return value if isinstance(value, list) else []

@@ -1,0 +1,135 @@
+"""Two reports of one command → what is new, gone and the same, what got better and worse: is it fixed?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Iterator, Optional
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
+from npucmp.errors import UsageError
+from npucmp.model.result import Result
+from npucmp.model.written import ALONE, SOUND, Change, Difference, Key, Written
+from npucmp.workflows.runs import StrPath
+from npucmp.workflows.written import read
+
+ALIKE = 0.5  # share of the operators of the smaller report that the other has to know, to be of the same network
+
+
+def diff(before: StrPath, after: StrPath, limits: Optional[Limits] = None) -> Difference:
+    """Holds two folders that `-o` wrote against each other. Raises NpucmpError where that is not possible."""
+    started = time.monotonic()
+    context = ReadContext() if limits is None else ReadContext(limits)
+    found = held(read(before, context), read(after, context))
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:
+    """The report that a run of a command is to be held against. Raises NpucmpError if it is none of this command."""
+    found = read(folder, ReadContext() if limits is None else ReadContext(limits))
+    if found.command != command:
+        raise UsageError(f"--baseline {folder}: a report of {found.command}; {command} needs one of its own")
+    return found
+
+
+def held(before: Written, after: Written, strict: bool = False) -> Difference:
+    """What became of one report in another; strict: a tensor that has lost its partner is new."""
+    _require_alike(before, after)
+    both = [key for key in after.seen if key in before.seen]
+    places = {key: place for key, place in after.places.items() if place.counts}
+    # A tensor that nobody is accused of is accused itself; where somebody is, its error has an owner.
+    owned = {(key.step, key.rank) for key in after.places}
+    new = [
+        Change(key, before.places.get(key) or before.seen.get(key), place)
+        for key, place in places.items()
+        if not _known(key, before)
+    ]
+    new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
+            if one.differs and (key.step, key.rank) not in owned and not _differed(key, before)]  # fmt: skip
+    if strict:
+        new += [Change(key, before.seen.get(key), one) for key, one in after.seen.items()
+                if one.verdict == ALONE and not _alone(key, before)]  # fmt: skip
+    gone: list[Change] = []
+    still_open: list[Change] = []
+    for key, place in before.places.items():
+        if place.counts and key not in after.places:
+            (gone if _is_sound(key, after) else still_open).append(Change(key, place, None))
+    accused = {change.key for change in new}
+    return Difference(
+        paths=(before.path, after.path),
+        before=before,
+        after=after,
+        new=tuple(new),
+        gone=tuple(gone),
+        open=tuple(still_open),
+        same=tuple(Change(key, before.places[key], place) for key, place in places.items() if _known(key, before)),
+        worse=tuple(
+            Change(key, before.seen[key], after.seen[key])
+            for key in both
+            if key not in accused and after.seen[key].beyond(before.seen[key])
+        ),
+        better=tuple(
+            Change(key, before.seen[key], after.seen[key]) for key in both if before.seen[key].beyond(after.seen[key])
+        ),
+        notes=tuple(_notes(before, after)),
+    )
+
+
+def excused(result: Result, found: Difference) -> bool:
+    """Whether all that makes the exit status of a result a 1 is in the report that it was held against."""
+    return result.differs and not found.differs and (bool(found.same) or _differing(found.after))
+
+
+def _differing(after: "Optional[Written]") -> bool:
+    return after is not None and any(one.differs or one.verdict == ALONE for one in after.seen.values())
+
+
+def _require_alike(before: Written, after: Written) -> None:
+    if before.command != after.command:
+        raise UsageError(
+            f"{before.path} is a report of {before.command}, {after.path} of {after.command}: give two of one command"
+        )
+    fewer = min(len(before.operators), len(after.operators))
+    common = len(before.operators & after.operators)
+    if fewer and common < ALIKE * fewer:
+        raise UsageError(
+            f"{before.path} and {after.path} are of different networks: of {len(before.operators)} and "
+            f"{len(after.operators)} operators {common} have the same name"
+        )
+
+
+def _known(key: Key, before: Written) -> bool:
+    return key in before.places and before.places[key].counts
+
+
+def _differed(key: Key, before: Written) -> bool:
+    return key in before.seen and before.seen[key].differs
+
+
+def _alone(key: Key, before: Written) -> bool:
+    return key in before.seen and before.seen[key].verdict == ALONE
+
+
+def _is_sound(key: Key, after: Written) -> bool:
+    """Whether the later report looked at it and found nothing. What passes on another's error may add one."""
+    if after.command == "check":
+        rule = after.seen.get(Key("", "", key.rule, ""))
+        return rule is not None and rule.verdict == SOUND
+    if after.command == "overflow":  # whose tables have only what happened
+        return after.is_decided
+    found = after.seen.get(key)
+    return found is not None and found.verdict == SOUND
+
+
+def _notes(before: Written, after: Written) -> "Iterator[str]":
+    for one in (before, after):
+        if not one.is_decided:
+            yield f"{one.path} is a report that could not decide all, or was interrupted"
+    for one in (before, after):
+        files = one.summary.get("files")
+        if isinstance(files, list) and any(str(name).endswith(".parquet") for name in files):
+            yield f"{one.path} has its tensors as Parquet, which is not read here: only its places were"
+    versions = [one.summary.get("npucmp") for one in (before, after)]
+    if versions[0] != versions[1]:
+        yield f"made by npucmp {versions[0]!s:.40} and {versions[1]!s:.40}, whose rules may differ"

@@ -1,0 +1,135 @@
+"""A report → what a ticket tells of one of its suspects, and the files that go with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Optional
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.limits import Limits
+from npucmp.errors import UsageError
+from npucmp.model.ticket import Cells, Ticket
+from npucmp.workflows.runs import StrPath
+from npucmp.workflows.written import TABLES, Folder
+
+CASE = "case"  # the folder of a report in which a case may lie
+CALL = "call.json"
+OF_CASE = re.compile(r"\w[\w.-]{0,100}\.(?:npy|json|py|txt)")
+PAGES, OF_PAGES = "shards", re.compile(r"\d+-\d+\.html")
+OF_REPORT = re.compile(
+    r"[a-z]\w{0,40}(?:-[\w.-]{1,80})?\.csv|report\.html|summary\.json|next_dump\w{0,20}\.json|fusion_switch\.cfg"
+)
+ROWS = {"rerun.csv": "tensors.csv", "health.csv": "health.csv"}  # where more is told of what a table accuses
+EVENTS = {"overflow": "overflow.csv"}
+MOST, OTHERS = 64, 20  # rows of an operator, further suspects
+
+
+class Bundle:
+    """A report, and the case beside it, from which a ticket is made."""
+
+    def __init__(self, report: StrPath, case: Optional[StrPath] = None, limits: Optional[Limits] = None) -> None:
+        context = ReadContext() if limits is None else ReadContext(limits)
+        self.folder = Folder(report, context)
+        self._report = Path(report)
+        self._case = Path(case) if case is not None else self._report / CASE
+        if case is not None and not (self._case / CALL).is_file():
+            raise UsageError(f"--case {case}: holds no {CALL}; give the folder that npucmp extract wrote")
+        self._context = context.within(self._case)
+
+    def ticket(self, place: int = 1) -> Ticket:
+        """That of the suspect at a place. Raises UsageError where nothing is accused, or has that place."""
+        accusing = TABLES[self.folder.command][0]
+        rows = [*self._accusing()]
+        if not rows:
+            raise UsageError(
+                f"{self.folder.path}: the report accuses nothing, so there is nothing to put into a ticket"
+            )
+        if place > len(rows):
+            raise UsageError(f"{self.folder.path}: has {len(rows)} suspects, none at place {place}")
+        row = rows[place - 1]
+        table = EVENTS.get(self.folder.command) or ROWS.get(accusing.file, self._table(accusing.file))
+        ordered = accusing.file != "rerun.csv"  # whose orders are those of the first run
+        told = [one for one in self.folder.rows(table) if _same(one, row, ordered)]
+        return Ticket(
+            self.folder.command,
+            self.folder.summary,
+            place,
+            accusing.file,
+            row,
+            tuple(one for one in rows if one is not row)[:OTHERS],
+            table,
+            tuple(told[:MOST]),
+            self._accused(row),
+            tuple(self._of_case(row)),
+        )
+
+    def files(self, ticket: Ticket) -> "Iterator[tuple[str, Iterator[bytes]]]":
+        """What goes with a ticket, by name: the tables of the report, and the case."""
+        for name in self.folder.names:
+            if OF_REPORT.fullmatch(name) and os.path.isfile(self._report / name):
+                yield name, self.folder.pieces(name)
+        for name in sorted(os.listdir(self._report / PAGES)) if (self._report / PAGES).is_dir() else ():
+            if OF_PAGES.fullmatch(name):
+                yield f"{PAGES}/{name}", self.folder.pieces(f"{PAGES}/{name}")
+        for name in ticket.case:
+            yield f"{CASE}/{name}", self._pieces(name)
+
+    def _accusing(self) -> "Iterator[Cells]":
+        """Rows that accuse somebody, the first to look at first; what counts before what does not."""
+        found: list[tuple[bool, Cells]] = []
+        for table in TABLES[self.folder.command]:
+            for row in self.folder.rows(table.file):
+                place = table.place(row, self.folder.summary)
+                if place is not None:
+                    found.append((not place.counts, {**row, "cause": place.cause}))
+        yield from (row for _, row in sorted(found, key=lambda one: one[0]))
+
+    def _table(self, accusing: str) -> str:
+        others = [one.file for one in TABLES[self.folder.command] if one.file != accusing]
+        return others[0] if "tensors.csv" in others else accusing
+
+    def _accused(self, row: Cells) -> "Mapping[str, Any]":
+        """What summary.json says besides; nothing where it does not."""
+        some = self.folder.summary.get("accused")
+        for one in some if isinstance(some, list) else ():
+            if isinstance(one, dict) and _text(one.get("place")) == row.get("place"):
+                return one
+        return {}
+
+    def _of_case(self, row: Cells) -> "Iterator[str]":
+        """The files of a case, if it is one of this operator."""
+        call = self._case / CALL
+        if not call.is_file():
+            return
+        data = b"".join(self._pieces(CALL))
+        try:
+            told = json.loads(data)
+        except (ValueError, RecursionError):
+            told = None
+        name = told.get("operator") if isinstance(told, dict) else None
+        if name not in (row.get("target_op") or row.get("op"), row.get("op"), row.get("golden_op")):
+            raise UsageError(f"{self._case}: the case is of {_text(name)[:80]!r}, the ticket of {row.get('op')!r}")
+        yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))
+
+    def _pieces(self, name: str) -> "Iterator[bytes]":
+        from npucmp.dump.readers.files import open_regular
+        from npucmp.workflows.written import PIECE
+
+        with open_regular(str(self._case / name), self._context) as file:
+            for at in range(0, file.size, PIECE):
+                yield file.read(at, min(PIECE, file.size - at))
+
+
+def _same(one: Cells, row: Cells, ordered: bool) -> bool:
+    """Whether a row is of the operator that another one accuses."""
+    by = ["step", "rank", "op", *(["order"] if ordered else [])]
+    if not row.get("op"):
+        by = ["rule", "row", "step", "rank", "parameter"]
+    return all(one.get(name, "") == row.get(name, "") for name in by)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)

@@ -1,0 +1,288 @@
+"""npucmp diff and --baseline: what is new, gone and the same between two reports."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from npucmp.cli import npucmp
+from npucmp.dump.limits import Limits
+from npucmp.errors import DumpError, UsageError
+from npucmp.model.written import Key, Place, Seen, Written
+from npucmp.report import write_reports
+from npucmp.workflows.diff import diff, held
+from npucmp.workflows.written import read
+from tests.check.calls import linear, normal, write
+from tests.reports import named, screen
+
+SOFTMAX = Path(__file__).parent.parent.parent / "sample_dumps" / "msprobe_softmax"
+INF, NAN = math.inf, math.nan
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch):
+    """The page takes longest, and is read by nobody here."""
+    monkeypatch.setattr("npucmp.report.REPORTS", ("csv", "json"))
+
+
+def cli(*words):
+    got = CliRunner().invoke(npucmp, [str(word) for word in words])
+    assert got.exception is None or isinstance(got.exception, SystemExit), got.exception
+    return got
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Reports of one network: `faulty` with the planted fault, `clean` of the golden against itself."""
+    folder = tmp_path_factory.mktemp("reports")
+    for name, dump in (("faulty", "target"), ("clean", "golden")):
+        CliRunner().invoke(npucmp, ["compare", *(str(SOFTMAX / one) for one in (dump, "golden")),
+                                    "-q", "-o", str(folder / name)])  # fmt: skip
+    return folder
+
+
+def key(op, slot="output:0", rule=""):
+    return Key("0", "", op, slot, rule)
+
+
+def written(places=(), seen=(), command="compare", status=1, path="report"):
+    """A report that accuses the first, and saw the second: {operator: Seen}."""
+    found = {key(op): Place(key(op), "BORN", "why", 0.1) for op in places}
+    seen = {key(op): one for op, one in dict(seen).items()}
+    return Written(path, command, {"exit_status": status}, found, seen, frozenset(one.op for one in seen))
+
+
+GOOD, BAD = Seen("match", 0.0, 1e-6, 100), Seen("diverged", 0.1, 1e-6, 100)
+
+
+def told(found):
+    kinds = ("new", "gone", "same", "open", "worse", "better")
+    return {kind: [one.key.op for one in getattr(found, kind)] for kind in kinds if getattr(found, kind)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected", "status"),
+    [
+        (written("a", {"a": BAD}), written("a", {"a": BAD}), {"same": ["a"]}, 0),
+        (written("", {"a": GOOD}), written("a", {"a": BAD}), {"new": ["a"]}, 1),
+        (written("a", {"a": BAD}), written("", {"a": GOOD}, status=0), {"gone": ["a"], "better": ["a"]}, 0),
+        (
+            written("a", {"a": BAD, "b": GOOD}),
+            written("", {"b": GOOD}, status=0),
+            {"open": ["a"]},
+            2,
+        ),  # it was not looked at
+        (written("a", {"a": BAD}), written("", {"a": Seen("unreadable")}, status=2), {"open": ["a"]}, 2),
+        (written("b", {"a": GOOD, "b": BAD}), written("a", {"a": BAD, "b": BAD}), {"new": ["a"], "open": ["b"]}, 1),
+        (written("a", {"a": BAD, "b": GOOD}), written("a", {"a": BAD, "b": BAD}), {"same": ["a"], "worse": ["b"]}, 1),
+        (written("", {"a": GOOD}), written("", {"a": BAD}), {"new": ["a"]}, 1),  # it differs, and nobody is accused
+        (written("", {"a": BAD}), written("", {"a": BAD}), {}, 0),
+        (written("", {"a": GOOD}, status=0), written("", {"a": GOOD}, status=0), {}, 0),
+        (written("", {"a": GOOD}, status=0), written("", {"a": GOOD}, status=2), {}, 2),  # it could not decide
+        (written("", {"a": GOOD}, status=0), written("", {"a": GOOD}, status=130), {}, 2),
+    ],
+)
+def test_what_became_of_it(before, after, expected, status):
+    found = held(before, after)
+    assert (told(found), found.exit_status) == (expected, status)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worse"),
+    [
+        ((1e-3, 100), (2.9e-3, 100), False),  # reruns of a faulty run are nearer than that
+        ((1e-3, 100), (3.1e-3, 100), True),
+        ((1e-3, 15), (1.0, 15), False),  # errors of few elements may cancel
+        ((1e-3, 15), (INF, 15), True),  # NaN or Inf on one side only do not
+        ((0.0, 100), (2.9e-6, 100), False),  # three times the limit is rounding still
+        ((0.0, 100), (3.1e-6, 100), True),
+        ((INF, 100), (INF, 100), False),
+        ((NAN, 100), (0.1, 100), False),  # checksums told that it differs, not how far
+        ((0.0, 100), (NAN, 100), True),
+        ((0.1, 100), (NAN, 100), False),
+    ],
+)
+def test_worse_is_more_than_noise(before, after, worse):
+    def seen(error, elements):
+        return Seen("diverged" if error != 0 else "match", error, 1e-6, elements)
+
+    assert seen(*after).beyond(seen(*before)) == worse
+
+
+def test_what_could_not_be_compared_is_neither_better_nor_worse():
+    assert not BAD.beyond(Seen("unknown")) and not BAD.beyond(Seen("unreadable")) and not Seen("unknown").beyond(GOOD)
+
+
+def test_reports_that_have_nothing_to_do_with_each_other():
+    with pytest.raises(UsageError, match="one is a report of compare, other of check"):
+        held(written(path="one"), written(path="other", command="check"))
+    names = [{f"{letter}{number}": GOOD for number in range(9)} for letter in "ab"]
+    with pytest.raises(UsageError, match="different networks: of 9 and 9 operators 0 "):
+        held(written("", names[0]), written("", names[1]))
+
+
+def test_is_it_fixed(reports):
+    for words, status, last in (
+        (("faulty", "clean"), 0, "FIXED: 2 places gone, none new."),
+        (("clean", "faulty"), 1, "NEW: 2 places new, 35 tensors worse."),
+        (("faulty", "faulty"), 0, "SAME: 2 the same, none new."),
+    ):
+        got = cli("diff", *(reports / word for word in words))
+        assert (got.exit_code, got.output.splitlines()[-1].partition("   ")[0]) == (status, last)
+
+
+def test_files_of_a_diff(reports, tmp_path):
+    got = cli("diff", reports / "clean", reports / "faulty", "-o", tmp_path, "--json")
+    summary = json.loads(got.stdout)
+    assert summary == json.loads((tmp_path / "summary.json").read_text())
+    assert summary["counts"]["new"] == 2 and summary["changes"]["new"][0]["op"] == "Functional.softmax.1.forward"
+    rows = list(csv.DictReader((tmp_path / "diff.csv").open()))
+    first = rows[0]
+    assert (first["what"], first["op"], first["before"], first["after"]) == (
+        "new", "Functional.softmax.1.forward", "match", "BORN"
+    )  # fmt: skip
+    assert float(first["error_after"]) == pytest.approx(1.7248e-3, rel=1e-4) and len(rows) == 37
+
+
+def test_a_baseline_lets_known_suspects_pass(reports, tmp_path):
+    dumps = SOFTMAX / "target", SOFTMAX / "golden"
+    got = cli("compare", *dumps, "--baseline", reports / "faulty", "-o", tmp_path)
+    assert got.exit_code == 0 and f"baseline: 2 known, 0 new, by {reports / 'faulty'}: exit status 0\n" in got.stdout
+    assert got.stdout.splitlines()[-2].startswith("DIVERGED: ")  # it does still
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["exit_status"] == 0 and summary["baseline"]["same"] == 2
+    got = cli("compare", *dumps, "--baseline", reports / "clean")
+    assert got.exit_code == 1 and "baseline: 0 known, 2 new, " in got.stdout
+    # The report that was excused is as good a baseline as the first one.
+    assert cli("compare", *dumps, "-q", "--baseline", tmp_path).exit_code == 0
+
+
+def test_a_baseline_is_read_before_anything_is_measured(reports, tmp_path, monkeypatch):
+    monkeypatch.setattr("npucmp.workflows.compare.compare", lambda *_, **__: pytest.fail("measured"))
+    for folder, words in ((tmp_path, "no summary.json"), (reports / "nowhere", "no summary.json")):
+        with pytest.raises(UsageError, match=words):
+            npucmp.main(["compare", "a", "b", "--baseline", str(folder)], standalone_mode=False)
+    with pytest.raises(UsageError, match="a report of compare; check needs one of its own"):
+        npucmp.main(["check", "a", "--baseline", str(reports / "clean")], standalone_mode=False)
+
+
+def test_a_baseline_excuses_no_tensor_that_lost_its_partner(reports, tmp_path):
+    """Of --strict: what it accuses is no operator."""
+    dump = SOFTMAX / "golden"
+    words = "compare", dump, dump, "-q", "--strict"
+    got = cli(*words, "--baseline", reports / "clean")
+    assert got.exit_code == 0
+    before = read(reports / "clean")
+    lost = next(iter(before.seen))
+    after = Written("after", "compare", {"exit_status": 1}, {}, {**before.seen, lost: Seen("missing")})
+    assert [one.key for one in held(before, after, strict=True).new] == [lost]
+    assert not held(before, after).new
+
+
+def test_a_baseline_of_a_check(tmp_path):
+    """Weights of zeros are known, weights that are too large are not; what is mended is decided by its rule."""
+    x, zeros, small = normal(8, 16), np.zeros((4, 16), np.float32), normal(4, 16)
+    zero, both, neither = (
+        write(tmp_path / name, [[linear(x, normal(8, 4), a), linear(x, normal(8, 4), b)]])
+        for name, a, b in (("zero", zeros, small), ("both", zeros, small * np.inf), ("neither", small, small))
+    )
+    assert cli("check", zero, "-q", "-o", tmp_path / "report").exit_code == 1
+    got = cli("check", zero, "--baseline", tmp_path / "report")
+    assert got.exit_code == 0 and "known, 0 new" in got.stdout
+    got = cli("check", both, "--baseline", tmp_path / "report")
+    assert got.exit_code == 1 and "new: " in got.stdout
+    cli("check", neither, "-q", "-o", tmp_path / "mended")
+    got = cli("diff", tmp_path / "report", tmp_path / "mended")
+    assert got.exit_code == 0 and got.stdout.splitlines()[-1].startswith("FIXED: ")
+
+
+@pytest.mark.parametrize(("least", "counts"), [("warning", [True, False]), ("hint", [True, True]), (7, [True, True])])
+def test_hints_count_where_a_check_fails_at_them(tmp_path, least, counts):
+    summary = {"npucmp": "1", "command": "check", "exit_status": 1, "fail_on": least}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    rows = "severity,rule,parameter,follows", "error,weight.zero,a,", "hint,weight.odd,b,", "error,weight.nan,c,1"
+    (tmp_path / "health.csv").write_text("\n".join(rows))
+    assert [place.counts for place in read(tmp_path).places.values()] == counts
+
+
+# What comes with a ticket
+
+
+def test_folders_that_are_no_reports(tmp_path):
+    with pytest.raises(UsageError, match=r"holds no summary\.json; give a folder that -o DIR of a command wrote"):
+        read(tmp_path)
+    for text, why in (
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not one of npucmp"),
+        ('{"command": "compare"}', "not one of npucmp"),
+        ('{"npucmp": "1", "command": ["compare"]}', "not one of"),
+        ('{"npucmp": "1", "command": "formats"}', "whose reports can be read"),
+    ):
+        (tmp_path / "summary.json").write_text(text)
+        with pytest.raises((UsageError, DumpError), match=why):
+            read(tmp_path)
+
+
+def report(folder, *rows, header="step,rank,op,slot,cause,value,evidence,stack"):
+    folder.mkdir()
+    (folder / "summary.json").write_text('{"npucmp": "1", "command": "compare", "exit_status": 1}')
+    (folder / "roots.csv").write_text("\n".join([header, *rows]) + "\n")
+    return folder
+
+
+def test_tables_are_not_believed(tmp_path):
+    """Missing and further cells, numbers that are none, names with everything in them."""
+    found = read(report(tmp_path / "a", "0,,op,output:0", "0,,<b>|op,output:0,BORN,many,why,x.py:1,more,and more"))
+    assert [(one.key.op, one.cause, one.value) for one in found.places.values()] == [("<b>|op", "BORN", None)]
+    with pytest.raises(DumpError, match="longer than any"):
+        read(report(tmp_path / "b", "x" * (3 << 20)))
+    os.mkfifo(tmp_path / "a" / "tensors.csv")
+    with pytest.raises(DumpError, match="a FIFO, not a file"):
+        read(tmp_path / "a")
+
+
+def test_no_link_leads_out_of_a_report(tmp_path):
+    (tmp_path / "secret").write_text("op\nsecret\n")
+    folder = report(tmp_path / "a")
+    (folder / "tensors.csv").symlink_to(tmp_path / "secret")
+    with pytest.raises(DumpError, match="a link that leads out"):
+        read(folder)
+
+
+def test_names_are_paired_as_they_are_written(tmp_path):
+    """A spreadsheet's formula and a control character read back as they stand in the file; the screen shows them."""
+    name = "=op\n\x1b[31m"
+    for folder in ("a", "b"):
+        write_reports(named(name), tmp_path / folder)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert [one.key.op for one in found.same] == ["'=op\\x0a\\x1b[31m"]
+    assert "'=op\\x0a\\x1b[31m output:0  BORN 1.0e-01 → BORN 1.0e-01" in screen(found)
+
+
+def test_a_table_may_only_be_so_large(tmp_path):
+    folder = report(tmp_path / "a", "0,,op,output:0,BORN,1,why,")
+    with pytest.raises(DumpError, match="report_bytes"):
+        diff(folder, folder, Limits().changed(["report_bytes=20"]))
+
+
+def test_a_merged_report_is_one_of_compare(tmp_path):
+    one, other = (report(tmp_path / name, "0,,op,output:0,BORN,1,why,") for name in "ab")
+    (other / "summary.json").write_text('{"npucmp": "1", "command": "merge", "exit_status": 1, "files": ["t.parquet"]}')
+    found = diff(one, other)
+    assert told(found) == {"same": ["op"]} and f"{other} has its tensors as Parquet" in found.notes[0]
+
+
+def test_tables_for_excel_are_read_too(reports, tmp_path):
+    got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--excel", "-o", tmp_path)
+    assert got.exit_code == 1 and (tmp_path / "roots.csv").read_bytes().startswith(b"\xef\xbb\xbfplace,")
+    found = diff(reports / "faulty", tmp_path)
+    assert len(found.same) == 2 and found.exit_status == 0
+    assert read(tmp_path).seen == read(reports / "faulty").seen
