@@ -1,7 +1,7 @@
 """A table as a Parquet file, made of its CSV piece by piece: the same cells, with types. Needs pyarrow.
 
-Names and words are strings, places, counts and shapes' sizes whole numbers, yes and no booleans, all other columns
-float64. An empty cell is null; NaN is not. Text that a spreadsheet would take for a formula is as inert as in the CSV.
+Metrics and figures are float64, places, counts and sizes whole numbers, yes and no booleans, all other columns strings.
+An empty cell is null; NaN is not. Text that a spreadsheet would take for a formula is as inert as in the CSV.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from importlib.util import find_spec
 from typing import Any, BinaryIO, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
+from npucmp.measure.metrics import METRICS
 from npucmp.report.files import Joined
 
-TEXT = frozenset(
+REAL = frozenset(
     (
-        "op op_type phase slot verdict because matched_by target_op golden_op target_tensor golden_tensor target_dtype "
-        "golden_dtype target_shape golden_shape target_layout golden_layout stack cause rule explained_by"
+        "match_confidence limit explained_limit target_min target_max target_mean target_l2 golden_min golden_max "
+        "golden_mean golden_l2"
     ).split(" ")
-)
+) | {metric.name for metric in METRICS}
 WHOLE = frozenset(
     (
         "step rank order elements max_abs_index max_rel_index nonfinite_mismatch target_nan target_inf golden_nan "
@@ -62,9 +63,9 @@ class Packed:
 
 
 def _type_of(pyarrow: Any, name: str) -> Any:
-    if name in TEXT:
-        return pyarrow.string()
-    return pyarrow.int64() if name in WHOLE else pyarrow.bool_() if name in BOOL else pyarrow.float64()
+    if name in WHOLE:
+        return pyarrow.int64()
+    return pyarrow.bool_() if name in BOOL else pyarrow.float64() if name in REAL else pyarrow.string()
 
 
 class _Stream(io.RawIOBase):
