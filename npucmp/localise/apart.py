@@ -14,7 +14,7 @@ or arrived.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from hashlib import blake2b
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
@@ -151,6 +151,22 @@ class Rank:
             first += candidates(((0, clock, node) for clock, node in zip(clocks, walk.nodes)), rooted, noise)
         return (findings, told), [found[ask] for ask in asks], first
 
+    def again(
+        self, told: Told, number: int, clocks: "Sequence[int]", heard: Heard, asked: Asked, clock: int
+    ) -> "list[Candidate]":
+        """Who may be the first, knowing that one at this clock is, and what was found when all operators were walked:
+        neither findings nor roots depend on noise, and nothing behind the last that is asked matters."""
+        walk, noise = self._walk, Noise(asked.facts)
+        alike = [at for at, node in enumerate(walk.nodes) if asked.is_asked(at, node.operator.name)]
+        nodes = walk.nodes[: max([bisect_right(clocks, clock), *(at + 1 for at in alike[-1:])])]
+        for at, node in enumerate(nodes):
+            take_in(walk, node, *heard.get(at, ((), ())))
+            if asked.is_asked(at, node.operator.name):
+                noise.visit(node, walk.past, asked.before[at])
+            walk.visit(node)
+        rooted = {(number, root.pair.order): root for _, root in told[1]}
+        return [*candidates(((number, *one) for one in zip(clocks, nodes)), rooted, noise)]
+
     def concluded(self, told: Told, number: int, first: Optional[First], clocks: "Sequence[int]") -> Told:
         """What was found, as the noise of all ranks tells."""
         return concluded(told, number, first, self._clocks(clocks))
@@ -271,7 +287,12 @@ class _Apart:
         if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
             one = order[start]
             name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
-            self._walk(_asked(facts, added, order, start, name, largest))
+            asked = _asked(facts, added, order, start, name, largest)
+            known = {
+                rank: (self._told[rank], rank, clocks[rank], self._heard(rank), asked[rank], clocks[one.rank][one.at])
+                for rank in self._all
+            }
+            self._first = self._everyone("again", known)
         every = [one for some in self._first.values() for one in some]
         every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
         first = first_of(every, len(self._all))

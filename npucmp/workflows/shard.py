@@ -173,7 +173,7 @@ def updates_of(work: Work, before: Before) -> Updates:
 
 def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
     one: Comparison
-    if what == "concluded":  # what was found is here
+    if what in ("again", "concluded"):  # what was found is here
         one, *found_here = walked(work, shard.number)
         arguments = tuple(found_here), *arguments[1:]
     else:

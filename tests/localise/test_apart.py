@@ -27,7 +27,7 @@ def each_by_itself(some, updates, by_round_off, rules):
         found = {}
         for rank, arguments in whom.items():
             own = apart.Rank(some[rank], updates[rank], by_round_off, rules, len(some) == 1)
-            answer = getattr(own, what)(*(arguments if what == "concluded" else travelled(arguments)))
+            answer = getattr(own, what)(*(arguments if what in ("again", "concluded") else travelled(arguments)))
             found[rank] = (answer[0], *travelled(answer[1:])) if what == "walked" else travelled(answer)
         return found
 
