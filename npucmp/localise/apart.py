@@ -126,7 +126,7 @@ class Rank:
             one = take_in(walk, node, *heard.get(at, ((), ())))
             if one is not None:
                 brought[node.pair.order] = one
-            if noise and asked and asked.is_asked(at, node.operator.name):
+            if noise and asked and not noise.standing:  # the first of all ranks is no later
                 noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
         last = when.get(len(walk.nodes), ())
@@ -144,18 +144,19 @@ class Rank:
     def again(
         self, told: Told, number: int, clocks: "Sequence[int]", heard: Heard, asked: Asked, clock: int
     ) -> "list[Candidate]":
-        """Who may be the first, knowing that one at this clock is, and what was found when all operators were walked:
-        neither findings nor roots depend on noise, and nothing behind the last that is asked matters."""
-        walk, noise = self._walk, Noise(asked.facts)
-        alike = [at for at, node in enumerate(walk.nodes) if asked.is_asked(at, node.operator.name)]
-        nodes = walk.nodes[: max([bisect_right(clocks, clock), *(at + 1 for at in alike[-1:])])]
-        for at, node in enumerate(nodes):
+        """Of the first that stands out, which is at this clock, and of what is behind it: who may be the first. What
+        was found when all operators were walked is known: neither findings nor roots depend on noise."""
+        walk, noise, until = self._walk, Noise(asked.facts), asked.until
+        alike = [at for at, node in enumerate(walk.nodes) if at >= until and node.operator.name == asked.name]
+        end = max([bisect_right(clocks, clock), *(at + 1 for at in alike[-1:])])
+        for at, node in enumerate(walk.nodes[:end] if end > until else ()):
             take_in(walk, node, *heard.get(at, ((), ())))
-            if asked.is_asked(at, node.operator.name):
+            if at in alike:
                 noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
         rooted = {(number, root.pair.order): root for _, root in told[1]}
-        return [*candidates(((number, *one) for one in zip(clocks, nodes)), rooted, noise)]
+        behind = zip(clocks[until:end], walk.nodes[until:end])
+        return [*candidates(((number, *one) for one in behind), rooted, noise)]
 
     def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
         return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
@@ -165,16 +166,13 @@ class Rank:
 
 
 class Asked(NamedTuple):
-    """Which operators of a rank are held against noise, and what it was before each: those up to number `until`, of
-    those behind it the ones of this name."""
+    """What the noise was before each operator of a rank; operator number `until` is the first that it may not grow by,
+    and of those behind, the ones of this name are held against it."""
 
     facts: Facts
     before: "Sequence[Before]"
     until: int
     name: str = ""
-
-    def is_asked(self, at: int, name: str) -> bool:
-        return at < self.until or name == self.name
 
 
 class NoiseOf(NamedTuple):
@@ -237,7 +235,9 @@ class _Apart:
                 rank: (self._told[rank], rank, clocks[rank], self._heard(rank), asked[rank], clocks[one.rank][one.at])
                 for rank in self._all
             }
-            self._first = self._everyone("again", known)
+            for rank, behind in self._everyone("again", known).items():
+                earlier = {*clocks[rank][: asked[rank].until]}
+                self._first[rank] = [*(one for one in self._first[rank] if one.clock in earlier), *behind]
         every = [one for some in self._first.values() for one in some]
         every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
         first = first_of(every, len(self._all))
