@@ -408,7 +408,7 @@ def test_the_graph_around_a_suspect(show):
 
 @in_chromium
 def test_marks_of_the_chart_do_not_contradict_its_legend(show):
-    """An output above its limit that is no fault has a mark of its own; a disc above the line is a fault or passed on."""
+    """An output above its limit that is no fault has a mark of its own; a disc there is a fault or passed on."""
     page = show("compare")
     marks = page.evaluate("chart.panels.flatMap((one) => one.marks).map((one) => [one.wrote, one.limit, one.excused,"
                           " ofOperator('cause', one.operator), ofOperator('op', one.operator)])")  # fmt: skip
