@@ -71,7 +71,7 @@ def lines() -> Iterator[Line]:
 
 
 LINES = list(lines())
-TRANSLATIONS = {"README.zh.md": "README.md"}  # translation → its original
+TRANSLATIONS = {"README.zh.md": "README.md", "workflow.zh.md": "docs/workflow.md"}  # translation → its original
 
 
 def options_of(command: str) -> "set[str]":
