@@ -19,7 +19,7 @@ SHARED = DATA / "msprobe"
 LENET = "Default_network-WithLossCell__backbone-Net_"
 FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     ("msprobe_softmax", "Functional.softmax.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
-    ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 is 0.01"),
+    ("msprobe_extra_operator", "Functional.layer_norm.1.forward", "BORN", "output:0", "argument input:4 (eps) is 0.01"),
     ("msprobe_uncaptured", "Functional.linear.9.forward", "GAP", "input:0", "Functional.linear.8.forward output:0"),
     ("msprobe_backward", "Functional.linear.8.backward", "GAP", "input:0", "1.01 times the golden"),
     ("msprobe_two_ranks", "Functional.linear.1.forward", "BORN", "output:0", "inputs agree (bit for bit)"),
@@ -35,7 +35,7 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
         "hdf5_convolution", "NpuConvolutionBackward:0", "BORN", "output:grad_inputs.result_1",
         "inputs agree (bit for bit)",
     ),
-    ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "input:5 is 0.1"),
+    ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "input:5 (eps) is 0.1"),
 ]  # fmt: skip
 CLEAN = ["msprobe_clean", "msprobe_bfloat16", "cann_clean"]
 

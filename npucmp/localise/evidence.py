@@ -9,6 +9,7 @@ from npucmp.localise.case import gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
+from npucmp.model.arguments import by_name
 from npucmp.model.cause import UNSEEN
 from npucmp.model.optypes import op_type_of
 
@@ -101,7 +102,8 @@ def gap_reasons(
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
         words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
-        return [reason("fed", words, slot=slot, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
+        called = by_name(gap.pair.operator, slot)
+        return [reason("fed", words, slot=called, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
     more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
     parameter = is_parameter(gap.pair)
     words = "{slot} differs ({because}) although everything dumped before it agrees"
@@ -227,7 +229,7 @@ def argument_reasons(pair: Pair) -> "list[Evidence]":
         return []
     words = "argument {slot} is {target} in the target, {golden} in the golden"
     return [
-        reason("argument", words, slot=slot, target=_show(target), golden=_show(golden))
+        reason("argument", words, slot=by_name(pair.target_op, slot), target=_show(target), golden=_show(golden))
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
 

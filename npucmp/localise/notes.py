@@ -13,6 +13,7 @@ from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Finding, Pair, Root, Verdict
+from npucmp.model.arguments import by_name
 from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
 
@@ -148,4 +149,5 @@ def _arguments(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Itera
     for order, pair in {finding.pair.order: finding.pair for finding in findings}.items():
         if order not in blamed and pair.target_op and pair.golden_op:
             for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
-                yield f"{pair.operator.name}: argument {slot} is {a!r:.40} in the target, {b!r:.40} in the golden"
+                called = by_name(pair.target_op, slot)
+                yield f"{pair.operator.name}: argument {called} is {a!r:.40} in the target, {b!r:.40} in the golden"

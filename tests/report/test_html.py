@@ -8,6 +8,7 @@ import json
 import re
 import zlib
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 import npucmp
-from npucmp.report import answer_of, html
+from npucmp.model import Cause
+from npucmp.report import answer_of, compare, html
 from npucmp.report.page_data import _column, page_data
 from npucmp.report.sanitise import visible
 from npucmp.workflows.fusion_diff import fusion_diff
@@ -417,6 +419,14 @@ def test_marks_of_the_chart_do_not_contradict_its_legend(show):
     assert [op for op, (excused, cause) in above.items() if not excused and not cause] == []
     assert not any(excused for wrote, limit, excused, *_ in marks if limit is None or not wrote or wrote <= limit)
     assert "□ above the line" in page.locator("#chart-key").text_content()
+
+
+def test_each_cause_says_what_it_means_and_what_is_next(reports):
+    page = unescape(page_of(reports["compare"]))
+    assert f'<span class="cause" title="{compare.MEANING["BORN"]}">BORN</span>' in page
+    assert f'<p class="muted next">next: {compare.NEXT["BORN"]}</p>' in page
+    assert page.count('class="muted next"') == len(re.findall(r'<article class="suspect', page))
+    assert {*compare.NEXT} == {*compare.MEANING} == {cause.value for cause in Cause}
 
 
 @in_chromium
