@@ -9,6 +9,8 @@ from npucmp.localise.case import gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
+from npucmp.model.arguments import by_name
+from npucmp.model.cause import UNSEEN
 from npucmp.model.optypes import op_type_of
 
 WHOLE = 0.9  # share of an error that a common factor makes up where it is worth a sentence
@@ -100,7 +102,8 @@ def gap_reasons(
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
         words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
-        return [reason("fed", words, slot=slot, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
+        called = by_name(gap.pair.operator, slot)
+        return [reason("fed", words, slot=called, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
     more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
     parameter = is_parameter(gap.pair)
     words = "{slot} differs ({because}) although everything dumped before it agrees"
@@ -197,8 +200,8 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
     words = "its inputs were not dumped or cannot be compared"
     if not named:
-        return [tensor_reason(own), reason("unseen", words)]
-    return [tensor_reason(own), reason("unseen", f"{words} ({{names}})", names=_first(named))]
+        return [tensor_reason(own), reason(UNSEEN, words)]
+    return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
 
 
 def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":
@@ -226,7 +229,7 @@ def argument_reasons(pair: Pair) -> "list[Evidence]":
         return []
     words = "argument {slot} is {target} in the target, {golden} in the golden"
     return [
-        reason("argument", words, slot=slot, target=_show(target), golden=_show(golden))
+        reason("argument", words, slot=by_name(pair.target_op, slot), target=_show(target), golden=_show(golden))
         for slot, target, golden in differing_arguments(pair.target_op, pair.golden_op)
     ]
 

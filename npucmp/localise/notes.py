@@ -13,6 +13,8 @@ from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Finding, Pair, Root, Verdict
+from npucmp.model.arguments import by_name
+from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
 
 PARTS = "parts"  # how a fused product and its parts were lined up
@@ -35,7 +37,16 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
         *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
         *_arguments(findings, roots),
+        *_outputs_alone(findings, roots),
     )
+
+
+def _outputs_alone(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+    """Operators that nothing accuses because nobody knows what any operator read: a graph may."""
+    unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
+    tensors = (finding.pair.target or finding.pair.golden for finding in findings)
+    if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
+        yield "only outputs were dumped: dump inputs too, or give a graph of the network with --graph, if any"
 
 
 def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
@@ -138,4 +149,5 @@ def _arguments(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Itera
     for order, pair in {finding.pair.order: finding.pair for finding in findings}.items():
         if order not in blamed and pair.target_op and pair.golden_op:
             for slot, a, b in differing_arguments(pair.target_op, pair.golden_op):
-                yield f"{pair.operator.name}: argument {slot} is {a!r:.40} in the target, {b!r:.40} in the golden"
+                called = by_name(pair.target_op, slot)
+                yield f"{pair.operator.name}: argument {called} is {a!r:.40} in the target, {b!r:.40} in the golden"

@@ -30,6 +30,7 @@ PLACES = {  # canonical name of optypes.py → the arguments by place; - for one
     "attention": "query key value attn_mask dropout_p is_causal scale",
 }
 OWN = {"npu_rms_norm": "self gamma epsilon", "rms_norm": "input normalized_shape weight eps"}  # of one spelling alone
+KERNELS = {"LayerNorm": "x gamma beta begin_norm_axis begin_params_axis eps"}  # of MindSpore, as its dumps have it
 PREFIXED = {  # of one spelling with a prefix: where signatures of the worlds differ in their order
     ("Primitive", "layer_norm"): "input weight bias",
     ("Primitive", "batch_norm"): "input weight bias running_mean running_var",
@@ -56,6 +57,19 @@ SYNONYMS = {
     "keep_dims": "keepdim",
     "drop_prob": "p",
 }
+
+
+def by_name(operator: Operator, slot: str) -> str:
+    """A slot with the name of its argument, where a dump has it by place and the signature is known: "input:4 (eps)".
+
+    What a kernel reads stands in an order of its own, what a module or a gradient reads is not in these signatures."""
+    role, _, word = slot.partition(":")
+    if operator.path or role != "input" or not word.isdecimal() or len(word) > 4:
+        return slot
+    kernel = tuple(KERNELS.get(operator.op_type, "").split())
+    names = places(operator.op_type) if operator.phase == "forward" else kernel
+    known = names[int(word)] if int(word) < len(names) else "-"
+    return slot if known == "-" else f"{slot} ({known})"
 
 
 def named_arguments(operator: Operator) -> "dict[str, Scalar]":

@@ -290,6 +290,7 @@ class Answer:
     rules: Sequence[Tolerance] = ()
     cases: Callable[[], Sequence[Case]] = tuple
     meaning: Mapping[str, str] = field(default_factory=dict)
+    advice: Mapping[str, str] = field(default_factory=dict)
     alike: Mapping[str, str] = field(default_factory=dict)
     looks: Sequence[Look] = ()
 

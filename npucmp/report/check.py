@@ -229,7 +229,7 @@ def _detail(report: Checked) -> Detail:
         operators=tables.by_column(operators),
         rows=tables.by_column(rows),
         columns=columns,
-        shown=["order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
+        shown=["run", "order", "op", "op_type", "finding", "shape", "dtype", "rms", "gain", "grad_over_weight",
                "update_ratio", "update_cosine", "output_rms"],
         facets=["run", "severity", "finding", "op_type", "dtype"],
         more={"panels": [{"column": name, "title": title, "limit": limit} for name, title, limit in PANELS]},

@@ -27,6 +27,14 @@ MEANING = {
     "UNKNOWN": "its inputs are not known",
     "PROPAGATED": "passes on what it got",
 }
+NEXT = {  # docs/workflow.md has more words for it
+    "BORN": "hold its arguments and source line against the golden's; then run it alone: npucmp extract makes the case",
+    "GAP": "read the source between the two operators, or dump at level mix: the fault is in code that was not dumped",
+    "WORSENED": "look at the places before it first; alone at the top it may be ill-conditioned, or a second fault",
+    "SUSPECT": "dump the values of this operator and of what it reads (next_dump.json), then compare again",
+    "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may tell who wrote them",
+    "PROPAGATED": "nothing: it follows from an operator before it",
+}
 OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
 
 
@@ -168,6 +176,7 @@ def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pai
         texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
         rules=report.rules,
         meaning=MEANING,
+        advice=NEXT,
         looks=report.looks,
     )
 

@@ -67,6 +67,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
         nothing=[] if suspects.first else [_sentence(report, tally, status)],
         left_out=[*_left_out(report)],
         meaning=compare.MEANING,
+        advice=compare.NEXT,
     )
 
 

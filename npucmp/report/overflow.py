@@ -223,7 +223,7 @@ def _detail(report: Overflow) -> Detail:
         operators=tables.by_column(operators),
         rows=tables.by_column(rows),
         columns=["run", "order", "op", "op_type", "phase", *columns, "stack"],
-        shown=["order", "op", "op_type", "slot", "event", "origin", "count", "ratio", "dtype", "min", "max",
+        shown=["run", "order", "op", "op_type", "slot", "event", "origin", "count", "ratio", "dtype", "min", "max",
                "headroom_bits", "device_status"],
         facets=["run", "event", "origin", "op_type", "phase"],
         more={"lengths": [len(one.run.operators) for one in report.scans]},

@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
+from npucmp.model.arguments import by_name
 from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
@@ -50,7 +51,7 @@ def detail(
         operators=tables.by_column([{"run": run, **row} for run, one in enumerate(parts) for row in one.operators]),
         rows=rows,
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
-        shown=["order", "op", "op_type", "slot", "verdict", "cause", *figures,
+        shown=["run", "order", "op", "op_type", "slot", "verdict", "cause", *figures,
                "target_dtype", "golden_dtype", "target_shape"],
         facets=["run", "verdict", "cause", "rule", "op_type", "phase"],
         more=more,
@@ -130,5 +131,5 @@ def _operator(finding: Finding, root: "Optional[Root]") -> Row:
 def _arguments(target: "Optional[Operator]", golden: "Optional[Operator]") -> "tuple[str, ...]":
     if target is None or golden is None:
         return ()
-    return tuple(f"{slot}: {a!r:.60} in the target, {b!r:.60} in the golden"
+    return tuple(f"{by_name(target, slot)}: {a!r:.60} in the target, {b!r:.60} in the golden"
                  for slot, a, b in differing_arguments(target, golden))  # fmt: skip

@@ -272,7 +272,19 @@ def _detail(report: Replays) -> Detail:
         operators=tables.by_column(operators),
         rows=tables.by_column(rows),
         columns=["run", "order", "op", "op_type", "phase", *columns, "limit", "stack"],
-        shown=["order", "op", "slot", "verdict", "status", "rms_ratio", "max_ratio", "rel_l2", "dtype", "explanation"],
+        shown=[
+            "run",
+            "order",
+            "op",
+            "slot",
+            "verdict",
+            "status",
+            "rms_ratio",
+            "max_ratio",
+            "rel_l2",
+            "dtype",
+            "explanation",
+        ],
         facets=["run", "verdict", "status", "op_type", "phase"],
     )
 
