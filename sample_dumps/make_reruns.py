@@ -66,7 +66,7 @@ class Dump:
         wide = value.astype(np.float64)
         facts = {"Max": wide.max(), "Min": wide.min(), "Mean": wide.mean(), "Norm": np.sqrt((wide**2).sum())}
         told = {key: float(fact) for key, fact in facts.items()} if value.dtype.kind == "f" else {}
-        kind = {"float32": "Float32", "int32": "Int32"}[value.dtype.name]
+        kind = {"float16": "Float16", "float32": "Float32", "int32": "Int32"}[value.dtype.name]
         shape = list(value.shape)
         return {"type": "mindspore.Tensor", "dtype": kind, "shape": shape, **told, "data_name": f"{name}.npy"}
 

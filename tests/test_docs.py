@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
 import click
 import pytest
+from click.testing import CliRunner, Result
 
 import npucmp
 from npucmp.check.rules import RULES
@@ -36,7 +39,6 @@ COMMAND = re.compile(r"^(?:\$ )?(?:.* && )?(?:\.venv/bin/)?npucmp (?P<words>.*)$
 SHELL = re.compile(r"\s(?:\|\|?|&&|>|2>|;|#)\s.*")  # what a shell would do with the rest of the line
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 SECONDS = re.compile(r"\d+\.\d s\b.*")  # and what follows from it, the rate
-PATHS = "target golden dump on off mapping tolerances noise before after report baseline".split()
 
 
 class Line(NamedTuple):
@@ -69,6 +71,17 @@ def lines() -> Iterator[Line]:
 
 
 LINES = list(lines())
+TRANSLATIONS = {"README.zh.md": "README.md", "workflow.zh.md": "docs/workflow.md"}  # translation → its original
+
+
+def options_of(command: str) -> "set[str]":
+    found = group.get_command(click.Context(group), command)
+    return {
+        word
+        for parameter in found.params
+        if isinstance(parameter, click.Option)
+        for word in (*parameter.opts, *parameter.secondary_opts)
+    }
 
 
 def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
@@ -83,11 +96,19 @@ def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
     return command.make_context(words[0], list(words[1:]), parent=context).params
 
 
-def runnable(line: Line) -> bool:
-    given = parsed(line.words) or {}
-    several = [*given.get("dumps", ()), *given.get("folders", ())]
-    paths = [str(given[name]) for name in PATHS if given.get(name)] + [*map(str, several)]
-    return all((ROOT / path).exists() for path in paths)
+S = "sample_dumps"
+STAND_INS = {  # what pages call the reader's own dumps → the sample that a test takes for it
+    "npu_dump": f"{S}/msprobe_softmax/target", "gpu_dump": f"{S}/msprobe_softmax/golden",
+    "npu_values": f"{S}/msprobe_softmax/target", "gpu_values": f"{S}/msprobe_softmax/golden",
+    "npu1": f"{S}/rerun_scatter/run1", "npu2": f"{S}/rerun_scatter/run2", "npu3": f"{S}/rerun_scatter/run3",
+    "gpu1": f"{S}/rerun_scatter/run1",
+}  # fmt: skip
+FILES = {
+    "npu.yaml": "lr: 0.001\n", "gpu.yaml": "lr: 0.001\n",
+    "npu.log": "step: 1 loss: 2.5\nstep: 2 loss: 2.25\n", "gpu.log": "step: 1 loss: 2.5\nstep: 2 loss: 2.25\n",
+}  # fmt: skip
+CANNOT = {"--scheduler": "asks for the scheduler of a cluster; tests/measure/test_cluster.py runs one"}
+TORCH = ("replay", "extract")
 
 
 @pytest.fixture
@@ -113,18 +134,86 @@ def test_commands_are_well_formed(line):
         pytest.fail(f"{line}: {error.format_message()}")
 
 
-@pytest.mark.parametrize("line", [line for line in LINES if runnable(line)], ids=str)
-def test_commands_run(line, root):
-    if line.words[0] in ("replay", "extract"):
-        pytest.importorskip("torch")
-    got = run(["-m", "npucmp", *line.words], root)
-    assert got.returncode in (0, 1), got.stderr
-    if line.shown is not None:
-        assert SECONDS.sub("", got.stdout) == SECONDS.sub("", line.shown)
+@pytest.fixture
+def desk(root, monkeypatch):
+    """The folder that a reader of the pages works in, with dumps of the names that the pages use."""
+    for name, sample in STAND_INS.items():
+        (root / name).symlink_to(ROOT / sample)
+    for name, text in FILES.items():
+        (root / name).write_text(text, encoding="utf-8")
+    for side in ("npu", "gpu"):
+        with zipfile.ZipFile(root / f"{side}_pack.zip", "w") as archive:
+            archive.writestr("pip", "torch=2.1.0\n")
+        shutil.copytree(ROOT / STAND_INS[f"{side}_values"], root / f"{side}_statistics")
+        for file in (root / f"{side}_statistics").rglob("dump.json"):
+            shutil.rmtree(file.parent / "dump_tensor_data")
+            text = re.sub(r'"data_name": "[^"]*"', '"data_name": null', file.read_text())
+            file.write_text(text.replace('"task": "tensor"', '"task": "statistics"'))
+    monkeypatch.chdir(root)
+    for name in ("known_report", "report_monday", "report_today"):
+        assert invoke("compare", "npu_dump", "gpu_dump", "-q", "-o", name).exit_code == 1
+    return root
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(group, list(words))
+
+
+@pytest.mark.parametrize("page", dict.fromkeys(line.page for line in LINES))
+def test_commands_of_a_page_run(page, desk):
+    """One after the other, as a reader does: what one writes the next ones read."""
+    if page in TRANSLATIONS:
+        return  # the same fences, held by test_translations_have_the_fences_of_their_originals
+    has_torch = importlib.util.find_spec("torch") is not None
+    for line in (line for line in LINES if line.page == page and not CANNOT.keys() & {*line.words}):
+        if line.words[0] in TORCH and not has_torch:
+            continue
+        got = invoke(*line.words)
+        ended = got.exception is None or isinstance(got.exception, SystemExit)
+        assert ended and got.exit_code in (0, 1), f"{line}: {got.exception!r}"
+        if line.shown is not None:
+            shown = got.stdout.replace(str(desk), "…")
+            assert SECONDS.sub("", shown) == SECONDS.sub("", line.shown), str(line)
 
 
 def test_some_command_is_run_and_its_output_shown():
-    assert [line for line in LINES if runnable(line) and line.shown and line.words[0] == "compare"]
+    shown = {line.words[0] for line in LINES if line.shown}
+    assert shown >= {"compare", "overflow", "fusion-diff", "rerun-diff", "replay", "extract"}
+
+
+@pytest.mark.parametrize("translated, original", TRANSLATIONS.items())
+def test_translations_have_the_fences_of_their_originals(translated, original):
+    """Commands, code and outputs are those of the English page, so what is run and shown there is here."""
+    kept = [fence[0] for fence in fences(ROOT / "docs" / translated)]
+    assert kept == [fence[0] for fence in fences(ROOT / original)] != []
+
+
+@pytest.mark.parametrize("translated, original", TRANSLATIONS.items())
+def test_translations_name_what_their_originals_name(translated, original):
+    """The words in code marks are real names; a page that gained or lost one has to be translated again."""
+    one, other = (
+        {*re.findall(r"`([^`\n]+)`", FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))}
+        for page in (f"docs/{translated}", original)
+    )
+    assert one == other
+
+
+OTHERS = {"--help", "--version", "--seeds"} | {
+    "--dashboard-address",
+    "--memory-limit",
+    "--no-dashboard",
+    "--name",
+}  # of Dask
+OPTIONS = {option for command in group.list_commands(click.Context(group)) for option in options_of(command)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_in_the_text_exist(page):
+    marked = re.findall(r"`((?:npucmp )?[^`\n]*)`", FENCE.sub("", page.read_text(encoding="utf-8")))
+    named = {
+        word for words in marked if re.match(r"npucmp |--", words) for word in re.findall(r"(?<!\S)--[a-z0-9-]+", words)
+    }
+    assert not named - OPTIONS - OTHERS
 
 
 @pytest.mark.parametrize("code", [fence[2] for fence in fences(README) if fence[1] == "python"])

@@ -2,8 +2,11 @@
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
 import npucmp
@@ -26,6 +29,11 @@ FAULTED = [  # (sample, operator, cause, slot, words of the evidence)
     (
         "cann_fusion_pass", "net/block_0/addnet/block_0/Relu", "BORN", "output:0",
         "net/block_0/Relu by AddReluFusionPass",
+    ),
+    ("overflow_exp", "Mint.exp.0.forward", "BORN", "output:0", "16 of 64 positions are NaN or Inf on one side only"),
+    (
+        "hdf5_convolution", "NpuConvolutionBackward:0", "BORN", "output:grad_inputs.result_1",
+        "inputs agree (bit for bit)",
     ),
     ("mindspore_layer_norm", f"{LENET}ln-LayerNorm_LayerNorm-op0", "GAP", "input:5", "input:5 (eps) is 0.1"),
 ]  # fmt: skip
@@ -71,6 +79,35 @@ def test_a_fault_of_one_rank_is_told_where_it_began(tmp_path, values):
     told = screen(report)
     assert "at step 1, rank 1, operator Functional.linear.1.forward" in told
     assert "reaches the other rank through Distributed.all_reduce.0.forward" in told
+
+
+def test_the_overflow_is_the_types():
+    sample = SAMPLES / "overflow_exp"
+    report = npucmp.overflow(sample / "target", golden=sample / "golden")
+    assert [root.pair.operator.name for root in report.roots if root.cause.value == "BORN"] == ["Mint.exp.0.forward"]
+    told = screen(report)
+    assert "beyond float16: the type is the cause" in told and "KILLED      Mint.nan_to_num.0.forward" in told
+    assert npucmp.overflow(sample / "golden").exit_status == 0
+
+
+def arrays(folder):
+    """All that a sample holds: the bytes of a file, of HDF5 the values, whose structure is up to the library."""
+    kept = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        if file.suffix != ".h5":
+            kept[str(file.relative_to(folder))] = file.read_bytes()
+            continue
+        with h5py.File(file) as read:
+            read.visititems(
+                lambda name, item: kept.update({name: item[()].tobytes()} if hasattr(item, "shape") else {})
+            )
+    return kept
+
+
+@pytest.mark.parametrize("maker, sample", [("make_overflow.py", "overflow_exp"), ("make_hdf5.py", "hdf5_convolution")])
+def test_samples_are_what_their_programs_make(maker, sample, tmp_path):
+    subprocess.run([sys.executable, SAMPLES / maker, tmp_path], check=True)
+    assert arrays(tmp_path) == arrays(SAMPLES / sample) != {}
 
 
 @pytest.mark.parametrize("sample", CLEAN)

@@ -152,9 +152,9 @@ class _Looker:
 
         found = []
         wide = [abs(one) for one in widen(self.worst.golden).tolist()]
-        for error, place, x, y, divisor in zip(*self.worst, wide):
+        for error, place, x, y, divisor in zip(self.worst.errors.tolist(), *self.worst[1:], wide):
             relative = error / max(divisor, self.bars.floor) if math.isfinite(error) else error
-            found.append(Worst(int(place), number(x), number(y), float(error), float(relative)))
+            found.append(Worst(int(place), number(x), number(y), error, relative))
         return found
 
 
