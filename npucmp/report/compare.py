@@ -294,8 +294,8 @@ def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
     elif not causes:
         alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
-    said = Verdict.MISSING if not causes and not differing else None
-    yield from (f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one] and one is not said)
+    told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
+    yield from (f"{counts[one]} {LEFT_OUT[one]}" for one in told if counts[one])
 
 
 def facts(parts: Parts) -> Row:
