@@ -253,6 +253,18 @@ def test_an_unreadable_tensor_is_a_row_and_status_2(tmp_path):
     assert "unreadable" in got.stdout
 
 
+def test_tensors_without_partner_are_told_beside_what_diverged(tmp_path):
+    """Both runs have every operator; the share of elements alone would not say what is missing."""
+    fewer = chain()
+    last = [*fewer][-1]
+    fewer[last] = {**fewer[last], "in": [one + 1 for one in fewer[last]["in"][:1]]}
+    whole = chain()
+    whole[last] = {**whole[last], "in": [*whole[last]["in"][:1], np.ones(3, np.float32)]}
+    got = run("compare", write_run(tmp_path / "target", fewer), write_run(tmp_path / "golden", whole))
+    assert got.returncode == 1 and "· 0 only in target, 0 only in golden ·" in got.stdout
+    assert ", 1 without a partner.   " in got.stdout.splitlines()[-1]
+
+
 def test_what_nobody_knows_of_several_operators_is_said_once():
     paths = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
     sentence = "its inputs were not dumped or cannot be compared"

@@ -93,7 +93,12 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         help="Hold a step or rank of the target against another one of the golden: --pair step1=step0, "
         "--pair rank8=rank0; repeatable.",
     ),
-    "format": click.option("--format", "format_", metavar="NAME", help="The dumps' format, instead of recognising it."),
+    "format": click.option(
+        "--format",
+        "format_",
+        metavar="NAME",
+        help="The dumps' format, instead of recognising it: msprobe, cann, npy, …; npucmp formats lists them.",
+    ),
     "rtol": click.option(
         "--rtol", type=click.FloatRange(0), help="Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule."
     ),
@@ -112,7 +117,11 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         multiple=True,
         help="Judge without this rule (--list-rules); repeatable.",
     ),
-    "metrics": click.option("--metrics", metavar="NAMES", help="Further columns for tensors.csv, comma-separated."),
+    "metrics": click.option(
+        "--metrics",
+        metavar="NAMES",
+        help="Further columns for tensors.csv, comma-separated, as in euclidean,snr,gain; docs/metrics.md lists them.",
+    ),
     "jobs": click.option(
         "--jobs", type=click.IntRange(1), help="Processes to measure with (default: the cores of this process)."
     ),

@@ -294,8 +294,8 @@ def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
     elif not causes:
         alone = count_of(counts[Verdict.MISSING], "tensor"), count_of(unpaired, "run")
         yield f"--strict: {' and '.join(alone)} without a partner"
-    if counts[Verdict.UNREADABLE]:
-        yield f"{counts[Verdict.UNREADABLE]} unreadable"
+    told = [Verdict.UNREADABLE, *([Verdict.MISSING] if causes or differing else [])]
+    yield from (f"{counts[one]} {LEFT_OUT[one]}" for one in told if counts[one])
 
 
 def facts(parts: Parts) -> Row:

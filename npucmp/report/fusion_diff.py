@@ -66,6 +66,7 @@ def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
         texts=lambda: [Text("fusion_switch.cfg", config, title)],
         facts=lambda: {**compare.facts(parts), "passes": [effect._asdict() for effect in report.passes]},
         remarks_title="What fusion has to do with it",
+        advice={},  # that title says what to do
         remarks=lambda folder: [*remarks(report, every, folder)],
         chains=[*_chains(every)],
     )

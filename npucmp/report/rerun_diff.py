@@ -24,6 +24,11 @@ COLUMNS = tuple(
 )
 NOISE_COLUMNS = ("op", "slot", "rel_l2", "max_abs_err", "runs")
 FIGURES = ("exact_ratio", "max_ulp", "max_abs_err", "rel_l2")
+NEXT = {  # docs/workflow.md has more words for it
+    "BORN": "this operator is not deterministic, or its memory is touched by another: run it alone, many times",
+    "GAP": "read the source between the two operators: code that was not dumped, or memory that changes in between",
+    "UNKNOWN": "dump inputs too",
+}
 
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
@@ -44,6 +49,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
         sides=(),
         suspects=suspects,
         places="rerun.csv",
+        advice=NEXT,
         title=title if report.reruns else "",
         aligned=f"{section.aligned} · {share} of elements compared",
         tables=[

@@ -18,6 +18,7 @@ import pytest
 import npucmp
 from npucmp.model import Cause
 from npucmp.report import answer_of, compare, html
+from npucmp.report import rerun_diff as reruns
 from npucmp.report.page_data import _column, page_data
 from npucmp.report.sanitise import visible
 from npucmp.workflows.fusion_diff import fusion_diff
@@ -426,6 +427,7 @@ def test_each_cause_says_what_it_means_and_what_is_next(reports):
     assert f'<span class="cause" title="{compare.MEANING["BORN"]}">BORN</span>' in page
     assert f'<p class="muted next">next: {compare.NEXT["BORN"]}</p>' in page
     assert page.count('class="muted next"') == len(re.findall(r'<article class="suspect', page))
+    assert f"next: {reruns.NEXT['BORN']}" in page_of(reports["rerun-diff"])
     assert {*compare.NEXT} == {*compare.MEANING} == {cause.value for cause in Cause}
 
 
