@@ -19,6 +19,9 @@ SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 SOFTMAX = SAMPLES / "msprobe_softmax" / "target", SAMPLES / "msprobe_softmax" / "golden"
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is full")
 CLEAN = SAMPLES / "msprobe_clean" / "target", SAMPLES / "msprobe_clean" / "golden"
+STEPS = SAMPLES / "msprobe_two_ranks" / "target", SAMPLES / "msprobe_two_ranks" / "golden"
+TENSORS = next(CLEAN[0].glob("step0/*/dump_tensor_data"))
+README = SAMPLES.parent / "README.md"
 
 
 def run(*words, **more):
@@ -216,6 +219,11 @@ def test_dumps_below_a_path_are_named(broken):
             ([*command, "--rank", "3"], "has no rank 3; it holds step 0 rank - (a dump without one counts as")
             for command in (["compare", *CLEAN], ["show", CLEAN[0]], ["overflow", CLEAN[0]], ["rerun-diff", *CLEAN])
         ),
+        (["compare", *CLEAN, "--tolerances", README], "README.md: no table of tolerances: it has no column limit"),
+        (["compare", *CLEAN, "--format", "npy"], "no operator of a dump of format npy is in it; without --format it"),
+        (["show", TENSORS], f"give the folder with dump.json, {TENSORS.parent}"),
+        (["compare", TENSORS, CLEAN[1]], f"give the folder with dump.json, {TENSORS.parent}"),
+        (["compare", STEPS[0] / "step0", STEPS[1] / "step1"], "; say which belong together: --pair step0=step1, "),
         (["compare", *CLEAN, "--mapping", "/absent.yaml"], "/absent.yaml"),
         (["compare", *CLEAN, "--tolerances", "/absent.csv"], "/absent.csv"),
         (["show", CLEAN[0], "nothing*"], "no operator fits"),
@@ -237,11 +245,21 @@ def test_an_unreadable_tensor_is_a_row_and_status_2(tmp_path):
     bad = [row for row in rows(tmp_path / "out" / "tensors.csv") if row["verdict"] != "match"]
     assert got.returncode == 2
     assert str(file) in got.stdout  # a user wants to look at it
+    assert got.stdout.count(file.name) == 1, "a file is named once"
     assert [(row["op"], row["slot"], row["verdict"]) for row in bad] == [
         ("Functional.linear.2.forward", "output:0", "unreadable")
     ]
     assert bad[0]["because"].startswith("target: ")
     assert "unreadable" in got.stdout
+
+
+def test_what_nobody_knows_of_several_operators_is_said_once():
+    paths = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
+    sentence = "its inputs were not dumped or cannot be compared"
+    got, verbose = run("compare", *paths).stdout, run("compare", *paths, "-v").stdout
+    assert f"     places 1-6: {sentence}\n" in got and got.count(sentence) == 1
+    assert verbose.count(sentence) == 6
+    assert "note: only outputs were dumped: dump inputs too, or give a graph of the network with --graph" in got
 
 
 @pytest.mark.parametrize("damage", ["truncate", "empty", "remove", "garbage"])

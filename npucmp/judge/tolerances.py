@@ -19,6 +19,7 @@ from npucmp.model.dtypes import DTYPES, canonical, lookup
 
 LARGEST_TABLE = 2**20  # bytes of a tolerance file
 LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
+COLUMNS = ("metric", "limit", "dtype", "op_type", "why")
 CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible
 
 
@@ -54,7 +55,12 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
         except csv.Error as error:
             raise UsageError(f"{path}: not CSV: {error}") from None
     if not rows:
-        raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns metric,limit,dtype,op_type,why")
+        raise UsageError(f"{path}: holds no tolerance; give a CSV with the columns {','.join(COLUMNS)}")
+    if path.suffix.lower() != ".toml" and "limit" not in rows[0]:
+        raise UsageError(
+            f"{path}: no table of tolerances: it has no column limit; a CSV with the columns {','.join(COLUMNS)} is "
+            'wanted, as in "rel_l2,1e-3,float16,softmax,measured"'
+        )
     return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
 
 

@@ -14,7 +14,7 @@ or arrived.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import defaultdict
 from hashlib import blake2b
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
@@ -28,48 +28,34 @@ from npucmp.localise.arrivals import (
     contents,
     golden_of,
     own_error,
-    read_elsewhere,
     take_in,
     tensor_of,
     without_buffers,
 )
-from npucmp.localise.communications import Communications, Place
+from npucmp.localise.communications import Place
 from npucmp.localise.history import Before, Contribution, History
 from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Candidate, First, Told, candidates, concluded, first_of
+from npucmp.localise.schedule import Ask, Crossing, Schedule
+from npucmp.localise.suspects import Candidate, Told, candidates, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Comparison, Finding, Operator
 from npucmp.model.optypes import op_type_of
 
+Added = Sequence["tuple[object, Optional[Contribution]]"]  # by operator: its kind, and what it adds to the noise
 Heard = Mapping[int, "tuple[Sequence[Arrival], Sequence[Arrival]]"]  # by operator: what it reads, what others put in
 
 
-class Ask(NamedTuple):
-    """Of a rank: tensor `number` of operator `at`, as its walk sees it when `visited` operators were walked."""
+class Beforehand(NamedTuple):
+    """What others need to know of a rank before any walk; of noise its facts, and what its operators add to it as long
+    as nothing comes from others."""
 
-    visited: int
-    at: int
-    number: int
-
-
-class Crossing(NamedTuple):
-    """What others need to know of a rank before any walk.
-
-    sequence  its operators in order, None for one that tells no other rank anything
-    errors    of those that do: how far their own inputs are off; `inputs`: how many those are
-    wanted, made  of tensors that it may read from others, and that they may read from it: what to know them by
-    """
-
-    rank: Optional[int]
-    sequence: "list[Optional[Operator]]"
-    errors: "dict[int, float]"
-    inputs: "dict[int, int]"
-    wanted: "frozenset[bytes]"
-    made: "frozenset[bytes]"
+    crossing: Crossing
+    facts: Optional[RankFacts]
+    added: Added
 
 
 class Rank:
@@ -82,6 +68,13 @@ class Rank:
         self._walk = Walk(one.findings, by_round_off, rules, updates, one.left_out)
         if not alone:
             without_buffers(self._walk, one.rank)
+
+    def beforehand(self, noisy: bool) -> "Beforehand":
+        """What others need to know of it, whatever they tell; noisy: of noise too."""
+        if not noisy:
+            return Beforehand(self.crossing(), None, [])
+        facts = facts_of(self._walk.nodes)
+        return Beforehand(self.crossing(), facts, self.contributions(joined([facts]), {}))
 
     def crossing(self) -> Crossing:
         operators = [golden_of(node) for node in self._walk.nodes]
@@ -96,6 +89,7 @@ class Rank:
             sequence,
             {at: own_error(node) for at, node in nodes.items()},
             {at: len(node.inputs) for at, node in nodes.items()},
+            [node.pair.order for node in self._walk.nodes],
             *(frozenset(_digest(content.mark.key) for content in some) for some in known),
         )
 
@@ -108,11 +102,7 @@ class Rank:
         """What is asked for, before anything was walked."""
         return [Arrival(self._rank, self._tensor(one), False) for one in asks]
 
-    def facts(self) -> RankFacts:
-        """What has to be known of all ranks before any is held against noise."""
-        return facts_of(self._walk.nodes)
-
-    def contributions(self, facts: Facts, heard: Heard) -> "list[tuple[object, Optional[Contribution]]]":
+    def contributions(self, facts: Facts, heard: Heard) -> Added:
         """Of each operator its kind, and what it adds to the noise."""
         noise, found = Noise(facts), []
         for at, node in enumerate(self._walk.nodes):
@@ -151,9 +141,21 @@ class Rank:
             first += candidates(((0, clock, node) for clock, node in zip(clocks, walk.nodes)), rooted, noise)
         return (findings, told), [found[ask] for ask in asks], first
 
-    def concluded(self, told: Told, number: int, first: Optional[First], clocks: "Sequence[int]") -> Told:
-        """What was found, as the noise of all ranks tells."""
-        return concluded(told, number, first, self._clocks(clocks))
+    def again(
+        self, told: Told, number: int, clocks: "Sequence[int]", heard: Heard, asked: Asked, clock: int
+    ) -> "list[Candidate]":
+        """Who may be the first, knowing that one at this clock is, and what was found when all operators were walked:
+        neither findings nor roots depend on noise, and nothing behind the last that is asked matters."""
+        walk, noise = self._walk, Noise(asked.facts)
+        alike = [at for at, node in enumerate(walk.nodes) if asked.is_asked(at, node.operator.name)]
+        nodes = walk.nodes[: max([bisect_right(clocks, clock), *(at + 1 for at in alike[-1:])])]
+        for at, node in enumerate(nodes):
+            take_in(walk, node, *heard.get(at, ((), ())))
+            if asked.is_asked(at, node.operator.name):
+                noise.visit(node, walk.past, asked.before[at])
+            walk.visit(node)
+        rooted = {(number, root.pair.order): root for _, root in told[1]}
+        return [*candidates(((number, *one) for one in zip(clocks, nodes)), rooted, noise)]
 
     def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
         return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
@@ -183,67 +185,28 @@ class NoiseOf(NamedTuple):
 
 
 class Everyone(Protocol):
-    """All ranks of a step, wherever they are. Each call begins with fresh ones: a walk leaves marks."""
+    """All ranks of a step, wherever they are. Each call begins with fresh ones: a walk leaves marks.
+
+    Of a rank that was walked, what was found is the first argument, and lies where that rank is."""
 
     def __call__(self, what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
-        """The method of Rank of that name, of these ranks with these arguments."""
-
-
-class Schedule:
-    """Who is asked for what, and when: all that can be said without walking."""
-
-    def __init__(self, ranks: "Sequence[Crossing]", known: "Sequence[Contents]") -> None:
-        self._ranks = ranks
-        read = {Place(*place): some for place, some in read_elsewhere(known)}
-        makers = {place: [Place(*sent[:2]) for sent in some] for place, some in read.items()}
-        told = Communications([one.sequence for one in ranks], [one.rank for one in ranks], makers)
-        self._given = told.given
-        self.clocks: "list[list[int]]" = [[told.clocks[Place(rank, at)] for at in range(len(one.sequence))]
-                                          for rank, one in enumerate(ranks)]  # fmt: skip
-        self.asks: "dict[int, dict[Ask, None]]" = defaultdict(dict)  # by rank
-        self.letters: "dict[Place, tuple[list[tuple[int, Ask]], list[tuple[int, Ask]]]]" = {}
-        for place in {**read, **told.given}:
-            sent = [(rank, self._ask(place, rank, at, number)) for rank, at, number in read.get(place, ())]
-            given = [
-                (one.rank, self._ask(place, one.rank, one.at, number))
-                for one in told.given.get(place, ())
-                for number in range(ranks[one.rank].inputs[one.at])
-            ]
-            self.letters[place] = sent, given
-            for rank, ask in (*sent, *given):
-                self.asks[rank][ask] = None
-
-    def _ask(self, place: Place, rank: int, at: int, number: int) -> Ask:
-        """How far another rank is when it is the turn of an operator: operators of one clock that something is put into
-        go by their own errors, the largest first."""
-        clock, clocks = self.clocks[place.rank][place.at], self.clocks[rank]
-        visited = bisect_left(clocks, clock)
-        if visited < len(clocks) and clocks[visited] == clock:
-            visited += self._turn(Place(rank, visited)) < self._turn(place)
-        return Ask(visited, at, number)
-
-    def in_order(self) -> "list[Place]":
-        """All operators as they are asked."""
-        every = (Place(rank, at) for rank, some in enumerate(self.clocks) for at in range(len(some)))
-        return sorted(every, key=lambda one: (self.clocks[one.rank][one.at], self._turn(one)))
-
-    def _turn(self, place: Place) -> "tuple[float, Place]":
-        error = self._ranks[place.rank].errors.get(place.at, 0.0) if place in self._given else 0.0
-        return -error, place
+        """The method of Rank of that name, or `concluded`, of these ranks with these arguments."""
 
 
 def walked_apart(count: int, everyone: Everyone, noise: Optional[NoiseOf] = None) -> "list[Told]":
     """For each rank its findings, and its roots with their clocks, as `ranks.py` has them of walks side by side. noise:
     statistics are all there is."""
-    return _Apart(count, everyone).told(noise)
+    return _Apart(count, everyone, noise).told()
 
 
 class _Apart:
     """The ranks of one step."""
 
-    def __init__(self, count: int, everyone: Everyone) -> None:
-        self._everyone, self._all = everyone, range(count)
-        crossings = [one for _, one in sorted(everyone("crossing", dict.fromkeys(self._all, ())).items())]
+    def __init__(self, count: int, everyone: Everyone, noise: Optional[NoiseOf]) -> None:
+        self._everyone, self._all, self._noise = everyone, range(count), noise
+        known_before = everyone("beforehand", dict.fromkeys(self._all, (noise is not None,)))
+        self._before: "list[Beforehand]" = [known_before[rank] for rank in self._all]
+        crossings = [one.crossing for one in self._before]
         both = _shared(crossings)
         known = everyone("contents", dict.fromkeys(self._all, (both,))) if both else {}
         self._schedule = Schedule(crossings, [known.get(rank, Contents([], [])) for rank in self._all])
@@ -254,14 +217,12 @@ class _Apart:
         self._told: "dict[int, Told]" = {}
         self._first: "dict[int, list[Candidate]]" = {}
 
-    def told(self, noise: Optional[NoiseOf]) -> "list[Told]":
-        if noise is None:
+    def told(self) -> "list[Told]":
+        if self._noise is None:
             self._walk({})
             return [self._told[rank] for rank in self._all]
-        of_ranks = self._everyone("facts", dict.fromkeys(self._all, ()))
-        facts = joined([of_ranks[rank] for rank in self._all], *noise)
-        heard = {rank: (facts, self._heard(rank)) for rank in self._all}
-        added: "dict[int, list[tuple[object, Optional[Contribution]]]]" = self._everyone("contributions", heard)
+        facts = joined([one.facts for one in self._before if one.facts], *self._noise)
+        added = self._added(facts)
         order = self._schedule.in_order()
         largest: "list[float]" = []
         self._walk(_asked(facts, added, order))
@@ -271,13 +232,33 @@ class _Apart:
         if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
             one = order[start]
             name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
-            self._walk(_asked(facts, added, order, start, name, largest))
+            asked = _asked(facts, added, order, start, name, largest)
+            known = {
+                rank: (self._told[rank], rank, clocks[rank], self._heard(rank), asked[rank], clocks[one.rank][one.at])
+                for rank in self._all
+            }
+            self._first = self._everyone("again", known)
         every = [one for some in self._first.values() for one in some]
         every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
         first = first_of(every, len(self._all))
-        sent = {rank: (self._told[rank], rank, first, clocks[rank]) for rank in self._all}
+        orders = [one.crossing.orders for one in self._before]
+        sent = {rank: (self._told[rank], rank, first, dict(zip(orders[rank], clocks[rank]))) for rank in self._all}
         found = self._everyone("concluded", sent)
         return [found[rank] for rank in self._all]
+
+    def _added(self, facts: Facts) -> "dict[int, Added]":
+        """What ranks add to the noise. It is another thing than they said beforehand only where others put something
+        in, or know of other modules that have operators inside."""
+        added = {rank: one.added for rank, one in enumerate(self._before)}
+        heard = {rank: self._heard(rank) for rank in self._all}
+        others = {
+            rank: (facts, heard[rank])
+            for rank, one in enumerate(self._before)
+            if any(given for _, given in heard[rank].values())
+            or (one.facts and one.facts.containing != facts.containing)
+        }
+        added.update(self._everyone("contributions", others) if others else {})
+        return added
 
     def _walk(self, asked: "Mapping[int, Asked]") -> None:
         """All ranks, until nobody has news for another."""
@@ -305,7 +286,7 @@ class _Apart:
 
 def _asked(
     facts: Facts,
-    added: "Mapping[int, Sequence[tuple[object, Optional[Contribution]]]]",
+    added: "Mapping[int, Added]",
     order: "Sequence[Place]",
     start: Optional[int] = None,
     name: str = "",

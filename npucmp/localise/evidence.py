@@ -9,6 +9,7 @@ from npucmp.localise.case import gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
+from npucmp.model.cause import UNSEEN
 from npucmp.model.optypes import op_type_of
 
 WHOLE = 0.9  # share of an error that a common factor makes up where it is worth a sentence
@@ -197,8 +198,8 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
     words = "its inputs were not dumped or cannot be compared"
     if not named:
-        return [tensor_reason(own), reason("unseen", words)]
-    return [tensor_reason(own), reason("unseen", f"{words} ({{names}})", names=_first(named))]
+        return [tensor_reason(own), reason(UNSEEN, words)]
+    return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
 
 
 def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":

@@ -13,6 +13,7 @@ from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Finding, Pair, Root, Verdict
+from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
 
 PARTS = "parts"  # how a fused product and its parts were lined up
@@ -35,7 +36,16 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
         *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
         *_arguments(findings, roots),
+        *_outputs_alone(findings, roots),
     )
+
+
+def _outputs_alone(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+    """Operators that nothing accuses because nobody knows what any operator read: a graph may."""
+    unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
+    tensors = (finding.pair.target or finding.pair.golden for finding in findings)
+    if unseen and not any(tensor is not None and not tensor.is_output for tensor in tensors):
+        yield "only outputs were dumped: dump inputs too, or give a graph of the network with --graph, if any"
 
 
 def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":

@@ -30,6 +30,9 @@ class Fact(NamedTuple):
     slot: str = ""
 
 
+UNSEEN = "unseen"  # the kind of reason that nobody knows what an operator read
+
+
 class Evidence(NamedTuple):
     """One reason, as data.
 

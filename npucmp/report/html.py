@@ -32,7 +32,7 @@ from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
 
 PAGE = Path(__file__).with_name("page")
-SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "page.js")
+SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "page.js")
 PLAIN = 300_000  # characters of JSON up to which it stands in the page as it is, where one can search it
 LEVEL = 5  # of zlib; 7 takes three times as long to save 3 %
 EARLY = {"rows", "place"}  # columns that the first rows need besides those they show

@@ -3,6 +3,7 @@ report/compare.py. So an answer never needs more than one comparison at a time, 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
@@ -292,8 +293,10 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
     for finding in findings:
         if finding.verdict is Verdict.UNREADABLE:
             tensor = finding.measurement.unreadable
-            file = f" ({tensor.file})" if tensor is not None and tensor.file else ""
-            yield f"{f'{finding.pair.operator.name} {finding.pair.slot}'.rstrip()}: {finding.because}{file}"
+            file = tensor.file if tensor is not None and tensor.file else ""
+            because = finding.because.removesuffix(f" ({os.path.basename(file)})")  # the whole path says it
+            where = f"{finding.pair.operator.name} {finding.pair.slot}".rstrip()
+            yield f"{where}: {because}" + (f" ({file})" if file else "")
 
 
 def _examples(findings: Sequence[Finding]) -> "Iterator[tuple[Verdict, str]]":

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence
 
+from npucmp.model.cause import UNSEEN
 from npucmp.report.answer import Answer, Line, Section, Suspect
 from npucmp.report.cell import Matrix
 from npucmp.report.picture import folded_words, pictured
@@ -15,6 +16,7 @@ from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, numbers, rate_of
 
 NOTES = 6  # of one kind, before "and n more"
+SAME = 3  # suspects of which the same is said once
 STEPS = 8  # of the way from one birth
 INDENT = " " * 17
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
@@ -49,6 +51,16 @@ def _places(files: Sequence[Path]) -> Iterator[str]:
     below = Counter(file.parent for file in files if file.parent != files[0].parent)
     yield from (shlex.quote(str(file)) for file in files if file.parent not in below)
     yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
+
+
+def _common(suspects: "Sequence[Suspect]") -> "dict[str, list[int]]":
+    """Sentences on what nobody knows, which at least SAME suspects share word for word, with the places of these."""
+    found: "dict[str, list[int]]" = {}
+    for one in suspects:
+        for reason in one.evidence:
+            if reason.kind == UNSEEN:
+                found.setdefault(reason.sentence(visible), []).append(one.place)
+    return {sentence: places for sentence, places in found.items() if len(places) >= SAME}
 
 
 class _Screen:
@@ -110,8 +122,11 @@ class _Screen:
         if one.title:
             yield self.line(Line(one.title, "title"))
         first, passed = one.suspects
+        common = {} if self.verbose else _common(first[:top])
         for suspect in first[:top]:
-            yield from self.suspect(suspect)
+            yield from self.suspect(suspect, [*common])
+        for sentence, places in common.items():
+            yield f"     {numbers('place', places)}: {sentence}"
         more = len(first[top:]) + one.unlisted[0]
         if more:
             yield f"     … and {more} more in {self.answer.places}"
@@ -130,7 +145,8 @@ class _Screen:
             if more:
                 yield f"     … and {more} more in {listing.rest}"
 
-    def suspect(self, one: Suspect) -> Iterator[str]:
+    def suspect(self, one: Suspect, common: "Sequence[str]" = ()) -> Iterator[str]:
+        """`common` is said elsewhere, of several at once."""
         where = one.where if self.answer.matrix else ""
         aside = "".join(f"   {words}" for words in (one.aside, where) if words)
         name = "  ".join(filter(None, map(visible, (one.rule, one.op, one.slot))))
@@ -140,7 +156,8 @@ class _Screen:
         if one.golden:
             yield f"{INDENT}golden: {visible(one.golden)}"
         for evidence in one.evidence:
-            yield f"{INDENT}{evidence.sentence(visible)}"
+            if (sentence := evidence.sentence(visible)) not in common:
+                yield f"{INDENT}{sentence}"
         if one.line:
             yield f"{INDENT}{visible(one.line)}"
         way = one.way()

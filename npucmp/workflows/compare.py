@@ -29,7 +29,7 @@ from npucmp.workflows.looks import with_looks
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
-from npucmp.workflows.runs import StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs
 
 
 @of_two(Options)
@@ -115,7 +115,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     if not together:
         raise UsageError(
             f"no step and rank is in both: {sides.target_path} has {keys(lefts)}, "
-            f"{sides.golden_path} has {keys(rights)}"
+            f"{sides.golden_path} has {keys(rights)}{how_to_pair(lefts, rights)}"
         )
     remarks += odd_pairs(together)
     context = options.context(sides.target_path, sides.golden_path)

@@ -24,7 +24,7 @@ from npucmp.precheck.row import Row
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.misfits import unfit_names
-from npucmp.workflows.runs import Choice, Meter, StrPath, keys, odd_pairs, pair_runs
+from npucmp.workflows.runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
 
 NO_DUMP = "-"  # stands for a dump where files alone are compared
 
@@ -159,7 +159,8 @@ def _opened(
         raise UsageError(f"nothing can be read of {target if not lefts else golden}: {broken[0][1].problem}")
     together, _ = pair_runs(lefts, rights, options.partners())
     if not together:
-        remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}")
+        hint = how_to_pair(lefts, rights)
+        remarks.append(f"no step and rank is in both: target has {keys(lefts)}, golden has {keys(rights)}{hint}")
     remarks += odd_pairs(together)
     jobs = options.jobs or default_jobs()
     meter = Meter(options.progress, sum(_bytes(run) for run in (*lefts, *rights)))

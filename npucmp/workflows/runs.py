@@ -170,6 +170,18 @@ def keys(runs: "Sequence[Numbered]") -> str:
     return first_of(words, 8)
 
 
+def how_to_pair(targets: "Sequence[Numbered]", goldens: "Sequence[Numbered]") -> str:
+    """The option that holds runs against each other of which none has the numbers of another, by the first of each."""
+    if not targets or not goldens:
+        return ""
+    a, b = targets[0], goldens[0]
+    steps = not {run.step or 0 for run in targets} & {run.step or 0 for run in goldens}
+    ranks = not {run.rank or 0 for run in targets} & {run.rank or 0 for run in goldens}
+    some = [name for name, differ in (("step", steps or not ranks), ("rank", ranks or not steps)) if differ]
+    ends = ("/".join(f"{name}{getattr(run, name) or 0}" for name in some) for run in (a, b))
+    return f"; say which belong together: --pair {'='.join(ends)}, repeatable"
+
+
 def pair_runs(
     targets: "Sequence[One]", goldens: "Sequence[One]", apart: "Sequence[Partner]" = ()
 ) -> "tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]":

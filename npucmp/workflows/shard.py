@@ -19,7 +19,7 @@ from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import has_values, side_by_side
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told
+from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally
@@ -56,9 +56,17 @@ class Work:
     spool: Spool
     began: float  # seconds since 1970
     several_steps: bool = True  # which ask what the step before made of the parameters
+    apart: Optional[int] = None  # tensors of a shard from which the ranks of its step will be walked apart
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules)
+
+    def uses_noise(self) -> bool:
+        """Where statistics are all there is."""
+        return self.options.decides().by_round_off and self.rules().uses("suspected")
+
+    def rank(self, one: Comparison, updates: Updates, alone: bool = False) -> Rank:
+        return Rank(one, updates, self.options.decides().by_round_off, self.rules(), alone)
 
     def keep(self, shard: Shard, what: str, thing: object) -> None:
         self.spool.keep(shard.number, what, thing)
@@ -142,11 +150,14 @@ def judge(work: Work, shard: Shard) -> None:
 def _keep_judged(
     work: Work, shard: Shard, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False
 ) -> Comparison:
-    """A shard as it is judged, and what the next step needs to know of it, which no walk changes."""
+    """A shard as it is judged, and what the next step and other ranks need to know of it, which no walk changes."""
     judged_ = _judged(work, one, measured, reduced)
     work.keep(shard, "judged", judged_)
     if work.several_steps:
         work.keep(shard, "updates", Updates(judged_.findings))
+    noisy = work.uses_noise() and not has_values(judged_)
+    if work.apart is not None and (not noisy or len(measured) >= work.apart):
+        work.keep(shard, "beforehand", work.rank(judged_, Updates()).beforehand(noisy))
     return judged_
 
 
@@ -173,18 +184,18 @@ def updates_of(work: Work, before: Before) -> Updates:
 
 def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
     one: Comparison
-    if what == "concluded":  # what was found is here
+    if what in ("again", "concluded"):  # what was found is here
         one, *found_here = walked(work, shard.number)
         arguments = tuple(found_here), *arguments[1:]
     else:
         one = work.kept(shard.number, "judged")
-    own = Rank(one, updates_of(work, before), work.options.decides().by_round_off, work.rules(), alone)
-    answer = getattr(own, what)(*arguments)
-    if what not in ("walked", "concluded"):
+    if what == "concluded":
+        return _keep_walk(work, shard, one, concluded(*arguments))
+    answer = getattr(work.rank(one, updates_of(work, before), alone), what)(*arguments)
+    if what != "walked":
         return answer
-    told, *letters = answer if what == "walked" else (answer,)
-    found = _keep_walk(work, shard, one, told)
-    return (found, *letters) if what == "walked" else found
+    told, *letters = answer
+    return _keep_walk(work, shard, one, told), *letters
 
 
 class Walked(NamedTuple):

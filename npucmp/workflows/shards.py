@@ -110,8 +110,9 @@ def _compared(
     """With shards lying in that folder."""
     shards = [Shard(number, *both) for number, both in enumerate(pairing.together)]
     plain = replace(options, progress=None, jobs=1, executor=None)
-    steps_of = Counter(shard.rank for shard in shards)
-    work = Work(target, golden, plain, Spool(folder.path), time.time(), max(steps_of.values()) > 1)
+    in_a_row, at_once = (max(Counter(some).values()) for some in zip(*((one.rank, one.step) for one in shards)))
+    apart = HELD // at_once + 1 if at_once > 1 else None
+    work = Work(target, golden, plain, Spool(folder.path), time.time(), in_a_row > 1, apart)
     crew = Crew(work, options.executor or workers(options.jobs or default_jobs(), apart=True))
     measured, interrupted = _measured(crew, shards, options)
     broken = [one for some in measured for one in some.broken]
@@ -201,8 +202,7 @@ class _Steps:
         for shard in (shard for some in self._steps for shard in some):
             self._before[shard.number] = latest.get(shard.rank)
             latest[shard.rank] = shard.number
-        options = crew.work.options
-        self._uses_noise = options.decides().by_round_off and crew.work.rules().uses("suspected")
+        self._uses_noise = crew.work.uses_noise()
         self.gone: "list[tuple[str, Run]]" = []
 
     def walked(self) -> "list[tuple[Shard, Walked]]":
@@ -237,8 +237,13 @@ class _Steps:
             def everyone(
                 what: str, whom: "Mapping[int, tuple[Any, ...]]", before: Any = before, alone: bool = alone
             ) -> "dict[int, Any]":
-                given = [(before[rank], what, alone, arguments) for rank, arguments in whom.items()]
-                return dict(zip(whom, self._crew.each_with(of_rank, [some[rank] for rank in whom], given)))
+                known = {} if alone or what != "beforehand" else self._said(some)
+                asked = [rank for rank in whom if rank not in known]
+                given = [(before[rank], what, alone, whom[rank]) for rank in asked]
+                return {
+                    **known,
+                    **dict(zip(asked, self._crew.each_with(of_rank, [some[rank] for rank in asked], given))),
+                }
 
             try:
                 noise = None
@@ -250,6 +255,15 @@ class _Steps:
             except Lost as lost:
                 self.gone += without(some, lost.numbers)
         return []
+
+    def _said(self, some: "Sequence[Shard]") -> "dict[int, Any]":
+        """What those ranks that seemed to be walked apart said beforehand, when they were judged."""
+        spool = self._crew.work.spool
+        return {
+            rank: spool.kept(one.number, "beforehand")
+            for rank, one in enumerate(some)
+            if spool.has(one.number, "beforehand")
+        }
 
     def _all_before(self, some: "Sequence[Shard]", faulty: bool) -> "list[Before]":
         return [Before(self._before[shard.number], faulty) for shard in some]

@@ -79,6 +79,9 @@ class Spool:
             raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was at work")
         return pickle.loads(data)
 
+    def has(self, number: int, what: str) -> bool:
+        return what in self._names.get(number, {})
+
     def learn(self, made: Names) -> None:
         """What a task laid down, for whoever gave it; what that takes the place of is not needed again."""
         for number, some in made.items():

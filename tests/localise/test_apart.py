@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 import npucmp
-from npucmp.localise import apart, ranks
+from npucmp.localise import apart, ranks, suspects
 from npucmp.workflows import compare
 from tests.corpus.draw import plan
 from tests.corpus.planter import family
@@ -27,7 +27,8 @@ def each_by_itself(some, updates, by_round_off, rules):
         found = {}
         for rank, arguments in whom.items():
             own = apart.Rank(some[rank], updates[rank], by_round_off, rules, len(some) == 1)
-            answer = getattr(own, what)(*(arguments if what == "concluded" else travelled(arguments)))
+            asked = suspects.concluded if what == "concluded" else getattr(own, what)
+            answer = asked(*(arguments if what in ("again", "concluded") else travelled(arguments)))
             found[rank] = (answer[0], *travelled(answer[1:])) if what == "walked" else travelled(answer)
         return found
 

@@ -4,6 +4,7 @@ import csv
 import json
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
@@ -148,7 +149,7 @@ def test_bad_usage():
 
 def test_the_command_has_the_fields_of_the_workflow(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("sys.argv", ["npucmp", "replay"])
-    command = group.get_command(None, "replay")
+    command = group.get_command(click.Context(group), "replay")
     target = str(SAMPLES / "msprobe_softmax" / "target")
     words = [target, "--engine", "torch", "--budget", "2", "--limit-memory", "4096", "-q", "--include", "*softmax*"]
     with pytest.raises(SystemExit) as end:

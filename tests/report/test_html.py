@@ -373,6 +373,52 @@ def test_an_operator_shows_where_its_error_lies_and_both_sides(show):
     assert "\\x0a" not in stack and all(line.startswith("File ") for line in stack.splitlines())
 
 
+def around(page):
+    """The graph: operator → (its column, what its box says), and who stands in the middle."""
+    boxes = page.locator("#around .node").all()
+    left = sorted({float(one.locator("rect").get_attribute("x")) for one in boxes})
+    name = "(one) => ofOperator('op', Number(one.dataset.operator))"
+    found = {one.evaluate(name): (left.index(float(one.locator("rect").get_attribute("x"))),
+                                  one.locator(".state").text_content()) for one in boxes}  # fmt: skip
+    return found, page.locator("#around .node.middle").evaluate(name)
+
+
+@in_chromium
+def test_the_graph_around_a_suspect(show):
+    page = show("compare")
+    boxes, middle = around(page)
+    assert middle == "Functional.softmax.1.forward"
+    column, words = boxes[middle]
+    assert column == 2 and words.startswith("◆ BORN ") and words.endswith(" · place 1")
+    assert boxes["Tensor.__mul__.1.forward"] == (1, "✓ no error")
+    assert boxes["Torch.matmul.2.forward"] == (0, "✓ no error")
+    assert boxes["Torch.matmul.3.forward"][1].startswith("● PROPAGATED ")
+    heavy = [one.text_content() for one in page.locator("#around .edge.off title").all()]
+    assert all("diverged" in one for one in heavy)
+    assert any(one.startswith("Functional.softmax.1.forward → Torch.matmul.3.forward") for one in heavy)
+    page.locator('#around .node[aria-label^="Torch.matmul.3.forward"]').press("Enter")
+    assert around(page)[1] == "Torch.matmul.3.forward"
+    assert page.locator("#operator").is_hidden(), "a click moves the graph; one on the middle opens"
+    page.locator("#around .node.middle").click()
+    assert page.locator("#operator h2").text_content() == "Torch.matmul.3.forward"
+    page.locator("#close").click()
+    page.evaluate("forPrint(true)")
+    assert around(page)[1] == middle, "the first suspect's is printed"
+
+
+@in_chromium
+def test_marks_of_the_chart_do_not_contradict_its_legend(show):
+    """An output above its limit that is no fault has a mark of its own; a disc there is a fault or passed on."""
+    page = show("compare")
+    marks = page.evaluate("chart.panels.flatMap((one) => one.marks).map((one) => [one.wrote, one.limit, one.excused,"
+                          " ofOperator('cause', one.operator), ofOperator('op', one.operator)])")  # fmt: skip
+    above = {op: (excused, cause) for wrote, limit, excused, cause, op in marks if wrote and limit and wrote > limit}
+    assert any(excused for excused, _ in above.values()) and any(cause == "BORN" for _, cause in above.values())
+    assert [op for op, (excused, cause) in above.items() if not excused and not cause] == []
+    assert not any(excused for wrote, limit, excused, *_ in marks if limit is None or not wrote or wrote <= limit)
+    assert "□ above the line" in page.locator("#chart-key").text_content()
+
+
 @in_chromium
 def test_sorts(show):
     page = show("compare")
@@ -469,6 +515,7 @@ def test_hostile_names_stay_text(show):
     for name in map(visible, HOSTILE):
         page.evaluate("(name) => openOperator(operatorOf('#' + new URLSearchParams({ op: name })))", name)
         assert page.locator("#operator h2").text_content() == name
+        assert page.locator("#around .node.middle").get_attribute("aria-label").startswith(f"{name}: ")
     for link in page.locator("a.name").all():
         link.evaluate("(one) => one.click()")
         assert page.locator("#operator h2").text_content() == link.text_content()

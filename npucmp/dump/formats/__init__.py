@@ -24,6 +24,7 @@ from typing import Mapping, Optional, Sequence
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
+from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
@@ -90,6 +91,8 @@ def open_runs(
     if broken and len(broken) == len(runs):
         raise DumpError(where, f"none of its {len(runs)} dumps can be read, the first: {broken[0]}")
     if not any(run.operators or run.records for run in runs):
+        if format is not None:
+            raise DumpError(where, _other_format(where, format, context))
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
     return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
@@ -148,6 +151,14 @@ def _found(
     return (*_recognise(where, context), context) if format is None else (where, module_of(format), context)
 
 
+def _other_format(path: Path, format: str, context: ReadContext) -> str:
+    """Why a format that was asked for finds nothing here."""
+    other = _sniffed(path, context)
+    if other is None or format == other.NAME:
+        return f"no operator of a dump of format {format} is in it; npucmp formats tells what each looks like"
+    return f"no operator of a dump of format {format} is in it; without --format it is read as {other.NAME}"
+
+
 def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
     """A folder that holds several dumps would be compared at random."""
     places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
@@ -161,6 +172,10 @@ def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
 
 def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
     """The dump that a path is, or the only one below it."""
+    record = path.absolute().parent / "dump.json"
+    if path.name == DATA_FOLDER and record.is_file():
+        words = "holds the tensors of a dump, whose names and order stand beside it"
+        raise DumpError(path, f"{words}: give the folder with dump.json, {path.parent}")
     module = _sniffed(path, context)
     if module is not None:
         return path, module

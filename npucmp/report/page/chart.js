@@ -73,23 +73,32 @@ function fillKey() {
   const words = [
     depth ? "● a parameter, or an operator, at its place in the network; ◆ with a number: a finding and its place." : events ? "◆ born · ● passed on · × masked or thrown away · ○ of unknown origin or close to the edge." : "rel_l2 of each operator: ● its outputs, ○ its inputs; ◆ with a number: a suspect and its place.",
     !events && any((mark) => mark.limit !== null) ? "Green, below the dashed line: within the limit." : "",
+    any((mark) => mark.excused) ? "□ above the line and no fault: explained, mostly by the errors of what it read." : "",
     any((mark) => mark.alone) ? "Hatched: no partner on the other side." : "",
     "Drag or + and − to zoom, double click for all; click an operator to open it; with the keyboard ← → and Enter.",
   ];
   document.getElementById("chart-key").textContent = words.filter(Boolean).join(" ");
 }
 
-// The largest error of what an operator read and of what it wrote, and the limit that applied.
+// The largest error of what an operator read; of what it wrote that which goes furthest beyond its limit, with this limit.
+// Excused is what lies above its limit and is no fault: what it read explains it, or another rule takes it back.
 function errorMark(operator) {
-  const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, dtype: "", alone: Boolean(ofOperator("alone", operator)) };
+  const mark = { operator, at: operators.order[operator], read: null, wrote: null, limit: null, dtype: "", excused: "", alone: Boolean(ofOperator("alone", operator)) };
+  let furthest = null;
   for (let row = firstRow[operator]; row < firstRow[operator + 1]; row++) {
     if (rows.argument?.[row]) continue;
     const error = rows.error?.[row] ?? rows.rel_l2?.[row] ?? null;
     const output = rows.output?.[row];
-    if (error !== null && output) mark.wrote = larger(mark.wrote, error);
-    if (error !== null && !output) mark.read = larger(mark.read, error);
     const limit = rows.limit?.[row] ?? null;
-    if (limit !== null && (output || mark.limit === null)) [mark.limit, mark.dtype] = [limit, rows.target_dtype?.[row] ?? ""];
+    if (error !== null && !output) mark.read = larger(mark.read, error);
+    if (limit !== null && mark.limit === null) [mark.limit, mark.dtype] = [limit, rows.target_dtype?.[row] ?? ""];
+    if (error === null || !output) continue;
+    const beyond = error === 0 ? 0 : error / (limit ?? Infinity);
+    if (furthest !== null && !(beyond > furthest || (beyond === furthest && error > mark.wrote) || Number.isNaN(beyond))) continue;
+    [furthest, mark.wrote] = [beyond, error];
+    if (limit === null) continue;
+    [mark.limit, mark.dtype] = [limit, rows.target_dtype?.[row] ?? ""];
+    mark.excused = error > limit && rows.verdict?.[row] === "match" ? rows.explained_by?.[row] ?? rows.rule?.[row] ?? "another rule" : "";
   }
   return mark;
 }
@@ -232,14 +241,14 @@ function hover(one, event) {
 
 function tell(one, x, y) {
   if (one.cursor < 0) return hideHint();
-  const { operator, read, wrote, limit, events } = one.marks[one.cursor];
+  const { operator, read, wrote, limit, events, excused } = one.marks[one.cursor];
   const get = (name) => ofOperator(name, operator);
   const lines = [[get("op_type"), `order ${get("order")}`].filter(Boolean).join(" · ")];
   if (get("cause")) lines.push(`${SHAPES[get("cause")]} ${get("cause")}${get("place") ? `, place ${get("place")}` : ""}`);
   if (events) lines.push(...events.slice(0, 6).map((words) => words.filter(Boolean).join(" ")), ...(limit === null ? [] : [`largest |x|: ${[read, wrote].map((share, i) => (share === null ? "" : `${["inputs", "outputs"][i]} ${percent(share)}`)).filter(Boolean).join(", ")} of the type's largest`]));
   else if (data.kind === "health") lines.push(`${one.title}: ${written(wrote)}`);
   else if (get("alone")) lines.push(`only the ${get("alone")} has it`);
-  else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}`);
+  else lines.push(`inputs ${read === null ? "not known" : written(read)}, outputs ${wrote === null ? "not known" : written(wrote)}${limit === null ? "" : `, limit ${written(limit)}`}${excused ? `; above it, explained by ${excused}` : ""}`);
   showHint(lines.join("\n"), x, y, get("op"));
 }
 

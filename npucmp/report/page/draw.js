@@ -199,12 +199,25 @@ function dot(pen, drawn, x, y, size) {
 }
 
 function drawOutputs(one, pen, seen, size) {
-  const tone = ({ operator, events }) => {
+  const tone = ({ operator, events, excused }) => {
     const cause = ofOperator("cause", operator);
+    if (excused && !cause) return "excused";
     if (cause === "PROPAGATED" || events?.some(([, origin]) => origin === "propagated")) return "passed";
     return cause ? "bad" : "out";
   };
+  drawSquares(one, pen, seen.filter((mark) => mark.wrote !== null && tone(mark) === "excused"), size);
   for (const wanted of ["out", "passed", "bad"]) drawDiscs(one, pen, seen.filter((mark) => mark.wrote !== null && tone(mark) === wanted), size, wanted);
+}
+
+// Outputs above their limit that were taken back.
+function drawSquares(one, pen, seen, size) {
+  [pen.strokeStyle, pen.fillStyle, pen.lineWidth] = [one.inks.out, one.inks.paper, 1.4];
+  const side = Math.max(2, 1.8 * size);
+  for (const mark of seen) {
+    const [x, y] = [across(one, mark.at) - side / 2, heightOf(one, mark.wrote) - side / 2];
+    pen.fillRect(x, y, side, side);
+    pen.strokeRect(x, y, side, side);
+  }
 }
 
 function drawDiscs(one, pen, seen, size, tone) {

@@ -29,6 +29,13 @@ function writers(operator) {
   return [...new Set([...found, ...parentsOf(operator)])];
 }
 
+// All suspects, the first place first.
+function suspectsByPlace() {
+  const found = [];
+  for (let one = 0; one < data.operators.length; one++) if (SUSPECTS.has(ofOperator("cause", one))) found.push(one);
+  return found.sort((a, b) => ofOperator("place", a) - ofOperator("place", b));
+}
+
 function openOperator(operator, row = null) {
   opened = operator;
   const panel = document.getElementById("operator");
@@ -39,6 +46,7 @@ function openOperator(operator, row = null) {
   const fragment = fragmentOf(operator);
   if (location.hash !== fragment) history.replaceState(null, "", fragment);
   markOperator(operator);
+  if (operator !== around.operator) showAround(operator);
   const card = row === null ? null : panel.querySelector(`[data-row="${row}"]`);
   card?.scrollIntoView({ block: "nearest" });
 }

@@ -14,10 +14,8 @@ function descendants(birth) {
 }
 
 function startChains() {
-  const births = [];
-  for (let one = 0; one < data.operators.length; one++) if (SUSPECTS.has(ofOperator("cause", one))) births.push(one);
+  const births = suspectsByPlace();
   if (!births.length) return;
-  births.sort((a, b) => ofOperator("place", a) - ofOperator("place", b));
   document.getElementById("chain").hidden = false;
   const place = document.getElementById("chains");
   for (const birth of births.slice(0, 10)) place.append(drawnChain(descendants(birth)));
@@ -105,10 +103,8 @@ function goToFragment() {
 
 // The next suspect after the opened operator, by place, or the one before.
 function stepSuspect(by) {
-  const suspects = [];
-  for (let one = 0; one < data.operators.length; one++) if (SUSPECTS.has(ofOperator("cause", one))) suspects.push(one);
+  const suspects = suspectsByPlace();
   if (!suspects.length) return;
-  suspects.sort((a, b) => ofOperator("place", a) - ofOperator("place", b));
   const here = suspects.indexOf(opened);
   const next = suspects[here < 0 ? 0 : (here + by + suspects.length) % suspects.length];
   revealRow(firstRow[next]);
@@ -133,6 +129,8 @@ function forPrint(on) {
   table.printing = on;
   drawRows();
   drawChart();
+  if (on && around.suspects.length) showAround(around.suspects[0]);
+  else drawAround();
 }
 
 async function startPage() {
@@ -145,6 +143,7 @@ async function startPage() {
   table.texts = [];
   fillChooser();
   startChart();
+  startGraph();
   if (data.kind === "events") startChains();
   for (const chip of document.querySelectorAll("[data-filter]")) {
     chip.addEventListener("click", () => {
