@@ -100,8 +100,6 @@ S = "sample_dumps"
 STAND_INS = {  # what pages call the reader's own dumps → the sample that a test takes for it
     "npu_dump": f"{S}/msprobe_softmax/target", "gpu_dump": f"{S}/msprobe_softmax/golden",
     "npu_values": f"{S}/msprobe_softmax/target", "gpu_values": f"{S}/msprobe_softmax/golden",
-    "npu1": f"{S}/rerun_scatter/run1", "npu2": f"{S}/rerun_scatter/run2", "npu3": f"{S}/rerun_scatter/run3",
-    "gpu1": f"{S}/rerun_scatter/run1",
 }  # fmt: skip
 FILES = {
     "npu.yaml": "lr: 0.001\n", "gpu.yaml": "lr: 0.001\n",
@@ -150,8 +148,6 @@ def desk(root, monkeypatch):
             text = re.sub(r'"data_name": "[^"]*"', '"data_name": null', file.read_text())
             file.write_text(text.replace('"task": "tensor"', '"task": "statistics"'))
     monkeypatch.chdir(root)
-    for name in ("known_report", "report_monday", "report_today"):
-        assert invoke("compare", "npu_dump", "gpu_dump", "-q", "-o", name).exit_code == 1
     return root
 
 

@@ -20,6 +20,8 @@ from npucmp.errors import MissingExtra, UsageError
 from npucmp.report import Form, answer_of, render, write_reports, xlsx
 from npucmp.report.answer import Table
 from npucmp.report.rows import csv_of
+from npucmp.report.ticket import page
+from npucmp.workflows.ticket import Bundle
 from tests.reports import named, table
 
 openpyxl = pytest.importorskip("openpyxl")
@@ -136,7 +138,7 @@ def test_a_chinese_name_survives_everywhere(tmp_path):
         assert (row["op"], row["place"]) == (name, "1")
     assert openpyxl.load_workbook(tmp_path / "report.xlsx")["roots"]["E2"].value == name
     assert name in (tmp_path / "report.html").read_text(encoding="utf-8").replace("\\u7f16\\u7801\\u5668", "编码器")
-    assert name in str(report)
+    assert name in str(report) and name in page(Bundle(tmp_path).ticket())
     write_reports(report, tmp_path, metrics="snr")
     assert not (tmp_path / "report.xlsx").exists(), "of an earlier report"
     first = (tmp_path / "tensors.csv").read_text(encoding="utf-8").splitlines()[0]
