@@ -262,7 +262,7 @@ class _Steps:
         return {
             rank: spool.kept(one.number, "beforehand")
             for rank, one in enumerate(some)
-            if spool.has(one.number, "beforehand")
+            if spool.holds(one.number, "beforehand")
         }
 
     def _all_before(self, some: "Sequence[Shard]", faulty: bool) -> "list[Before]":

@@ -79,7 +79,7 @@ class Spool:
             raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was at work")
         return pickle.loads(data)
 
-    def has(self, number: int, what: str) -> bool:
+    def holds(self, number: int, what: str) -> bool:
         return what in self._names.get(number, {})
 
     def learn(self, made: Names) -> None:

@@ -10,7 +10,7 @@ const AROUND = 40; // suspects to choose from
 const around = { operator: -1, suspects: [] };
 
 function startGraph() {
-  if (!rows.producer) return; // of this kind of report nobody knows who reads whom
+  if (data.kind !== "pairs") return; // of other kinds of reports nobody knows who reads whom
   around.suspects = suspectsByPlace().slice(0, AROUND);
   const section = document.getElementById("around"), select = section.querySelector("select");
   around.suspects.forEach((one) => select.append(element("option", { value: one }, [ofOperator("place", one), ofOperator("cause", one), ofOperator("op", one)].filter(Boolean).join(" "))));
@@ -22,7 +22,7 @@ function startGraph() {
 }
 
 function showAround(operator) {
-  if (!rows.producer || operator < 0) return;
+  if (data.kind !== "pairs" || operator < 0) return;
   around.operator = operator;
   document.getElementById("around").hidden = false;
   const select = document.querySelector("#around select");

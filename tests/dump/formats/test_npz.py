@@ -75,7 +75,7 @@ def test_sizes_of_a_local_header_that_differ_are_refused(tmp_path):
     """numpy writes them as zip64, beside the sizes that the directory tells."""
     np.savez(tmp_path / "x.npz", a=np.ones(3))
     data = bytearray((tmp_path / "x.npz").read_bytes())
-    assert data[18:26] == b"\xff" * 8
+    data[18:26] = b"\xff" * 8  # as newer zipfile writes them; older ones leave the sizes here, too
     data[30 + 5 + 4] ^= 1  # the uncompressed size in the extra field
     (tmp_path / "x.npz").write_bytes(data)
     (run,) = open_runs(tmp_path)
