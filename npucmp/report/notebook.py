@@ -64,6 +64,6 @@ def frame(answer: Answer, table: str = "") -> Any:
     columns: Columns = one.columns()
     if one.rows is not None and not any(columns.values()):  # of reports that were joined
         lines = io.BytesIO(b"".join(Joined([head_of(one), *one.rows()])))
-        return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False)
+        return pandas.read_csv(lines, names=[*one.names], header=0, low_memory=False, float_precision="round_trip")
     more = {} if table else {name: columns[of] for name, of in answer.alike.items()}
     return pandas.DataFrame({**columns, **more}, columns=[*one.names, *more])
