@@ -9,7 +9,6 @@ Source: public sources of msprobe.
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
@@ -18,9 +17,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
-from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.text import read_text
-from npucmp.errors import DumpError
+from npucmp.dump.readers.tables import has_columns, rows_of
 from npucmp.model import TensorRef
 from npucmp.model.dtypes import canonical
 
@@ -40,28 +37,13 @@ class AtbRow(NamedTuple):
 
 
 def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Whether the head of a file names these columns; never raises."""
-    try:
-        with open_regular(str(file), context) as opened:
-            head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
-    except DumpError:
-        return False
-    return all(word in head.partition("\n")[0] for word in ("device and pid", "op name", "op id", "index", "shape"))
+    """Whether the first line of a file names these columns; never raises."""
+    return has_columns(file, ("device and pid", "op name", "op id", "index", "shape"), context)
 
 
 def rows(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[AtbRow]":
     """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
-    try:
-        table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
-        header = [word.strip().lower() for word in next(table, [])]
-        found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
-    except (DumpError, csv.Error) as error:
-        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
-        return []
-    lost = found.count(None)
-    if lost:
-        notes.append(f"{file}: {lost} rows do not name a tensor and are left out")
-    return [row for row in found if row]
+    return rows_of(file, _row, notes, context)
 
 
 def _row(cells: "Mapping[str, str]") -> Optional[AtbRow]:

@@ -10,7 +10,6 @@ Source: MindSpore's public documentation and sources, public test data.
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
@@ -19,10 +18,8 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.cann_statistics import statistics
 from npucmp.dump.readers.cann_words import from_name
-from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.mindspore_names import MindsporeName
-from npucmp.dump.readers.text import read_text
-from npucmp.errors import DumpError
+from npucmp.dump.readers.tables import has_columns, rows_of
 from npucmp.model import Task, TensorRef
 from npucmp.model.dtypes import canonical
 
@@ -37,28 +34,13 @@ class StatisticRow(NamedTuple):
 
 
 def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
-    """Whether the head of the file names the columns; never raises."""
-    try:
-        with open_regular(str(file), context) as opened:
-            head = opened.read(0, min(4096, opened.size)).decode("utf-8-sig", "replace").lower()
-    except DumpError:
-        return False
-    return all(word in head for word in ("op name", "slot", "data type", "shape"))
+    """Whether the first line of a file names these columns; never raises."""
+    return has_columns(file, ("op name", "slot", "data type", "shape"), context)
 
 
-def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[StatisticRow]:
-    """The rows of a table; a table that cannot be read costs a note, and so do rows that name no tensor."""
-    try:
-        table = csv.reader(read_text(file, "statistics_bytes", context).splitlines())
-        header = [word.strip().lower() for word in next(table, [])]
-        found = [_row(dict(zip(header, (cell.strip() for cell in cells)))) for cells in table if cells]
-    except (DumpError, csv.Error) as error:
-        notes.append(f"{file}: ignored, {getattr(error, 'because', error)}")
-        return []
-    lost = found.count(None)
-    if lost or not found:
-        notes.append(f"{file}: {lost} rows do not name a tensor and are left out" if lost else f"{file}: has no rows")
-    return [row for row in found if row]
+def rows(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[StatisticRow]":
+    """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
+    return rows_of(file, _row, notes, context)
 
 
 def _row(cells: Mapping[str, str]) -> Optional[StatisticRow]:
