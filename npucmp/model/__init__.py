@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from npucmp.model.call import Call, Slot, Tree, Word
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
-from npucmp.model.comparison import DECIDED, Apart, Comparison, PartOf, Tally, each
+from npucmp.model.comparison import DECIDED, Apart, Comparison, PartOf, Tally, Where, each
 from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
 from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.look import DifferenceMap, Histogram, Look, Number, Peek, Worst
@@ -36,6 +36,6 @@ __all__ = [
     "FusionPass", "Gap", "Group", "Head", "Held", "Histogram", "Judged", "Look", "Match", "Measurement", "Moments",
     "Noise", "Number", "Operator", "Overflow", "Pair", "PartOf", "Payload", "Peek", "Reasoned", "Repeated", "Replay",
     "Replayed", "Replays", "Report", "Rerun", "Result", "Root", "Run", "Scalar", "Scan", "Side", "Slot", "Statistics",
-    "Tally", "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Word", "Worst", "brief", "each", "first_of",
+    "Tally", "Task", "TensorRef", "Tolerance", "Tree", "Verdict", "Where", "Word", "Worst", "brief", "each", "first_of",
     "position", "sentences",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from npucmp.model.pair import Pair
 
 DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
 Part = TypeVar("Part")
+Where = tuple[Optional[int], Optional[int]]  # step and rank
 PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
 
 
@@ -54,6 +55,7 @@ class Tally(NamedTuple):
     undecided   tensors of which nothing tells that they are the same, though they should be
     incomplete  what of the network one side lacks
     first       the place of its first root, and the cause; None where it has none
+    shown       whether any tensor that diverged was measured by its values, which a second look could show
     """
 
     verdicts: "Counter[Verdict]"
@@ -63,6 +65,7 @@ class Tally(NamedTuple):
     undecided: int = 0
     incomplete: tuple[str, ...] = ()
     first: Optional[tuple[int, Cause]] = None
+    shown: bool = False
 
     @classmethod
     def of(cls, one: Comparison) -> "Tally":
@@ -76,6 +79,7 @@ class Tally(NamedTuple):
             sum(finding.is_undecided for finding in one.findings),
             one.incomplete,
             None if first is None else (first.place, first.cause),
+            any(finding.can_be_shown for finding in one.findings),
         )
 
     @classmethod
@@ -95,6 +99,7 @@ class Tally(NamedTuple):
             sum(one.undecided for one in known),
             tuple(dict.fromkeys(words for one in known for words in one.incomplete)),
             min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
+            any(one.shown for one in known),
         )
 
     def spoiled(self) -> "Tally":
@@ -130,6 +135,11 @@ class Apart(Sequence[Comparison]):
     @abstractmethod
     def tallies(self) -> "Sequence[Tally]":
         """Those of each."""
+
+    @property
+    @abstractmethod
+    def where(self) -> "Sequence[Where]":
+        """Step and rank of each."""
 
     @abstractmethod
     def each(

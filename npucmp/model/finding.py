@@ -101,6 +101,11 @@ class Finding(_Judged):
         return tensor is not None and 0 not in tensor.shape
 
     @property
+    def can_be_shown(self) -> bool:
+        """Whether it diverged, and its values were measured, so that they can be looked at again."""
+        return self.verdict in (Verdict.DIVERGED, Verdict.NONFINITE) and self.measurement.moments is not None
+
+    @property
     def is_undecided(self) -> bool:
         """Whether both sides have the tensor and nothing tells that it is the same, though it should be: what is known
         to mean nothing is no question, nor is an error that the inputs explain."""

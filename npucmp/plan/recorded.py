@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 from itertools import accumulate
 from typing import Iterable, Sequence
 
@@ -116,6 +117,16 @@ class OfMindspore(Recorded):
 
     def asked(self, operator: Operator) -> str:
         return "" if operator.op_type == "Parameter" else f"name-regex(^(.*/)?{UNSURE.sub('.', operator.name)}$)"
+
+
+def network(run: Run) -> str:
+    """What a network is known by: in runs of equal ones the same names ask for the same tensors, of the same size."""
+    known = blake2b(repr((run.format, run.detail)).encode("utf-8", "backslashreplace"), digest_size=16)
+    for operator in run.operators:
+        about = operator.name, operator.op_type, operator.phase, operator.order, operator.scope, operator.path
+        tensors = [(one.dtype, *one.stored_shape) for one in operator.tensors]
+        known.update(repr((about, operator.call, tensors)).encode("utf-8", "backslashreplace"))
+    return known.hexdigest()
 
 
 def _in_one_line(name: str) -> str:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, brief, each
+from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, Where, brief, each
 from npucmp.model.accused import Accused
 from npucmp.report import looks, next_dump, pairs, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import Coverage
-from npucmp.report.filed import Filed, Filing, by_place, filed
+from npucmp.report.filed import Filed, Filing, by_place, filed, lost_files
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
@@ -39,14 +39,24 @@ OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of th
 
 
 class Parts:
-    """All parts of a comparison, and their sums."""
+    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv. Of comparisons that lie
+    apart also what each adds to the files: they are read once for both."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, metrics: "Sequence[str]" = ()) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
-        self.report = report
+        self.report, self.metrics = report, tuple(metrics)
+        self.filed: "list[Filed]" = []
+        self.every: "list[Part]" = []
         pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
-        told = each(report.comparisons, partial(part_of, asked, report.strict), lost_part)
-        self.every: "list[Part]" = [one.pooled(pool) for one in told]
+        comparisons = report.comparisons
+        if isinstance(comparisons, Apart):
+            filing = Filing(self.metrics, comparisons.folder)
+            lost = partial(_lost, comparisons.where, filing)
+            for part, files in comparisons.each(partial(_part_and_files, asked, report.strict, filing), lost):
+                self.every.append(part.pooled(pool))
+                self.filed.append(files)
+        else:
+            self.every += each(comparisons, partial(part_of, asked, report.strict))
         self.tally = Tally.sum(one.tally for one in self.every)
         self.coverage = Coverage.sum([one.coverage for one in self.every])
 
@@ -96,13 +106,22 @@ class Parts:
         return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
+def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> "tuple[Part, Filed]":
+    return part_of(asked, strict, number, one), filed(filing, number, one)
+
+
+def _lost(where: "Sequence[Where]", filing: Filing, number: int, because: str) -> "tuple[Part, Filed]":
+    words = f"telling what came of it ended the process: {because}"
+    return lost_part(number, where[number], words), lost_files(filing, where[number], words)
+
+
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv."""
-    parts = Parts(report)
-    found = told(parts, metrics)
+    parts = Parts(report, metrics)
+    found = told(parts)
     if len(parts.every) < 2:
         return found
-    return over(found, parts.every, cells_of_runs(report), partial(_pages, report, tuple(metrics)))
+    return over(found, parts.every, cells_of_runs(report), partial(_pages, report, parts.metrics))
 
 
 class _Paged(NamedTuple):
@@ -126,7 +145,7 @@ def _pages(
 
 def _page(paged: _Paged, number: int, one: Comparison) -> Piece:
     seen = tuple(look for look in paged.report.looks if look.run == number)
-    found = told(Parts(replace(paged.report, comparisons=(one,), looks=seen)), paged.filing.metrics)
+    found = told(Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics))
     alone = replace(found, remarks=lambda folder: ())  # they are of all comparisons together
     return paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
 
@@ -135,10 +154,10 @@ def _lost_page(number: int, because: str) -> Piece:
     return b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
 
 
-def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pairs.FIGURES) -> Answer:
+def told(parts: Parts, figures: Sequence[str] = pairs.FIGURES) -> Answer:
     """What the parts of a comparison say; `figures` are columns that a page shows first."""
     report = parts.report
-    files = _Files(parts, tuple(metrics))
+    files = _Files(parts)
     sections = sorted((one.section for one in parts.every), key=lambda one: one.place)
     if report.unlike:
         first = parts.every[0].section
@@ -182,19 +201,19 @@ def told(parts: Parts, metrics: Sequence[str] = (), figures: Sequence[str] = pai
 
 
 class _Files:
-    """What is only made where a report is written, once: where comparisons are in memory, here; else by workers."""
+    """What is only made where a report is written, once, of comparisons in memory; of others workers made it."""
 
-    def __init__(self, parts: Parts, metrics: "tuple[str, ...]") -> None:
-        self._parts, self._metrics = parts, metrics
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self._metrics = parts, parts.metrics
         comparisons = parts.report.comparisons
         self._apart = comparisons if isinstance(comparisons, Apart) else None
-        self._cells = cache(lambda number: tables.columns_of(comparisons[number], metrics))
+        self._cells = cache(lambda number: tables.columns_of(comparisons[number], parts.metrics))
         self._linked = cache(lambda number: pairs.linked_in(comparisons[number]))
         self.every = cache(self._every)
 
     def _every(self) -> "list[Filed]":
         if self._apart is not None:
-            return [*self._apart.each(partial(filed, Filing(self._metrics, self._apart.folder)))]
+            return self._parts.filed
         filing, some = Filing(self._metrics), enumerate(self._parts.report.comparisons)
         return [filed(filing, number, one, self._cells(number), self._linked(number)) for number, one in some]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.next_dump import Wishes
-from npucmp.model import Comparison
+from npucmp.model import Comparison, Verdict, Where
 from npucmp.report import pairs, tables
 from npucmp.report.answer import Columns, Piece
 from npucmp.report.files import Joined
@@ -58,6 +58,13 @@ def filed(
         filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),
         Wanted.of(one, wishes),
     )
+
+
+def lost_files(filing: Filing, where: Where, because: str) -> Filed:
+    """Of a comparison that ends whoever works on it: a row with the reason."""
+    names = (*tables.TENSOR_COLUMNS, *filing.metrics)
+    row = {"step": where[0], "rank": where[1], "verdict": Verdict.UNREADABLE.value, "because": because}
+    return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
 
 
 def _lines(names: "Sequence[str]", columns: Columns) -> bytes:

@@ -54,8 +54,8 @@ UB_PASS = re.compile(
 
 def answer(report: Fused, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison of a run with fusion and one without says."""
-    parts = compare.Parts(report)
-    found = compare.told(parts, metrics)
+    parts = compare.Parts(report, metrics)
+    found = compare.told(parts)
     every = [one for comparison in report.comparisons for one in _fused(comparison)]
     off = switch(report)
     config = json.dumps({"Switch": off}, indent=4, ensure_ascii=True) + "\n"

@@ -13,7 +13,7 @@ from npucmp.localise.next_dump import Open, Wishes, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, each
 from npucmp.plan.configs import text_of
 from npucmp.plan.growing import FORMATS, Given, Growing, recorded
-from npucmp.plan.recorded import Recorded
+from npucmp.plan.recorded import Recorded, network
 from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
 
@@ -27,18 +27,21 @@ class Wanted(NamedTuple):
     roots  that they would decide; `runs`: format, step and rank
     names  by the order of an operator: what asks for it, "" for nothing, and whether it lacks values; None on a side
            that has no such operator
+    networks  of both sides: equal ones give the same for the same names; "" where nothing is wanted
     """
 
     roots: "tuple[Open, ...]"
     runs: "tuple[tuple[str, Optional[int], Optional[int]], ...]"
     names: "Mapping[int, tuple[Optional[tuple[str, bool]], ...]]"
+    networks: "tuple[str, ...]" = ("", "")
 
     @classmethod
     def of(cls, one: Comparison, wishes: Wishes) -> "Wanted":
         runs = one.target, one.golden
         both = [*map(recorded, runs)]
         names = {order: tuple(map(_asked, both, _sides(pair))) for order, pair in wishes.pairs.items()}
-        return cls(wishes.roots, tuple((run.format, run.step, run.rank) for run in runs), names)
+        where = tuple((run.format, run.step, run.rank) for run in runs)
+        return cls(wishes.roots, where, names, tuple(map(network, runs)) if wishes.roots else ("", ""))
 
 
 def _sides(pair: Pair) -> "tuple[Optional[Operator], Optional[Operator]]":
@@ -117,21 +120,27 @@ def _given(
 ) -> "dict[int, dict[int, Given]]":
     """By side: what the runs of all comparisons give that such a dump would hold; no side of which it is not known how
     its dumps are configured."""
-    sides = [at for at in lacking if {one.runs[at][0] for one in wanted} <= {*FORMATS}]
+    sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
     names = {at: frozenset(asked[0] for _, one in asks if (asked := one[at]) and asked[0]) for at in sides}
     meant: set[int] = set()
     for at in sides:
         steps, ranks = ({wanted[number].runs[at][part] for number, _ in asks} for part in (1, 2))
         meant.update(
-            number for number, one in enumerate(wanted) if one.runs[at][1] in steps and one.runs[at][2] in ranks
+            number
+            for number, one in enumerate(wanted)
+            if one.runs and one.runs[at][1] in steps and one.runs[at][2] in ranks
         )
-    numbers = sorted(meant)
     found: "dict[int, dict[int, Given]]" = {at: {} for at in sides}
-    known: "dict[tuple[tuple[str, tuple[tuple[int, int], ...]], ...], Mapping[str, tuple[tuple[int, int], ...]]]" = {}
-    for number, both in zip(numbers, each(report.comparisons, partial(given_of, names), numbers=numbers)):
-        for at, one in both.items():  # most runs are those of one network: what they give is kept once
-            same = known.setdefault(tuple(sorted(one.names.items())), one.names)
-            found[at][number] = one._replace(names=same)
+    alike: "dict[object, list[int]]" = {}  # comparisons of the same networks, most of which are one: the first is asked
+    for number in sorted(meant):
+        key = wanted[number].networks
+        alike.setdefault(key if all(key) else number, []).append(number)
+    numbers = [some[0] for some in alike.values()]
+    told = each(report.comparisons, partial(given_of, names), numbers=numbers)
+    for some, both in zip(alike.values(), told):
+        for at, one in both.items():
+            runs = [(number, wanted[number].runs[at]) for number in some]
+            found[at].update((number, one._replace(step=step, rank=rank)) for number, (_, step, rank) in runs)
     return found
 
 

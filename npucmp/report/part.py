@@ -10,7 +10,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
 from npucmp.localise.joint import Joint, joint_of
-from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, brief
+from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, Where, brief
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.cell import Cell
@@ -213,16 +213,15 @@ def keys_of(parts: "Sequence[Part]") -> "list[str]":
     return [key if several[key] == 1 else f"{key}-{one.number}" for key, one in zip(keys, parts)]
 
 
-def lost_part(number: int, because: str) -> Part:
+def lost_part(number: int, where: Where, because: str) -> Part:
     """Of a comparison that ends whoever works on it."""
-    words = f"telling what came of it ended the process: {because}"
     tally = Tally(Counter({Verdict.UNREADABLE: 1}), Counter())
-    section = Section(where=f"shard {number}", sides=(), lines=[Line("Nothing could be told", "UNKNOWN", f": {words}")])
-    coverage = Coverage({}, (0, 0), 0, 0, 0)
-    examples = {Verdict.UNREADABLE: words}
-    cell = Cell(None, None, "", "", "UNREADABLE", because=words)
-    known = number, None, None, "UNDECIDED", 2, tally, section, coverage
-    return Part(*known, unreadable=(words,), examples=examples, cell=cell)
+    cell = Cell(*where, "", "", "UNREADABLE", because=because)
+    lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
+    section = Section(where=cell.where, sides=(), lines=lines)
+    told = f"{cell.where}: {because}"
+    known = number, *where, "UNDECIDED", 2, tally, section, Coverage({}, (0, 0), 0, 0, 0)
+    return Part(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
 
 
 def word_of(status: int, tally: Tally) -> str:

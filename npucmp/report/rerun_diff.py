@@ -33,8 +33,8 @@ NEXT = {  # docs/workflow.md has more words for it
 
 def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     """What runs of the same thing say."""
-    parts = compare.Parts(report)
-    found = compare.told(parts, metrics, FIGURES)
+    parts = compare.Parts(report, metrics)
+    found = compare.told(parts, FIGURES)
     suspects = Suspects.of([_suspect(one, len(report.paths)) for one in report.reruns])
     begins = any(one.cause is not Cause.PROPAGATED for one in report.reruns)
     title = "Where the runs begin to differ" if begins else "What is not the same in all runs"

@@ -13,14 +13,13 @@ from npucmp.dump.context import ReadContext
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.look import look
 from npucmp.measure.pairs import payload_bytes
-from npucmp.model import Apart, Cause, Comparison, Finding, Look, Report, Verdict, each
+from npucmp.model import Apart, Cause, Comparison, Finding, Look, Report, each
 from npucmp.workflows.runs import Choice
 
 AnyReport = TypeVar("AnyReport", bound=Report)
 MOST = 64
 FEWEST = 4  # of each step and rank, where there are many: the others hardly come into question
 BYTES = 256 << 20
-LOOKED_AT = (Verdict.DIVERGED, Verdict.NONFINITE)
 
 
 class _Candidate(NamedTuple):
@@ -57,11 +56,11 @@ def with_looks(report: AnyReport, choice: Choice, context: ReadContext) -> AnyRe
 
 
 def _candidates(report: Report) -> "chain[_Candidate]":
-    """Those of all steps and ranks in which anything differs, made where these lie."""
+    """Those of all steps and ranks in which values differ, made where these lie."""
     comparisons = report.comparisons
     numbers, most = None, MOST
     if isinstance(comparisons, Apart):
-        numbers = [at for at, tally in enumerate(comparisons.tallies) if tally.differs]
+        numbers = [at for at, tally in enumerate(comparisons.tallies) if tally.shown]
         most = max(FEWEST, MOST // max(1, len(numbers)))
     return chain.from_iterable(each(comparisons, partial(_of, most), _none, numbers))
 
@@ -70,7 +69,7 @@ def _of(most: int, run: int, one: Comparison) -> "list[_Candidate]":
     roots = {root.pair.order: root for root in one.roots}
     found = []
     for finding in one.findings:
-        if finding.verdict in LOOKED_AT and finding.measurement.moments is not None:
+        if finding.can_be_shown:
             order, slot = finding.pair.order, finding.pair.slot
             root = roots.get(order)
             passed = root is None or root.cause is Cause.PROPAGATED

@@ -22,7 +22,7 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
-from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally
+from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
@@ -44,6 +44,11 @@ class Shard(NamedTuple):
     @property
     def rank(self) -> Optional[int]:
         return self.golden.rank if self.target.rank is None else self.target.rank
+
+    @property
+    def where(self) -> Where:
+        """As the dumps number it."""
+        return self.golden.step if self.target.step is None else self.target.step, self.rank
 
 
 @dataclass(frozen=True)

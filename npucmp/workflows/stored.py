@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Iterator, Optional, Sequence, TypeVar, Union, overload
 
 from npucmp.errors import DumpError
-from npucmp.model import Apart, Comparison, PartOf, Tally
+from npucmp.model import Apart, Comparison, PartOf, Tally, Where
 from npucmp.workflows.crew import Crew, Died
 from npucmp.workflows.shard import Finished, Work
 from npucmp.workflows.spool import Folder
@@ -24,6 +24,10 @@ class Stored(Apart):
     @property
     def tallies(self) -> "Sequence[Tally]":
         return [one.tally.spoiled() if at in self._untold else one.tally for at, one in enumerate(self.shards)]
+
+    @property
+    def where(self) -> "Sequence[Where]":
+        return [one.shard.where for one in self.shards]
 
     def __len__(self) -> int:
         return len(self.shards)

@@ -318,16 +318,24 @@ def test_a_worker_that_is_lost_after_measuring_costs_time_or_its_shard(pipelined
         assert found.exit_status != 0
 
 
-def test_a_shard_that_cannot_be_told_is_undecided(pipelined):
+def test_a_shard_that_cannot_be_told_is_undecided(pipelined, tmp_path):
     class Dying(Serial):
         def map(self, function, items, lost, weight=None):
             for one in items:
                 dead = one.function.__name__ == "_part" and one.arguments[0].shard.number == 2
                 yield lost(one, "status 9") if dead else function(one)
 
-    text = screen(npucmp.compare(pipelined[1], pipelined[1], executor=Dying(), precheck=False))
+    report = npucmp.compare(pipelined[1], pipelined[1], executor=Dying(), precheck=False)
+    text = screen(report)
     assert not text.splitlines()[-1].startswith("AGREES")
-    assert "telling what came of it ended the process: status 9" in text
+    assert "step 1 rank 0: telling what came of it ended the process: status 9" in text
+    npucmp.write_reports(report, tmp_path)
+    with open(tmp_path / "tensors.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    (row,) = [one for one in rows if one["verdict"] == "unreadable"]
+    assert (row["step"], row["rank"]) == ("1", "0")
+    assert "telling what came of it ended the process: status 9" in row["because"]
+    assert {("0", "0"), ("0", "1"), ("1", "1")} <= {(one["step"], one["rank"]) for one in rows}
 
 
 def test_progress_ends_at_all_bytes(pipelined):
