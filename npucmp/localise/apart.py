@@ -15,7 +15,8 @@ or arrived.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
@@ -33,7 +34,7 @@ from npucmp.localise.arrivals import (
     without_buffers,
 )
 from npucmp.localise.communications import Place
-from npucmp.localise.history import Before, Contribution, History
+from npucmp.localise.history import Before, Contribution, History, Level
 from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
@@ -223,14 +224,15 @@ class _Apart:
         added = self._added(facts)
         order = self._schedule.in_order()
         largest: "list[float]" = []
-        self._walk(_asked(facts, added, order))
+        asked, seen = _asked(facts, added, order)
+        self._walk(asked)
         out = {(one.rank, one.clock): one for some in self._first.values() for one in some if one.standing}
         clocks = self._schedule.clocks
         start = next((at for at, one in enumerate(order) if (one.rank, clocks[one.rank][one.at]) in out), None)
         if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
             one = order[start]
             name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
-            asked = _asked(facts, added, order, start, name, largest)
+            asked, largest = _asked_until(asked, seen, added, order, start, name)
             known = {
                 rank: (self._told[rank], rank, clocks[rank], self._heard(rank), asked[rank], clocks[one.rank][one.at])
                 for rank in self._all
@@ -239,6 +241,7 @@ class _Apart:
                 earlier = {*clocks[rank][: asked[rank].until]}
                 self._first[rank] = [*(one for one in self._first[rank] if one.clock in earlier), *behind]
         every = [one for some in self._first.values() for one in some]
+        largest.sort()
         every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
         first = first_of(every, len(self._all))
         orders = [one.crossing.orders for one in self._before]
@@ -285,28 +288,44 @@ class _Apart:
 
 
 def _asked(
-    facts: Facts,
-    added: "Mapping[int, Added]",
-    order: "Sequence[Place]",
-    start: Optional[int] = None,
-    name: str = "",
-    largest: "Optional[list[float]]" = None,
-) -> "dict[int, Asked]":
-    """The noise before each operator; from place `start` on it grows no more. `largest` gets the movements in it."""
+    facts: Facts, added: "Mapping[int, Added]", order: "Sequence[Place]"
+) -> "tuple[dict[int, Asked], History]":
+    """The noise before each operator, and all that was seen."""
     history = History()
     before: "dict[int, list[Before]]" = {rank: [] for rank in added}
-    until = {rank: len(some) for rank, some in added.items()}
-    for number, place in enumerate(order):
-        if number == start:
-            until = {rank: len(some) for rank, some in before.items()}
+    for place in order:
         kind, one = added[place.rank][place.at]
         now = history.before(kind)
         before[place.rank].append(now)
-        if one is not None and (start is None or number < start):
+        if one is not None:
             history.add(one, now)
-    if largest is not None:
-        largest += history.largest
-    return {rank: Asked(facts, some, until[rank], name) for rank, some in before.items()}
+    return {rank: Asked(facts, some, len(some)) for rank, some in before.items()}, history
+
+
+def _asked_until(
+    asked: "Mapping[int, Asked]",
+    seen: History,
+    added: "Mapping[int, Added]",
+    order: "Sequence[Place]",
+    start: int,
+    name: str,
+) -> "tuple[dict[int, Asked], list[float]]":
+    """The same where the noise grows no more from place `start` on, from where operators of that name alone are held
+    against it; and the movements in it."""
+    first = order[start]
+    then = asked[first.rank].before[first.at]
+    kinds = seen.kinds(then.seen)
+    frozen = cache(lambda kind: then._replace(kind=kinds.get(kind, Level())))
+    until = Counter(place.rank for place in order[:start])
+    found = {
+        rank: one._replace(
+            before=[*one.before[: until[rank]], *(frozen(kind) for kind, _ in added[rank][until[rank] :])],
+            until=until[rank],
+            name=name,
+        )
+        for rank, one in asked.items()
+    }
+    return found, seen.largest[: then.seen]
 
 
 def _shared(crossings: "Sequence[Crossing]") -> "frozenset[bytes]":

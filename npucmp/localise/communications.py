@@ -11,6 +11,7 @@ from what stands at a larger one.
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heappop, heappush
 from itertools import groupby
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -113,27 +114,44 @@ class Communications:
             told, together = (*self.given.get(place, ()), *self._read.get(place, ())), self.joint.get(place, ())
             return [one for one in told if one not in together] if told else []
 
-        def is_ready(rank: int) -> bool:
+        def awaited(rank: int) -> Optional[int]:
+            """A rank that has to go on before this one can."""
             place = Place(rank, at[rank])
-            passed = all(at[one.rank] > one.at for one in before(place))
-            return passed and all(at[one.rank] >= one.at for one in self.joint.get(place, ()))
+            behind = (one.rank for one in before(place) if at[one.rank] <= one.at)
+            return next(behind, next((one.rank for one in self.joint.get(place, ()) if at[one.rank] < one.at), None))
 
-        ready: set[int] = set()  # ranks only go on, so what is ready stays so until it moves
-        waiting = {rank for rank, sequence in enumerate(self._sequences) if sequence}
+        ready: "list[tuple[int, int]]" = []  # a heap of how far ranks are that can go on; outdated once they did
+        waiting: set[int] = set()
+        awaiting: dict[int, list[int]] = defaultdict(list)  # by rank: those that may be ready once it went on
+
+        def look(rank: int) -> None:
+            other = awaited(rank)
+            if other is None:
+                heappush(ready, (now[rank], rank))
+                waiting.discard(rank)
+            else:
+                awaiting[other].append(rank)
+                waiting.add(rank)
+
+        for rank, sequence in enumerate(self._sequences):
+            if sequence:
+                look(rank)
         while ready or waiting:
-            ready.update(filter(is_ready, waiting))
-            waiting -= ready
-            rank = min((now[rank], rank) for rank in ready or waiting)[1]
+            when, rank = heappop(ready) if ready else min((now[rank], rank) for rank in waiting)
+            if when < now[rank]:
+                continue
             place = Place(rank, at[rank])
             together = [one for one in (place, *self.joint.get(place, ())) if at[one.rank] == one.at]
             earlier = [clocks[one] for one in before(place) if one in clocks]
             clock = max([*earlier, *(now[one.rank] for one in together)]) + 1
             for one in together:
                 clocks[one], now[one.rank], at[one.rank] = clock, clock, one.at + 1
-                ready.discard(one.rank)
                 waiting.discard(one.rank)
-                if at[one.rank] < len(self._sequences[one.rank]):
-                    waiting.add(one.rank)
+            moved = dict.fromkeys(one.rank for one in together)
+            hopeful = {*moved, *(other for rank in moved for other in awaiting.pop(rank, ()) if other in waiting)}
+            for rank in hopeful:
+                if at[rank] < len(self._sequences[rank]):
+                    look(rank)
         return clocks
 
 

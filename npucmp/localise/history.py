@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict
+from heapq import heappop, heappush
+from itertools import takewhile
 from typing import NamedTuple
 
 QUANTILE = 0.9
@@ -58,27 +58,48 @@ class History:
     """The movements seen so far, of all ranks of a step, in order of execution."""
 
     def __init__(self) -> None:
-        self._levels: list[float] = []
-        self._sums: list[float] = []
-        self._kinds: dict[object, Level] = defaultdict(Level)
-        self._still = 0
-        self._moved = False
+        self._levels, self._sums = _Usual(), _Usual()
+        self._kinds: dict[object, Level] = {}
+        self._grown: "list[tuple[int, object, Level]]" = []  # how many were seen, and what a kind made from then on
+        self._now = Before()  # of an operator of no kind
         self.largest: list[float] = []
 
     def before(self, kind: object) -> Before:
-        last, latest = max(self.largest[-8:], default=0.0), max(self.largest[-4:], default=0.0)
-        usual = _usual(self._levels), _usual(self._sums)
-        return Before(*usual, last, latest, len(self.largest), self._moved, self._still, self._kinds[kind])
+        return Before(*self._now[:-1], self._kinds[kind]) if kind in self._kinds else self._now
 
     def add(self, one: Contribution, before: Before) -> None:
-        insort(self._levels, one.highest.extremes)
-        insort(self._sums, one.highest.sums)
         self.largest.append(max(one.highest))
         if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
-            self._kinds[one.kind] = self._kinds[one.kind].most(one.highest)
-        self._moved |= not one.still
-        self._still += one.still and one.sums
+            self._kinds[one.kind] = now = self._kinds.get(one.kind, Level()).most(one.highest)
+            self._grown.append((len(self.largest), one.kind, now))
+        usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
+        last, latest = max(self.largest[-8:]), max(self.largest[-4:])
+        moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
+        self._now = Before(*usual, last, latest, len(self.largest), moved, still)
+
+    def kinds(self, seen: int) -> "dict[object, Level]":
+        """What each kind did when so many were seen."""
+        return {kind: level for count, kind, level in takewhile(lambda one: one[0] <= seen, self._grown)}
 
 
-def _usual(some: "list[float]") -> float:
-    return some[int(QUANTILE * (len(some) - 1))] if some else 0.0
+class _Usual:
+    """The quantile of what was added: of n numbers in ascending order the one at int(QUANTILE * (n - 1)). It is the
+    last of those up to it, which are one heap; the others are another."""
+
+    def __init__(self) -> None:
+        self._low: list[float] = []  # with the other sign, as heaps have the smallest first
+        self._high: list[float] = []
+
+    def with_(self, one: float) -> float:
+        """With one more."""
+        low, high = self._low, self._high
+        if low and one < -low[0]:
+            heappush(low, -one)
+        else:
+            heappush(high, one)
+        count = int(QUANTILE * (len(low) + len(high) - 1)) + 1
+        if len(low) < count:
+            heappush(low, -heappop(high))
+        elif len(low) > count:
+            heappush(high, -heappop(low))
+        return -low[0]

@@ -12,6 +12,7 @@ and 3.5 instead of OUT four times as many clean pairs have a suspect, for two mo
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Callable, NamedTuple, Optional, Sequence
 
 from npucmp.localise.condition import Scale, amplification, scale_of
@@ -234,10 +235,10 @@ def kind_of(node: OperatorFindings) -> object:
     return node.op.name or node.operator.op_type, node.is_gradient
 
 
-def counted(one: Standing, largest: "Sequence[float]") -> Standing:
-    """With how many operators were before it, and how many of them moved as much."""
+def counted(one: Standing, ascending: "Sequence[float]") -> Standing:
+    """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
-    return one._replace(before=len(largest), as_much=sum(each >= bar for each in largest))
+    return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))
 
 
 def _grown(error: float, elements: int) -> float:

@@ -152,7 +152,7 @@ class _Ranks:
         found = noise.visit(node, walk.past, before)
         standing = noise.standing.get(id(node))
         if standing is not None:
-            noise.standing[id(node)] = counted(standing, self._history.largest)
+            noise.standing[id(node)] = counted(standing, sorted(self._history.largest))
         if found is not None and not noise.standing:
             self._history.add(found, before)
 
