@@ -157,12 +157,12 @@ def _keep_judged(
 ) -> Comparison:
     """A shard as it is judged, and what the next step and other ranks need to know of it, which no walk changes."""
     judged_ = _judged(work, one, measured, reduced)
-    work.keep(shard, "judged", judged_)
     if work.several_steps:
         work.keep(shard, "updates", Updates(judged_.findings))
     noisy = work.uses_noise() and not has_values(judged_)
     if work.apart is not None and (not noisy or len(measured) >= work.apart):
         work.keep(shard, "beforehand", work.rank(judged_, Updates()).beforehand(noisy))
+    work.keep(shard, "judged", judged_)
     return judged_
 
 

@@ -3,12 +3,13 @@ step and rank each: time, and the peak of every process, with the report that is
 
 python tests/benchmarks/shards.py [--steps 4] [--ranks 8] [--layers 4] [--jobs 2] [--runs 3] [--folder DIR] [--values]
     [--only "shards,one by one"] [--sample 8]
-python tests/benchmarks/shards.py --steps 16 --ranks 64 --layers 24 --runs 1 --only "shards,one by one"   # 3 GB
+python tests/benchmarks/shards.py --steps 16 --ranks 64 --layers 24 --runs 1 --only "shards,a command each"  # 3 GB
 
 Makes two msprobe dumps of a training step for each step and rank (statistics_dumps.py), or with --values of a few
 operators with .npy files of --side × --side elements. Each contestant is a process of its own, they take turns, and the
 least of all runs is printed, with ratios to the first. "one by one" compares a sample of the steps and ranks, each by
-itself with one process, and counts what all of them would take. Not run by pytest.
+itself, one behind the other in one process, and counts what all of them would take; "a command each" has a process for
+each, as a user would. Not run by pytest.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.benchmarks.statistics_dumps import SIDES, Figures, step, write  # noqa: E402
 
-CONTESTANTS = ("all at once", "shards", "one by one")
+CONTESTANTS = ("all at once", "shards", "one by one", "a command each")
 
 
 def make(folder: Path, steps: int, ranks: int, layers: int, values: int) -> None:
@@ -64,11 +65,15 @@ def once(folder: Path, how: str, jobs: int, sample: int) -> "dict[str, float]":
     shards.SMALL = 0 if how == "shards" else 1 << 60
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as out:
-        if how == "one by one":
+        if how in ("one by one", "a command each"):
             some = some[:: max(1, count // sample)]
             for step, rank in some:
                 alone = [path / f"step{step}" / f"rank{rank}" for path in paths]
-                npucmp.write_reports(npucmp.compare(*alone, jobs=1), out)
+                if how == "one by one":
+                    npucmp.write_reports(npucmp.compare(*alone, jobs=1), out)
+                else:
+                    command = [sys.executable, "-m", "npucmp", "compare", *alone, "--jobs", "1", "-o", out]
+                    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
         else:
             npucmp.write_reports(npucmp.compare(*paths, jobs=jobs, journal=out), out)
     share = count / len(some)
