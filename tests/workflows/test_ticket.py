@@ -58,7 +58,7 @@ def test_a_page_in_the_order_of_a_reader(report):
         "| `output:0` | `float32 [2, 8, 8]` | `float32 [2, 8, 8]` |",
         "File …/make.py, line 67, in forward, x = x +",
         "| `input:0` | `match` | `0` |",
-        "| `output:0` | `diverged` | `0.001725` | `4.768e-07` | `1.49e-06` | `0.0006392` | `84` |",
+        "| `output:0` | `diverged` | `0.001725` | `4.768e-07` | `1.49e-06` | `0.0006392` | `[1, 2, 4]` |",
         "| `output:0` | `float32` | **fails** | **fails** | `0.001428` | `0.00424` | `46.88 %` | `0 of 0` |",
         "limits of `float32`: `rtol 0.0009766, atol 1.526e-05, limit 0.01, t 0.0001221, s 6.104e-05, e 9.313e-10`",
         "- target: `…/target · msprobe · pytorch · L1 tensor · 54 operators · 151 tensors`",
