@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
+from npucmp.measure.vendor import vendor_of
 from npucmp.report import bundle, write_reports
 from npucmp.report.sanitise import block, code, homeless
 from npucmp.report.ticket import page
@@ -92,6 +93,25 @@ def test_what_is_too_large_is_not_read_again_and_said_so(monkeypatch):
     monkeypatch.undo()
     first = compare(*dumps).accused[0]
     assert (first.place, first.op, len(first.vendor)) == (1, "resnet_block_1_bn2_FusedBatchNormV3", 1)
+
+
+def test_what_was_looked_at_is_not_read_again(monkeypatch):
+    """And its figures are the same as of values that are; those of outputs without a look are read."""
+    read = []
+
+    def again(pair, context):
+        read.append(pair.slot)
+        return vendor_of(pair, context)
+
+    monkeypatch.setattr("npucmp.workflows.accused.vendor_of", again)
+    dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
+    found = compare(*dumps, jobs=1)
+    looked = {(look.place, look.pair.slot): look.vendor for look in found.looks if look.vendor is not None}
+    told = {(one.place, figures.slot): figures for one in found.accused for figures in one.vendor}
+    assert looked and looked == {key: told[key] for key in looked} and len(read) == len(told) - len(looked)
+    monkeypatch.setattr("npucmp.workflows.compare.with_looks", lambda report, *_, **__: report)
+    read.clear()
+    assert compare(*dumps, jobs=1).accused == found.accused and len(read) == len(told)
 
 
 def test_another_place(report):

@@ -164,8 +164,8 @@ def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
     if found.end == math.prod(payload.shape):
         hint = "memory beyond the result, or a tail block computed apart"
         return _places("the tail from {first} on", hint, first=position(first, payload.shape))
-    start, last = (position(place, payload.shape) for place in (first, found.end - 1))
-    return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=last)
+    start, end = (position(place, payload.shape) for place in (first, found.end - 1))
+    return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
 
 
 def by_rounding(moments: Moments, pair: Pair, differing: int) -> "tuple[Evidence, ...]":
