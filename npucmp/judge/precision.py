@@ -20,6 +20,8 @@ SINGLE = 2.0**-24
 # Units in the last place of float32, round-off, and decade of the histogram that half of it is in: bfloat16, float16.
 KEPT = ((1 << 16, 2.0**-8, 17), (1 << 13, 2.0**-11, 16))
 KEPT_SAME = 0.5  # share of values that are the same
+SHORT = (("bfloat16", 8), ("float16", 11))  # bits of a number of each
+FEW_BITS = 4  # a number that needs no more is one of every type, as the bounds of a clip are
 
 
 class Precision(NamedTuple):
@@ -59,6 +61,25 @@ def kept_round_off(measurement: Measurement) -> float:
         return 0.0
     smallest = next((place for place, count in enumerate(moments.histogram) if place and count), 0)
     return next((unit for steps, unit, least in KEPT if moments.max_ulp % steps == 0 and smallest >= least), 0.0)
+
+
+def rounded_to(measurement: Measurement) -> str:
+    """The 16-bit type that the target's float32 values look rounded to: the smallest and the largest are numbers of
+    that type, which by chance one in 2^26 pairs is, and those of the golden are not; "" for none."""
+    moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
+    if moments is None or any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
+        return ""
+    x, y = moments.target, moments.golden
+    needed = [(_bits(a), _bits(b)) for a, b in ((x.minimum, y.minimum), (x.maximum, y.maximum))]
+    if x.minimum == x.maximum:
+        return ""
+    return next((name for name, bits in SHORT if all(FEW_BITS < a <= bits < b for a, b in needed)), "")
+
+
+def _bits(value: float) -> int:
+    """How many bits the significand of a float32 needs; more than any has for NaN and infinity."""
+    part = math.frexp(value)[0]
+    return next((bits for bits in range(25) if (part * 2.0**bits).is_integer()), 25)
 
 
 def quantised(measurement: Measurement) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Sequence, Union
 
+from npucmp.judge.precision import rounded_to
 from npucmp.localise.case import error_size, gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
@@ -281,15 +282,21 @@ def pattern_reasons(finding: Finding) -> "list[Evidence]":
 
 
 def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[Evidence]":
-    """Of an operator that writes floats of another type than the golden's: where what it reads is so already, it was
-    decided before."""
+    """Of an operator that writes floats of another type than the golden's, or what looks rounded to one: where what it
+    reads is so already, it was decided before."""
     if any(len(float_types(one.pair)) > 1 for one in read):
         return []
     apart = [one.pair for one in outputs if len(float_types(one.pair)) > 1]
-    if not apart or apart[0].target is None or apart[0].golden is None:
+    if apart and apart[0].target and apart[0].golden:
+        words, slots = "{slots} written as {target}, in the golden as {golden}", _first([pair.slot for pair in apart])
+        return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
+    found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]
+    if not found or any(rounded_to(one.measurement) for one in read):
         return []
-    words, slots = "{slots} written as {target}, in the golden as {golden}", _first([pair.slot for pair in apart])
-    return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
+    words = (
+        "{slot} looks rounded to {dtype}: its smallest and largest values are numbers of that type, not the golden's"
+    )
+    return [reason("type", words, slot=one.pair.slot, dtype=measured(kind, one)) for one, kind in found[:1]]
 
 
 def fused_reasons(pair: Pair) -> "list[Evidence]":

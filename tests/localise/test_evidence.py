@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from npucmp.localise.evidence import (
@@ -12,7 +14,7 @@ from npucmp.localise.evidence import (
     type_reasons,
     worst_of,
 )
-from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
+from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, TensorRef, Verdict
 
 NAN = float("nan")
 X, Y = TensorRef("input:0", "float32", (4,)), TensorRef("output:0", "float32", (4,))
@@ -109,3 +111,43 @@ def test_another_type_is_named_where_it_begins(read, outputs, says):
     inputs = [found(3, "norm", "input:0", 0.0, dtypes=read)]
     wrote = [found(3, "norm", f"output:{at}", 0.0, dtypes=dtypes) for at, dtypes in enumerate(outputs)]
     assert [one.sentence() for one in type_reasons(inputs, wrote)] == says
+
+
+def bfloat16(x):
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+def float16(x):
+    return x.astype(np.float16).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    "target, golden, kind, says",
+    [
+        (bfloat16, np.array, "float32", "bfloat16"),
+        (float16, np.array, "float32", "float16"),
+        (np.array, np.array, "float32", ""),
+        (bfloat16, bfloat16, "float32", ""),  # both runs keep it so
+        (float16, float16, "float32", ""),
+        (bfloat16, np.array, "bfloat16", ""),  # its type says so
+        (lambda x: np.clip(x, -1.5, 1.5), np.array, "float32", ""),  # bounds are short numbers
+        (lambda x: np.maximum(bfloat16(x), 0), lambda x: np.maximum(x, 0), "float32", ""),  # 0 is a number of all
+        (lambda x: 0 * x, np.array, "float32", ""),
+        (lambda x: x + NAN, np.array, "float32", ""),
+    ],
+)
+def test_values_that_look_rounded_are_told(target, golden, kind, says):
+    """Of an operator that reads none such, by extremes; now and then one of them needs few bits by chance."""
+    heard = []
+    for seed in range(20):
+        values = np.random.default_rng(seed).standard_normal(64).astype(np.float32)
+        ends = [make(values) for make in (target, golden)]
+        sides = [Side(minimum=float(x.min()), maximum=float(x.max())) for x in ends]
+        pair = found(3, "norm", "output:0", 0.1, dtypes=(kind, kind)).pair
+        one = Finding(Measurement(pair, Moments(64, *sides)), Verdict.DIVERGED, "")
+        heard += [said.sentence() for said in type_reasons([], [one])]
+        assert not type_reasons([one], [one])
+    words = (
+        f"output:0 looks rounded to {says}: its smallest and largest values are numbers of that type, not the golden's"
+    )
+    assert {*heard} == ({words} if says else set()) and len(heard) >= (13 if says else 0)
