@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import click
@@ -29,7 +28,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     from npucmp.commands.progress import bar
 
     folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
-    as_json, junit, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
+    as_json, junit_file, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
     given["format"] = given.pop("format_")
     resumable = "resume" in given
     if resumable and given["resume"] and not folder:
@@ -56,8 +55,10 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
-    if junit:
-        _write_junit(answer, junit)
+    if junit_file:
+        from npucmp.report import junit
+
+        junit.write(answer, junit_file)
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
 
@@ -92,18 +93,6 @@ def _known(folder: Optional[str], command: str, limits: Any) -> Any:
     from npucmp.workflows.diff import baseline
 
     return baseline(folder, command, limits)
-
-
-def _write_junit(answer: Any, path: str) -> None:
-    """JUnit XML in a file of its own, whole or not at all."""
-    from npucmp.errors import DumpError
-    from npucmp.report import files, junit
-
-    place = Path(os.path.abspath(path))
-    try:
-        files.replace_file(place, junit.render(answer))
-    except OSError as error:
-        raise DumpError(path, f"not written: {error.strerror or error}") from None
 
 
 def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":

@@ -124,12 +124,10 @@ def _is_sound(key: Key, after: Written) -> bool:
 
 def _notes(before: Written, after: Written) -> "Iterator[str]":
     for one in (before, after):
-        if not one.is_decided:
+        if one.lacking:
+            yield f"{one.path} lacks the rows of {one.lacking:,} tensors that its summary.json counts"
+        elif not one.is_decided:
             yield f"{one.path} is a report that could not decide all, or was interrupted"
-    for one in (before, after):
-        files = one.summary.get("files")
-        if isinstance(files, list) and any(str(name).endswith(".parquet") for name in files):
-            yield f"{one.path} has its tensors as Parquet, which is not read here: only its places were"
     versions = [one.summary.get("npucmp") for one in (before, after)]
     if versions[0] != versions[1]:
         yield f"made by npucmp {versions[0]!s:.40} and {versions[1]!s:.40}, whose rules may differ"

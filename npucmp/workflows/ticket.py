@@ -10,10 +10,12 @@ from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
+from npucmp.dump.readers.files import open_regular
 from npucmp.errors import UsageError
 from npucmp.model.ticket import Cells, Ticket
+from npucmp.model.written import TENSORS
 from npucmp.workflows.runs import StrPath
-from npucmp.workflows.written import TABLES, Folder
+from npucmp.workflows.written import PARQUET, PIECE, TABLES, Folder
 
 CASE = "case"  # the folder of a report in which a case may lie
 CALL = "call.json"
@@ -71,6 +73,8 @@ class Bundle:
         for name in self.folder.names:
             if OF_REPORT.fullmatch(name) and os.path.isfile(self._report / name):
                 yield name, self.folder.pieces(name)
+            elif TENSORS.fullmatch(name) and (table := name.replace(PARQUET, ".csv")) not in self.folder.names:
+                yield table, self.folder.text(name)
         for name in sorted(os.listdir(self._report / PAGES)) if (self._report / PAGES).is_dir() else ():
             if OF_PAGES.fullmatch(name):
                 yield f"{PAGES}/{name}", self.folder.pieces(f"{PAGES}/{name}")
@@ -115,9 +119,6 @@ class Bundle:
         yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))
 
     def _pieces(self, name: str) -> "Iterator[bytes]":
-        from npucmp.dump.readers.files import open_regular
-        from npucmp.workflows.written import PIECE
-
         with open_regular(str(self._case / name), self._context) as file:
             for at in range(0, file.size, PIECE):
                 yield file.read(at, min(PIECE, file.size - at))
