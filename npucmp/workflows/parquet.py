@@ -18,7 +18,7 @@ from npucmp.model.written import BOOL, TEXT, WHOLE
 
 EXTRA = "npucmp[parquet]"
 OLDEST = (14, 0, 1)  # of pyarrow; older ones unpickle what a file names (CVE-2023-47248)
-ROWS = 4096  # that are read at once
+ROWS = 1024  # that are read at once
 TYPES = {"int64": WHOLE, "string": TEXT, "bool": BOOL}  # pyarrow's word → columns that are of this type
 OTHERS = (*TYPES, "double")  # what further columns may be
 

@@ -310,8 +310,10 @@ def test_tensors_in_parts_and_as_parquet_are_read_too(reports, parted, tmp_path,
     assert not [*(parted / form).glob("*/tensors.csv")]
     for name in ("faulty", "clean"):
         assert read(parted / form / name).seen == read(reports / name).seen != {}
-    assert cli("diff", parted / form / "clean", reports / "faulty").output.splitlines()[-1].startswith(
-        "NEW: 2 places new, 35 tensors worse."
+    assert (
+        cli("diff", parted / form / "clean", reports / "faulty")
+        .output.splitlines()[-1]
+        .startswith("NEW: 2 places new, 35 tensors worse.")
     )
     got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--baseline", parted / form / "faulty")
     assert got.exit_code == 0

@@ -73,7 +73,7 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
 
 @pytest.mark.parametrize("form", [{"parts": True}, {"parquet": True}, {"parts": True, "parquet": True}], ids=str)
 def test_parts_and_parquet_are_read_too(made, place, monkeypatch, capsys, form):
-    """What comes out is the same, of Parquet "0.0" for "0" in columns of floats; nothing is left of what was laid aside."""
+    """What comes out is the same, of Parquet "0.0" for "0" in columns of floats; nothing is left behind."""
     if form.get("parquet"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(place))
@@ -84,7 +84,9 @@ def test_parts_and_parquet_are_read_too(made, place, monkeypatch, capsys, form):
     assert len(found) == len(known) and [*found[0]] == [*known[0]]
     for row, expected in zip(found, known):
         for name, cell in row.items():
-            assert cell == expected[name] or (name in ("max_ulp", "max_abs_err") and cell == f"{expected[name]}.0"), name
+            assert cell == expected[name] or (name in ("max_ulp", "max_abs_err") and cell == f"{expected[name]}.0"), (
+                name
+            )
     assert not [*place.glob(".npucmp*")]
 
 
@@ -150,7 +152,10 @@ REFUSED = {
     "another command": (changed(command="check"), "is no summary of a report of npucmp compare"),
     "no counts": (changed(verdicts=3), "is no summary of a report of npucmp compare"),
     "no JSON": (told("summary.json", "{"), "not JSON"),
-    "numbers that are none": (replaced("summary.json", '"match": ', '"match": NaN, "x": '), "is no summary of a report"),
+    "numbers that are none": (
+        replaced("summary.json", '"match": ', '"match": NaN, "x": '),
+        "is no summary of a report",
+    ),
     "a run that is none": (changed(unpaired=[{"step": []}]), "is no summary of a report of npucmp compare"),
     "a side that is none": (changed(target=[]), "is no summary of a report of npucmp compare"),
     "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors, which its summary.json lists"),
