@@ -36,7 +36,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if resumable and folder:
         given["journal"] = folder
     form = _form(given.pop("excel"), given.pop("xlsx"), folder)
-    metrics = _columns(given.pop("metrics", None))
+    metrics = _columns(given.pop("metrics", None) or "")
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
     known = _known(baseline, str(context.info_name), given.get("limits"))
@@ -150,20 +150,11 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, b
     return parts, parquet
 
 
-def _columns(names: Optional[str]) -> "list[str]":
-    """The columns that --metrics asks for, in the order of the table."""
-    if not names:
-        return []
-    import difflib
+def _columns(names: str) -> "list[str]":
+    """The columns that --metrics asks for."""
+    from npucmp.measure.metrics import asked
 
-    from npucmp.measure.metrics import METRICS
-
-    known = [metric.name for metric in METRICS]
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"no metric {name!r}", difflib.get_close_matches(name, known) or known)
-    return [metric.name for metric in METRICS if metric.name in asked and not metric.always]
+    return asked(names.split(","))
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -77,20 +77,21 @@ def write_reports(
 ) -> "list[Path]":
     """Writes the report of a result, as `npucmp … -o directory` does.
 
-    metrics  further columns of tensors.csv
+    metrics  further columns of tensors.csv: ["snr", "gain"], or as a user writes them ("snr,gain")
     excel    CSV files with a byte-order mark, by which Excel knows that they are UTF-8
     xlsx     report.xlsx too; needs XlsxWriter
     parts    a file of tensors for each step and rank, tensors-0-3.csv …
     parquet  tensors.parquet instead of tensors.csv; needs pyarrow
     """
+    from npucmp.measure.metrics import asked
     from npucmp.report.layout import laid_out
 
     if parquet:
         from npucmp.report.parquet import require
 
         require()
-    metrics = (metrics,) if isinstance(metrics, str) else metrics
-    return write(laid_out(answer_of(result, metrics), parts, parquet), directory, Form(excel, xlsx))
+    wanted = asked(metrics.split(",") if isinstance(metrics, str) else metrics)
+    return write(laid_out(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 
 def write_junit(result: Result, file: "str | os.PathLike[str]") -> Path:

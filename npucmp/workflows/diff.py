@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
@@ -12,17 +12,29 @@ from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.written import ALONE, SOUND, Change, Difference, Key, Written
 from npucmp.workflows.runs import StrPath
-from npucmp.workflows.written import read
+from npucmp.workflows.written import of_files, read
 
 ALIKE = 0.5  # share of the operators of the smaller report that the other has to know, to be of the same network
 
 
-def diff(before: StrPath, after: StrPath, limits: Optional[Limits] = None) -> Difference:
-    """Holds two folders that `-o` wrote against each other. Raises NpucmpError where that is not possible."""
+def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:
+    """Is it fixed? What is `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of one
+    command: folders that -o or write_reports wrote, or results that are at hand. Raises NpucmpError where they cannot
+    be held against each other.
+
+    limits  how large a table that is read may be
+
+        found = npucmp.diff("report_monday", npucmp.compare("npu_dump", "gpu_dump"))
+        assert found.exit_status == 0, found       # as compare --baseline report_monday
+    """
     started = time.monotonic()
-    context = ReadContext() if limits is None else ReadContext(limits)
-    found = held(read(before, context), read(after, context))
+    strict = bool(getattr(after, "strict", False))
+    found = held(_written(before, limits), _written(after, limits), strict)
     return replace(found, seconds=time.monotonic() - started)
+
+
+def _written(report: Union[StrPath, Result], limits: Limits) -> Written:
+    return of_files(report.files()) if isinstance(report, Result) else read(report, ReadContext(limits))
 
 
 def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:

@@ -107,15 +107,18 @@ def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None
     return _written(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
-def of_files(summary: bytes, files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
+def of_files(files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
     """The report that these would be, content by name in one piece or in several."""
+
+    def pieces(content: "Union[bytes, Iterable[bytes]]") -> "Iterable[bytes]":
+        return [content] if isinstance(content, bytes) else content
 
     def rows(table: Table) -> "Iterator[Row]":
         content = files.get(table.file)
         if content is not None:
-            yield from _rows(table.file, _lines(table.file, [content] if isinstance(content, bytes) else content))
+            yield from _rows(table.file, _lines(table.file, pieces(content)))
 
-    return _written("this run", summary_of("this run", summary), rows)
+    return _written("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
 
 
 def summary_of(path: str, data: bytes) -> "dict[str, Any]":

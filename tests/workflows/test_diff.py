@@ -282,7 +282,7 @@ def test_names_are_paired_as_they_are_written(tmp_path):
 def test_a_table_may_only_be_so_large(tmp_path):
     folder = report(tmp_path / "a", "0,,op,output:0,BORN,1,why,")
     with pytest.raises(DumpError, match="report_bytes"):
-        diff(folder, folder, Limits().changed(["report_bytes=20"]))
+        diff(folder, folder, limits=Limits().changed(["report_bytes=20"]))
 
 
 @pytest.fixture(scope="module")

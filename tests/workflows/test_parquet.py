@@ -136,17 +136,17 @@ def test_sizes_are_not_believed(tmp_path):
     parquet.write_table(few, tmp_path / "few.parquet", compression="none")
     claims = report(tmp_path / "claims", claiming((tmp_path / "few.parquet").read_bytes()))
     with pytest.raises(DumpError, match=r"1,000,000 rows, as text .* more than the limit report_bytes"):
-        diff(claims, claims, limits)
+        diff(claims, claims, limits=limits)
     with pytest.raises(DumpError, match=r"no Parquet file that can be read|holds .* rows, and claims 1,000,000"):
         read(claims)
     with pytest.raises(DumpError, match="300,000 rows, as text 2,700,000 bytes at least, more than"):
-        diff(*[report(tmp_path / "many", many(300_000))] * 2, limits)
+        diff(*[report(tmp_path / "many", many(300_000))] * 2, limits=limits)
     words = table(op=pa.array(["x" * 10_000] * 2)).take(pa.array([0] * 1000))
     folder = report(tmp_path / "words", words)
     with pytest.raises(
         DumpError, match=r"a table of 10,.* bytes and more, more than the limit report_bytes of 2,097,152"
     ):
-        diff(folder, folder, limits)
+        diff(folder, folder, limits=limits)
 
 
 def test_names_are_nothing_but_names(tmp_path):
