@@ -171,3 +171,9 @@ def test_one_report_is_not_merged_with_letters(found):
     for wrong in (str(found[1]), [found[1]], [found[1], found[1]], []):
         with pytest.raises(UsageError, match="merge wants the folders of several reports, each once"):
             npucmp.merge(wrong)
+
+
+def test_the_page_names_all_functions():
+    page = (Path(__file__).parent.parent / "docs" / "library.md").read_text(encoding="utf-8")
+    functions = [name for name in npucmp.__all__ if inspect.isfunction(getattr(npucmp, name))]
+    assert len(functions) > 15 and not [name for name in functions if f"npucmp.{name}(" not in page]
