@@ -168,7 +168,7 @@ def test_a_result_as_its_summary(found):
 
 
 def test_one_report_is_not_merged_with_letters(found):
-    for wrong in (str(found[1]), [found[1]], [found[1], found[1]], []):
+    for wrong in (found[1], str(found[1]), [found[1]], [found[1], found[1]], []):
         with pytest.raises(UsageError, match="merge wants the folders of several reports, each once"):
             npucmp.merge(wrong)
 

@@ -91,7 +91,7 @@ class Seen(NamedTuple):
 class Written:
     """A report: its folder, the command that made it, what its summary.json holds, and what its tables accuse and
     saw. operators are the names of all that it looked at, none where its tables do not list them; lacking is how many
-    tensors the summary counts that no row tells of."""
+    rows the summary counts that are not there."""
 
     path: str
     command: str

@@ -137,7 +137,7 @@ def _is_sound(key: Key, after: Written) -> bool:
 def _notes(before: Written, after: Written) -> "Iterator[str]":
     for one in (before, after):
         if one.lacking:
-            yield f"{one.path} lacks the rows of {one.lacking:,} tensors that its summary.json counts"
+            yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it whole?"
         elif not one.is_decided:
             yield f"{one.path} is a report that could not decide all, or was interrupted"
     versions = [one.summary.get("npucmp") for one in (before, after)]

@@ -61,8 +61,8 @@ def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
         npucmp.write_reports(npucmp.merge(["first", "second"]), "report")
     """
     started = time.monotonic()
-    paths = [os.fspath(path) for path in reports]
-    if isinstance(reports, str) or len({os.path.realpath(path) for path in paths}) < max(2, len(paths)):
+    paths = [] if isinstance(reports, (str, os.PathLike)) else [os.fspath(path) for path in reports]
+    if len({os.path.realpath(path) for path in paths}) < max(2, len(paths)):
         raise UsageError("merge wants the folders of several reports, each once")
     folders = [Folder(path, ReadContext(limits)) for path in paths]
     summaries = [_summary(folder) for folder in folders]

@@ -28,7 +28,8 @@ Row = Mapping[str, str]
 class Table(NamedTuple):
     """A file of a report: which of its rows accuse somebody, and what each row says of something seen; `op` is the
     column of who is meant, and whether that is part of a network. `needs` are columns without which it is no table of
-    this kind, `reads` those that `place` and `seen` look at, none for all."""
+    this kind, `reads` those that `place` and `seen` look at, none for all. The summary counts the rows, by what they
+    say, under the keys `counted`."""
 
     file: str
     needs: "tuple[str, ...]"
@@ -38,6 +39,7 @@ class Table(NamedTuple):
     op: str = "op"
     of_network: bool = True
     reads: "tuple[str, ...]" = ()
+    counted: "tuple[str, ...]" = ()
 
 
 class Folder:
@@ -143,10 +145,11 @@ def _written(path: str, summary: "Mapping[str, Any]", rows: "Callable[[Table], I
     places: dict[Key, Place] = {}
     seen: dict[Key, Seen] = {}
     operators = set()
-    tensors = 0
+    lacking = 0
     for table in TABLES[command]:
+        count = 0
         for row in rows(table):
-            tensors += table is _TENSORS
+            count += 1
             key = _key(row, table)
             found, look = table.place(row, summary), table.seen(row)
             if found is not None:
@@ -155,15 +158,17 @@ def _written(path: str, summary: "Mapping[str, Any]", rows: "Callable[[Table], I
                 seen[key] = max(seen.get(key, look), look, key=_badness)
             if look is not None and key.op and table.of_network:
                 operators.add(key.op)
-    return Written(path, command, summary, places, seen, frozenset(operators), _lacking(command, summary, tensors))
+        lacking += max(0, _counted(summary, table) - count)
+    return Written(path, command, summary, places, seen, frozenset(operators), lacking)
 
 
-def _lacking(command: str, summary: "Mapping[str, Any]", tensors: int) -> int:
-    """How many tensors the summary counts that have no row: of a table that was cut, or could not be made whole."""
-    counts = summary.get("verdicts")
-    if _TENSORS not in TABLES[command] or not isinstance(counts, dict):
-        return 0
-    return max(0, sum(one for one in counts.values() if isinstance(one, int) and 0 < one < 1 << 63) - tensors)
+def _counted(summary: "Mapping[str, Any]", table: Table) -> int:
+    """How many rows the summary says that a table has, 0 where it does not; there is no comparison without tensors."""
+    found: Any = summary
+    for key in table.counted:
+        found = found.get(key) if isinstance(found, dict) else None
+    counts = found.values() if table.counted and isinstance(found, dict) else [int(table is _TENSORS)]
+    return sum(one for one in counts if isinstance(one, int) and 0 < one < 1 << 63)
 
 
 def _key(row: Row, table: Table) -> Key:
@@ -288,18 +293,18 @@ def _nobody(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
 
 _TENSORS = Table(
     "tensors.csv", ("op", "slot", "verdict"), _nobody, _tensor,
-    reads=("step", "rank", "op", "slot", "verdict", "rel_l2", "limit", "elements"),
+    reads=("step", "rank", "op", "slot", "verdict", "rel_l2", "limit", "elements"), counted=("verdicts",),
 )  # fmt: skip
-_ROOTS = Table("roots.csv", ("op", "cause"), _root)
+_ROOTS = Table("roots.csv", ("op", "cause"), _root, counted=("causes",))
 TABLES = {
     "compare": (_ROOTS, _TENSORS),
     "fusion-diff": (_ROOTS, _TENSORS),
     "rerun-diff": (Table("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
     "overflow": (_ROOTS,),
-    "replay": (Table("replay.csv", ("op", "verdict"), _guilty, _judged),
-               Table("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge")),
-    "check": (Table("health.csv", ("rule", "severity"), _symptom),
+    "replay": (Table("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
+               Table("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
+    "check": (Table("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
               Table("checks.csv", ("rule", "decided"), _nobody, _decided, op="rule", of_network=False),
               Table("parameters.csv", ("parameter",), _nobody, lambda row: Seen(SOUND), op="parameter")),
-    "precheck": (Table("precheck.csv", ("row", "status"), _asked, _answered, op=""),),
+    "precheck": (Table("precheck.csv", ("row", "status"), _asked, _answered, op="", counted=("statuses",)),),
 }  # fmt: skip

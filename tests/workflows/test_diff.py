@@ -352,7 +352,33 @@ def test_rows_that_the_summary_counts_and_the_table_lacks_are_told(reports, tmp_
     shutil.copytree(reports / "clean", tmp_path / "cut")
     cut(tmp_path / "cut", 101)
     got = cli("diff", reports / "clean", tmp_path / "cut", "-v")
-    assert got.exit_code == 2 and "cut lacks the rows of 51 tensors that its summary.json counts" in got.output
+    assert got.exit_code == 2 and "cut lacks 51 rows that its summary.json counts" in got.output
+
+
+COUNTED = [
+    ("compare", "tensors", ["op,slot,verdict", "a,output:0,match"], {"verdicts": {"match": 2}}),
+    ("compare", "tensors", ["op,slot,verdict"], {}),  # there is none without tensors
+    ("compare", "roots", ["op,cause"], {"causes": {"BORN": 1}}),
+    ("fusion-diff", "roots", ["op,cause"], {"causes": {"BORN": 1}}),
+    ("replay", "replay", ["op,verdict"], {"verdicts": {"CLEAN": 1}}),
+    ("replay", "edges", ["op,verdict"], {"edges": {"HELD": 1}}),
+    ("check", "health", ["rule,severity"], {"findings": {"severity": {"error": 1}}}),
+    ("precheck", "precheck", ["row,status"], {"statuses": {"same": 1}}),
+]
+
+
+@pytest.mark.parametrize(("command", "table", "lines", "counts"), COUNTED)
+def test_every_table_has_the_rows_that_its_summary_counts(tmp_path, command, table, lines, counts):
+    """One less, and nothing is decided; numbers that cannot be are no counts."""
+    tables = {"roots": ["op,cause"], "tensors": ["op,slot,verdict", "a,output:0,match"], "replay": ["op,verdict"]}
+    odd = [{name: value for name in counts} for value in ({"a": -1, "b": 10**30, "c": "2"}, [])]
+    for number, told in enumerate([counts, *odd] if counts else [{}]):
+        (folder := tmp_path / str(number)).mkdir()
+        summary = {"npucmp": "1", "command": command, "exit_status": 0, **told}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        for name, some in {**tables, table: lines}.items():
+            (folder / f"{name}.csv").write_text("\n".join(some) + "\n")
+        assert (read(folder).lacking, read(folder).is_decided) == ((1, False) if not number else (0, True))
 
 
 def test_a_merged_report_is_one_of_compare(tmp_path):
