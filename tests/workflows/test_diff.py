@@ -371,7 +371,7 @@ COUNTED = [
 def test_every_table_has_the_rows_that_its_summary_counts(tmp_path, command, table, lines, counts):
     """One less, and nothing is decided; numbers that cannot be are no counts."""
     tables = {"roots": ["op,cause"], "tensors": ["op,slot,verdict", "a,output:0,match"], "replay": ["op,verdict"]}
-    odd = [{name: value for name in counts} for value in ({"a": -1, "b": 10**30, "c": "2"}, [])]
+    odd = [dict.fromkeys(counts, value) for value in ({"a": -1, "b": 10**30, "c": "2"}, [])]
     for number, told in enumerate([counts, *odd] if counts else [{}]):
         (folder := tmp_path / str(number)).mkdir()
         summary = {"npucmp": "1", "command": command, "exit_status": 0, **told}
