@@ -32,6 +32,7 @@ from npucmp.localise.arrivals import (
     take_in,
     tensor_of,
     without_buffers,
+    without_others,
 )
 from npucmp.localise.communications import Place
 from npucmp.localise.history import Before, Contribution, History, Level
@@ -67,7 +68,9 @@ class Rank:
     ) -> None:
         self._rank = one.rank
         self._walk = Walk(one.findings, by_round_off, rules, updates, one.left_out)
-        if not alone:
+        if alone:
+            without_others(self._walk)
+        else:
             without_buffers(self._walk, one.rank)
 
     def beforehand(self, noisy: bool) -> "Beforehand":

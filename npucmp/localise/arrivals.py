@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.case import error_size
-from npucmp.localise.communications import is_buffer, sends
+from npucmp.localise.communications import groups_of, is_buffer, sends
 from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
@@ -124,6 +124,15 @@ def without_buffers(walk: Walk, rank: Optional[int]) -> None:
             if tensor is not None and is_buffer(operator, tensor, rank):
                 node.inputs.remove(finding)
                 walk.revised[id(finding)] = disregard(finding)
+
+
+def without_others(walk: Walk) -> None:
+    """Marks what other ranks put something into, where no other rank of the step is compared. A send hands over what
+    it has; of a group of one there are no others."""
+    for node in walk.nodes:
+        operator = golden_of(node)
+        alone = any(len(group) == 1 for group in groups_of(operator))
+        node.unheard = node.op.has("collective") and not sends(operator) and not alone
 
 
 def read_elsewhere(

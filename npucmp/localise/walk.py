@@ -314,6 +314,8 @@ class _Search:
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
+        if node.unheard:
+            return Cause.UNKNOWN
         return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
 
     def _disagreeing(self, node: OperatorFindings) -> list[Finding]:
@@ -324,6 +326,8 @@ class _Search:
 
     def _reasons(self, node: OperatorFindings, own: Finding) -> "list[Evidence]":
         read, agree = self.past.read(node), not self._disagreeing(node)
+        if agree and node.unheard:
+            return evidence.unheard_reasons(own, bool(node.inputs))
         if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):
