@@ -74,11 +74,20 @@ def take_in(
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
     node.arrived = bool(given)
+    node.unheard = node.unheard or _are_missing(node, given)
     guilty = [one for one in given if one.tainted]
     if guilty:
         node.carried = True
         brought = max(guilty, key=lambda one: error_size(one.finding))
     return brought
+
+
+def _are_missing(node: OperatorFindings, given: "Sequence[Arrival]") -> bool:
+    """Whether the group of a collective, where it is recorded, has ranks that put nothing in: they are not compared."""
+    if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
+        return False
+    members = max(map(len, groups_of(golden_of(node))), default=0)
+    return len({one.rank for one in given}) < members - 1
 
 
 def arrived(root: Root, brought: Arrival) -> Root:

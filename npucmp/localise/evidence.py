@@ -169,7 +169,7 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
 
 
 def unheard_reasons(own: Finding, reads: bool) -> "list[Evidence]":
-    """Of an operator into which other ranks put something, where none of them is compared."""
+    """Of an operator into which other ranks put something, where not all of them are compared."""
     words = "what other ranks put in was not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 

@@ -19,7 +19,7 @@ class OperatorFindings:
     presumed where no inputs were recorded: what came just before
     tainted  it bears an error or wrote one on; inherits: some of what it reads descends from a root
     arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
-    unheard  other ranks put something in, and none of them is compared
+    unheard  other ranks put something in, and not all of them are compared
     recomputed  the forward that a backward reads from, where it ran again, alone and with other values
     """
 

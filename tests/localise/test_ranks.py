@@ -153,6 +153,13 @@ def test_a_sum_over_ranks_that_is_wrong_by_itself_bears_the_error(tmp_path, name
     assert found == [(0, name, "BORN"), (1, name, "BORN")]
 
 
+def grouped(folder, ranks):
+    """Records the group of the sum."""
+    dump = json.loads((folder / "dump.json").read_text())
+    dump["data"][SUMS[0]]["input_kwargs"] = {"group": {"type": "torch.ProcessGroup", "group_ranks": ranks}}
+    (folder / "dump.json").write_text(json.dumps(dump))
+
+
 @pytest.mark.parametrize(
     "make, fault, rank, name",
     [
@@ -172,13 +179,22 @@ def test_what_other_ranks_put_in_is_not_known_of_one_rank_alone(tmp_path, make, 
     assert all(root.cause.value == "PROPAGATED" for root in one.roots if root is not first)
 
 
+@pytest.mark.parametrize("ranks, cause", [(None, "BORN"), ("0-1", "UNKNOWN")])
+def test_a_recorded_group_tells_whether_all_of_it_is_compared(tmp_path, ranks, cause):
+    """Three ranks have a sum, which is wrong on each; of two of them alone nobody knows what the third put in."""
+    parts = [X, X * np.float32(2), X * np.float32(3)]
+    for side, factor in (("target", 1.01), ("golden", 1.0)):
+        for rank, part in enumerate(parts):
+            write_run(tmp_path / side, {SUMS[0]: {"in": [part], "out": [sum(parts) * np.float32(factor)]}}, 0, rank)
+            grouped(tmp_path / side / "step0" / f"rank{rank}", [0, 1, 2])
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=ranks)
+    assert {root.cause.value for one in report.comparisons for root in one.roots} == {cause}
+
+
 def test_a_group_of_one_rank_puts_in_nothing_else(tmp_path):
     for side, factor in (("target", 1.01), ("golden", 1.0)):
         write_run(tmp_path / side, {SUMS[0]: {"in": [X], "out": [X * np.float32(factor)]}}, 0, 0)
-        record = tmp_path / side / "step0" / "rank0" / "dump.json"
-        dump = json.loads(record.read_text())
-        dump["data"][SUMS[0]]["input_kwargs"] = {"group": {"type": "torch.ProcessGroup", "group_ranks": [0]}}
-        record.write_text(json.dumps(dump))
+        grouped(tmp_path / side / "step0" / "rank0", [0])
     [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden").comparisons
     assert [root.cause.value for root in one.roots] == ["BORN"]
 
