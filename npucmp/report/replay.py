@@ -26,7 +26,7 @@ from npucmp.model import (
 from npucmp.model.stack import frames, source_line
 from npucmp.report import between, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
+from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -53,7 +53,7 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
     sections = [_section(one, report, places) for one in report.replays]
     suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
     word, sentence = _verdict(report)
-    unreadable = [f"{run.path}: {run.problem}" for _, run in report.broken]
+    unreadable = [problem_of(run) for _, run in report.broken]
     notes = [*dict.fromkeys([*report.notes, *(note for one in report.replays for note in one.notes)])]
     undone = [words for one in report.replays for words in not_replayed(one)]
     done = any(row.status == REPLAYED for row in report.rows)

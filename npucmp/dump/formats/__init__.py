@@ -198,6 +198,9 @@ def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
         raise DumpError(path, f"is a file beside the records of a dump: give {record}")
     if all((path / name).is_file() for name in OF_REPORTS):
         raise DumpError(path, "is a report of npucmp and no dump; npucmp diff, ticket and merge read it")
+    for folder in (path, *_folders(path)):
+        if not os.access(folder, os.R_OK):
+            raise DumpError(folder, "cannot be read: permission denied")
     raise DumpError(
         path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
     )
