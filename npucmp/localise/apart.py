@@ -31,6 +31,7 @@ from npucmp.localise.arrivals import (
     take_in,
     tensor_of,
     without_buffers,
+    without_others,
 )
 from npucmp.localise.asked import Added, Asked, StepNoise
 from npucmp.localise.noise import Noise, counted, kind_of
@@ -65,7 +66,9 @@ class Rank:
     ) -> None:
         self._rank = one.rank
         self._walk = Walk(one.findings, by_round_off, rules, updates, one.left_out)
-        if not alone:
+        if alone:
+            without_others(self._walk)
+        else:
             without_buffers(self._walk, one.rank)
 
     def beforehand(self, noisy: bool) -> "Beforehand":
