@@ -195,6 +195,12 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
     return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
 
 
+def unheard_reasons(own: Finding, reads: bool) -> "list[Evidence]":
+    """Of an operator into which other ranks put something, where not all of them are compared."""
+    words = "what other ranks put in was not compared: compare all ranks of the step"
+    return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
+
+
 def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:
     """Whether it is an input of the network or a parameter that differs."""
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)

@@ -313,6 +313,8 @@ class _Search:
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
+        if node.unheard:
+            return Cause.UNKNOWN
         return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
 
     def _disagreeing(self, node: OperatorFindings) -> "list[tuple[Finding, bool]]":
@@ -324,6 +326,8 @@ class _Search:
 
     def _reasons(self, node: OperatorFindings, own: Finding) -> "list[Evidence]":
         read, worst = self.past.read(node), self._worst_read(node)
+        if not worst.differs and node.unheard:
+            return evidence.unheard_reasons(own, bool(node.inputs))
         if not self.past.is_known(node, read) or (not worst.differs and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):

@@ -17,7 +17,7 @@ from npucmp.report.filed import Filed, Filing, by_place, filed, lost_files
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, numbers, where_words
+from npucmp.report.words import count_of, in_bytes, numbers, problem_of, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -247,7 +247,7 @@ class _Files:
 
 def _runs_left_out(report: Report) -> Iterator[str]:
     for side, run in report.broken:
-        yield f"unreadable {side}: {run.problem}"
+        yield f"unreadable {side}: {problem_of(run)}"
     for side, run in report.unpaired:
         yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
 
