@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from importlib.util import find_spec
 from typing import Any, Iterator, Sequence
 
 from npucmp.dump.readers.files import RegularFile, Stream
@@ -37,9 +36,10 @@ def lines(file: RegularFile, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
 
 
 def _pyarrow(path: str) -> Any:
-    if find_spec("pyarrow") is None:
-        raise MissingExtra(EXTRA, path)
-    import pyarrow
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra(EXTRA, path) from None
 
     if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < OLDEST:
         least = ".".join(map(str, OLDEST))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -11,9 +12,11 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError
+from npucmp.report import write_reports
 from npucmp.workflows import parquet as reader
 from npucmp.workflows.diff import diff
 from npucmp.workflows.written import Folder, read
+from tests.reports import named
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -177,12 +180,19 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(pa, "__version__", "14.0.0")
     with pytest.raises(UnsupportedError, match=r"pyarrow 14\.0\.0 may run what a file names; update to 14\.0\.1"):
         read(folder)
-    monkeypatch.setattr(reader, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra) as told:
         npucmp.main(["compare", "a", "b", "--baseline", str(folder)], standalone_mode=False)
     assert str(told.value) == (
         f"{folder}/tensors.parquet needs the package npucmp[parquet]: pip install npucmp[parquet]"
     )
+
+
+def test_a_report_of_another_command_leaves_no_parts_behind(tmp_path):
+    write_reports(named("op"), tmp_path, parts=True, parquet=True)
+    assert [file.name for file in tmp_path.glob("tensors*")] == ["tensors-0-0.parquet"]
+    write_reports(diff(tmp_path, tmp_path), tmp_path)
+    assert (tmp_path / "diff.csv").exists() and not [*tmp_path.glob("tensors*")]
 
 
 def test_a_summary_that_counts_more_than_the_file_holds(tmp_path):
