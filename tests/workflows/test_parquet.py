@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
+import random
 import sys
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
@@ -162,6 +166,42 @@ def test_names_are_nothing_but_names(tmp_path):
     assert got.exit_code == 1 and "\x1b" not in got.output
     for odd in (b"\x1b", b",=op"):
         assert odd not in (tmp_path / "out" / "diff.csv").read_bytes()
+
+
+def test_types_that_a_file_names_are_not_made(tmp_path):
+    """CVE-2023-47248: an extension type of an older pyarrow is a pickle in the schema."""
+
+    class Made:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    kind = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Made())}
+    found = table()
+    schema = pa.schema([one.with_metadata(kind) if one.name == "op" else one for one in found.schema])
+    folder = report(tmp_path / "a", found.cast(schema))
+    stored = parquet.read_metadata(folder / "tensors.parquet").metadata[b"ARROW:schema"]
+    assert b"arrow.py_extension_type" in base64.b64decode(stored)
+    with suppress(NpucmpError):
+        read(folder)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_bytes_that_are_others_never_end_in_anything_but_a_line(tmp_path, compression):
+    parquet.write_table(table().take(pa.array([0, 1] * 300)), tmp_path / "whole.parquet", compression=compression)
+    data, chance, folder = (tmp_path / "whole.parquet").read_bytes(), random.Random(1), report(tmp_path / "a")
+    refused = 0
+    for _ in range(100):
+        spoiled = bytearray(data)
+        for _ in range(chance.choice([1, 2, 20])):
+            spoiled[chance.randrange(len(data))] = chance.choice([0, 127, 128, 255])
+        (folder / "tensors.parquet").write_bytes(spoiled)
+        try:
+            read(folder)
+        except NpucmpError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 20
 
 
 def test_what_lies_elsewhere_or_never_ends_is_refused(tmp_path):
