@@ -48,6 +48,8 @@ class Folder:
     def __init__(self, path: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> None:
         self.path = str(path)
         self.context = (context or ReadContext()).within(path)
+        if os.path.isfile(path) and os.path.isfile(os.path.join(os.path.dirname(path), SUMMARY)):
+            raise UsageError(f"{path}: is a file of a report; give its folder, {os.path.dirname(path) or '.'}")
         if not os.path.isfile(os.path.join(path, SUMMARY)):
             raise UsageError(f"{path}: holds no {SUMMARY}; give a folder that -o DIR of a command wrote")
         self.names = sorted(os.listdir(path))
