@@ -2,12 +2,14 @@
 
 What crosses ranks was settled within each report. Here the rows are put in the order of steps and ranks, and the roots
 are ranked over all: by step, what they bear, their order in their report. Reports are files that anybody may have
-written: sizes and types are checked, rows that npucmp would not have written are refused.
+written: sizes and types are checked, rows that npucmp would not have written are refused. Rows stay where they lie;
+those that lie as Parquet are laid beside each other as CSV until the report is written.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -20,18 +22,21 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import __version__
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.limits import Limits
+from npucmp.dump.readers.files import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import GRAVITY
 from npucmp.model import Cause, first_of
 from npucmp.model.merged import Merged, Slice, Source
 from npucmp.workflows.runs import StrPath
+from npucmp.workflows.spool import Folder as Spool
+from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
-MOST = 1 << 30  # bytes of a summary, or of a table of roots or of shards
 LINE = 16 << 20  # bytes of a row
 COUNTS = ("verdicts", "causes", "aligned")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
-TENSORS = re.compile(r"tensors(-\d+){0,3}\.csv")
+COUNTABLE = 1 << 63
+REAL = ("value", "limit", "input_error", "output_error", "growth")  # of roots.csv
 # What a spreadsheet would take for a formula, and what moves a cursor: nothing that npucmp writes into a table.
 _FOREIGN = re.compile(rb"(?:^|,)\"?(?:[=+@]|-(?![\d.]|inf))|[\x00-\x09\x0b-\x1f\x7f]")
 
@@ -48,48 +53,59 @@ class Rows(NamedTuple):
         return self.step or 0, self.rank or 0
 
 
-def merge(paths: "Sequence[StrPath]", **_: object) -> Merged:
-    """The reports in these folders as one. UsageError where they do not belong together."""
+def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
+    """The reports of compare in these folders as one. Raises UsageError where they do not belong together.
+
+    limits  how large a table that is read may be
+
+        npucmp.write_reports(npucmp.merge(["first", "second"]), "report")
+    """
     started = time.monotonic()
-    folders = [os.fspath(path) for path in paths]
-    if len({os.path.realpath(folder) for folder in folders}) < max(2, len(folders)):
+    paths = [] if isinstance(reports, (str, os.PathLike)) else [os.fspath(path) for path in reports]
+    if len({os.path.realpath(path) for path in paths}) < max(2, len(paths)):
         raise UsageError("merge wants the folders of several reports, each once")
+    folders = [Folder(path, ReadContext(limits)) for path in paths]
     summaries = [_summary(folder) for folder in folders]
-    _require_alike(folders, summaries)
-    tables = [[*_tensors(folder)] for folder in folders]
-    heads = {head: folder for folder, some in zip(folders, tables) for head, _ in some}
+    _require_alike(paths, summaries)
+    spool = Spool() if any(name.endswith(PARQUET) for folder in folders for name in folder.names) else None
+    tables = [[*_tensors(folder, spool)] for folder in folders]
+    heads = {head: path for path, some in zip(paths, tables) for head, _ in some}
     if len(heads) > 1:
         raise UsageError(f"the columns of tensors.csv are not the same in {' and '.join([*heads.values()][:2])}")
     shards = [[rows for _, part in some for rows in part] for some in tables]
-    _require_apart(folders, shards)
+    _require_apart(paths, shards)
     sources = [
-        Source(folder, summary, [(one.step, one.rank) for one in some], [*_table(folder, "matrix.csv")])
+        Source(folder.path, summary, [(one.step, one.rank) for one in some], [*folder.rows("matrix.csv")])
         for folder, summary, some in zip(folders, summaries, shards)
     ]
     return Merged(
-        paths=tuple(folders),
+        paths=tuple(paths),
         sources=tuple(sources),
         columns=tuple(next(csv.reader([next(iter(heads))]))),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
-        ranked=_ranked([[*_table(folder, "roots.csv", needed=True)] for folder in folders]),
+        ranked=_ranked(folders),
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
+        spool=spool,
     )
 
 
-def _summary(folder: str) -> "dict[str, Any]":
-    path = Path(folder, "summary.json")
+def _summary(folder: Folder) -> "Mapping[str, Any]":
+    """That of a report, if it holds what is made use of."""
+    path, found = Path(folder.path, SUMMARY), folder.summary
     try:
-        found = json.loads(read_text(path, MOST, ReadContext().within(folder)))
         counts = [count for name in COUNTS for count in found[name].values()]
-        known = isinstance(found["rules"], list) and isinstance(found["notes"], list)
-        known = known and all(isinstance(one, (int, float)) for one in (*counts, found["bytes_read"]))
-        known = known and isinstance(found["unpaired"], list) and isinstance(found["broken"], list)
-        command, partial, status = found["command"], found["partial"], found["exit_status"]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DumpError(path, "is no summary of a report of npucmp compare") from None
-    if command != "compare" or not known or not isinstance(found, dict):
+        lists = [found[name] for name in ("rules", "notes", "unpaired", "broken")]
+        lost = [told for one in (*found["unpaired"], *found["broken"]) for told in one.values()]
+        known = all(isinstance(one, (int, float)) and 0 <= one < COUNTABLE for one in (*counts, found["bytes_read"]))
+        known = known and all(isinstance(one, list) for one in lists)
+        known = known and all(isinstance(one, (str, int, type(None))) for one in lost)
+        known = known and all(isinstance(found.get(side, {}), dict) for side in ("target", "golden"))
+        partial, status = found["partial"], found["exit_status"]
+    except (KeyError, TypeError, AttributeError):
+        known = False
+    if found["command"] != "compare" or not known:
         raise DumpError(path, "is no summary of a report of npucmp compare")
     if partial or status not in (0, 1, 2):
         raise DumpError(path, "the report is partial: finish it with the same command and --resume")
@@ -123,34 +139,40 @@ def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
     return {**found, **{(word, ""): [] for word in told}}
 
 
-def _tensors(folder: str) -> "Iterator[tuple[str, list[Rows]]]":
+def _tensors(folder: Folder, spool: Optional[Spool]) -> "Iterator[tuple[str, list[Rows]]]":
     """The header and the places of the rows of each file of tensors of a report."""
-    try:
-        names = sorted(name for name in os.listdir(folder) if TENSORS.fullmatch(name))
-    except OSError as error:
-        raise DumpError(folder, error.strerror or str(error)) from None
+    names = folder.files("tensors.csv")
     if not names:
-        raise DumpError(folder, "holds no tensors.csv; a report with --parquet cannot be merged")
+        raise DumpError(folder.path, "holds no tensors.csv; is the report whole?")
     for name in names:
-        yield _indexed(Path(folder, name))
+        path = Path(folder.path, name)
+        try:
+            if spool is not None and name.endswith(PARQUET):
+                lying = Path(spool.path, f"{len(os.listdir(spool.path))}.csv")
+                with open(lying, "wb") as laid:
+                    laid.writelines(folder.text(name))
+                with open(lying, "rb") as file:
+                    yield _indexed(path, file, lying)
+            else:
+                with folder.opened(name) as opened:
+                    yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
+        except (OSError, ValueError) as error:
+            raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path) -> "tuple[str, list[Rows]]":
+def _indexed(path: Path, file: Any, lying: Path) -> "tuple[str, list[Rows]]":
+    """Of a file that is told as `path`, and lies at another place, it may be."""
     found: "list[Rows]" = []
-    try:
-        with open(path, "rb") as file:
-            head = file.readline(LINE)
-            names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-            if not names.startswith(b"step,rank,") or not head.endswith(b"\n"):
-                raise DumpError(path, "is no table of tensors of npucmp compare")
-            start = at = len(head)
-            for cells, lines in groupby(_lines(path, file), key=lambda line: line.split(b",", 2)[:2]):
-                at += sum(map(len, lines))
-                step, rank = (int(cell) if cell else None for cell in cells)
-                found.append(Rows(step, rank, Slice(path, start, at)))
-                start = at
-    except (OSError, ValueError) as error:
-        raise DumpError(path, f"cannot be read: {error}") from None
+    head = file.readline(LINE)
+    names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
+    if not names.startswith(b"step,rank,") or not head.endswith(b"\n"):
+        raise DumpError(path, "is no table of tensors of npucmp compare")
+    start = at = len(head)
+    for cells, lines in groupby(_lines(path, file), key=lambda line: line.split(b",", 2)[:2]):
+        at += sum(map(len, lines))
+        step, rank = (int(cell) if cell else None for cell in cells)
+        found.append(Rows(step, rank, Slice(lying, start, at)))
+        start = at
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
@@ -172,33 +194,24 @@ def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]")
             known[one.key] = folder
 
 
-def _table(folder: str, name: str, needed: bool = False) -> "Iterator[dict[str, str]]":
-    """The rows of a small table; none where there is none."""
-    path = Path(folder, name)
-    if not needed and not path.exists():
-        return
-    csv.field_size_limit(LINE)
-    rows = csv.DictReader(read_text(path, MOST, ReadContext().within(folder)).splitlines())
-    for row in rows:
-        if None in row or None in row.values():
-            raise DumpError(path, "holds a row that npucmp does not write; was it changed?")
-        yield row
-
-
-def _ranked(tables: "Sequence[Sequence[dict[str, str]]]") -> "list[Mapping[str, str]]":
+def _ranked(folders: "Sequence[Folder]") -> "list[Mapping[str, str]]":
     """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
     second, as each report had them in the order in which ranks wait for each other."""
     gravity = {cause.value: GRAVITY[cause] for cause in Cause}
     keyed = []
-    for table in tables:
+    for folder in folders:
         seen: "Counter[tuple[int, int]]" = Counter()
+        if not folder.files("roots.csv"):
+            raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
         try:
-            for row in sorted(table, key=lambda row: int(row["place"])):
+            for row in sorted(folder.rows("roots.csv"), key=lambda row: int(row["place"])):
+                [float(row[name] or 0) for name in REAL]
                 kind = int(row["step"] or 0), gravity[row["cause"]]
                 seen[kind] += 1
                 keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
         except (KeyError, ValueError):
-            raise UsageError("a roots.csv holds a row that npucmp does not write; was it changed?") from None
+            path = Path(folder.path, "roots.csv")
+            raise DumpError(path, "holds a row that npucmp does not write; was it changed?") from None
     keyed.sort(key=lambda one: one[0])
     return [{**row, "place": str(place)} for place, (_, row) in enumerate(keyed, 1)]
 

@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import sys
+import tempfile
 
 import pytest
 
@@ -70,14 +71,23 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     assert "DIVERGED" in (place / "out/report.html").read_text(encoding="utf-8")
 
 
-def test_parts_are_read_too(made, place, monkeypatch, capsys):
-    head, *lines = (place / "s0/tensors.csv").read_text().splitlines(keepends=True)
-    for rank in (0, 1):
-        some = [line for line in lines if line.startswith(f"0,{rank},")]
-        (place / f"s0/tensors-0-{rank}.csv").write_text("".join([head, *some]))
-    (place / "s0/tensors.csv").unlink()
+@pytest.mark.parametrize("form", [{"parts": True}, {"parquet": True}, {"parts": True, "parquet": True}], ids=str)
+def test_parts_and_parquet_are_read_too(made, place, monkeypatch, capsys, form):
+    """What comes out is the same, of Parquet "0.0" for "0" in columns of floats; nothing is left behind."""
+    if form.get("parquet"):
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    npucmp.write_reports(npucmp.compare(made / "target", made / "golden", step=0), place / "s0", **form)
+    assert not (place / "s0/tensors.csv").exists()
     assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
-    assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+    found, known = rows(place / "out/tensors.csv"), rows(made / "whole/tensors.csv")
+    assert len(found) == len(known) and [*found[0]] == [*known[0]]
+    for row, expected in zip(found, known):
+        for name, cell in row.items():
+            assert cell == expected[name] or (name in ("max_ulp", "max_abs_err") and cell == f"{expected[name]}.0"), (
+                name
+            )
+    assert not [*place.glob(".npucmp*")]
 
 
 def test_what_was_written_for_excel_is_read_too(made, place, monkeypatch, capsys):
@@ -121,6 +131,19 @@ def replaced(file, old, new):
     return change
 
 
+def changed_roots(folder):
+    head, first, *others = (folder / "roots.csv").read_text().splitlines()
+    at = head.split(",").index("value")
+    cells = [cell if number != at else "much" for number, cell in enumerate(first.split(","))]
+    (folder / "roots.csv").write_text("\n".join([head, ",".join(cells), *others]) + "\n")
+
+
+def linked(folder):
+    (folder / "tensors.csv").rename(folder.parent / "elsewhere.csv")
+    (folder / "tensors.csv").symlink_to(folder.parent / "elsewhere.csv")
+
+
+OF_ROOTS = ("a root that is none", "a figure that is none", "no roots")
 REFUSED = {
     "another version": (changed(npucmp="9.9"), "was made by npucmp 9.9"),
     "another rule": (rule_of(0.5), "were judged by other rules"),
@@ -128,8 +151,14 @@ REFUSED = {
     "partial": (changed(partial=True), "the report is partial"),
     "another command": (changed(command="check"), "is no summary of a report of npucmp compare"),
     "no counts": (changed(verdicts=3), "is no summary of a report of npucmp compare"),
-    "no JSON": (told("summary.json", "{"), "is no summary of a report of npucmp compare"),
-    "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors.csv"),
+    "no JSON": (told("summary.json", "{"), "not JSON"),
+    "numbers that are none": (
+        replaced("summary.json", '"match": ', '"match": NaN, "x": '),
+        "is no summary of a report",
+    ),
+    "a run that is none": (changed(unpaired=[{"step": []}]), "is no summary of a report of npucmp compare"),
+    "a side that is none": (changed(target=[]), "is no summary of a report of npucmp compare"),
+    "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors, which its summary.json lists"),
     "other columns": (
         replaced("tensors.csv", ",masked", ",masked,more"),
         "the columns of tensors.csv",
@@ -137,6 +166,9 @@ REFUSED = {
     "a formula": (replaced("tensors.csv", ",forward,", ",=cmd(),"), "holds a row that npucmp does not write"),
     "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), "cannot be read"),
     "a root that is none": (replaced("roots.csv", "BORN", "TORN"), "holds a row that npucmp does not write"),
+    "a figure that is none": (changed_roots, "holds a row that npucmp does not write"),
+    "no roots": (lambda folder: (folder / "roots.csv").unlink(), "holds no roots, which its summary.json lists"),
+    "a table elsewhere": (linked, "a link that leads out"),
 }
 
 
@@ -153,11 +185,11 @@ def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_does_not_belong_together_is_refused_by_name(place, monkeypatch, capsys, how):
     spoil, words = REFUSED[how]
-    spoiled = "s1" if how == "a root that is none" else "s0"
+    spoiled = "s1" if how in OF_ROOTS else "s0"
     spoil(place / spoiled)
     status, shown, error = merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")
     assert (status, shown, error.count("\n")) == (2, "", 1)
-    assert words in error and ("roots.csv" in error or str(place / spoiled) in error)
+    assert words in error and str(place / spoiled) in error
     assert not (place / "out").exists()
 
 
