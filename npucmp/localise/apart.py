@@ -287,9 +287,7 @@ class _Apart:
         }
 
 
-def _asked(
-    facts: Facts, added: "Mapping[int, Added]", order: "Sequence[Place]"
-) -> "tuple[dict[int, Asked], History]":
+def _asked(facts: Facts, added: "Mapping[int, Added]", order: "Sequence[Place]") -> "tuple[dict[int, Asked], History]":
     """The noise before each operator, and all that was seen."""
     history = History()
     before: "dict[int, list[Before]]" = {rank: [] for rank in added}

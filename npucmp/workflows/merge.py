@@ -20,6 +20,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import __version__
 from npucmp.dump.context import ReadContext
+from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.text import read_text
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import GRAVITY
@@ -29,19 +30,25 @@ from npucmp.workflows.runs import StrPath
 
 MOST = 1 << 30  # bytes of a summary, or of a table of roots or of shards
 LINE = 16 << 20  # bytes of a row
+DEEPEST = 32  # lists and objects within each other in a summary; those of npucmp have a third of that
 COUNTS = ("verdicts", "causes", "aligned")
+RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and what is text of each
+WHOLE, REAL = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
+ODD = "holds a row that npucmp does not write; was it changed?"
 TENSORS = re.compile(r"tensors(-\d+){0,3}\.csv")
+_NUMBER = re.compile("[0-9]{1,18}")
 # What a spreadsheet would take for a formula, and what moves a cursor: nothing that npucmp writes into a table.
 _FOREIGN = re.compile(rb"(?:^|,)\"?(?:[=+@]|-(?![\d.]|inf))|[\x00-\x09\x0b-\x1f\x7f]")
 
 
 class Rows(NamedTuple):
-    """The rows of one step and rank."""
+    """The rows of one step and rank: where they are, and how many."""
 
     step: Optional[int]
     rank: Optional[int]
     place: Slice
+    lines: int
 
     @property
     def key(self) -> "tuple[int, int]":
@@ -62,16 +69,19 @@ def merge(paths: "Sequence[StrPath]", **_: object) -> Merged:
         raise UsageError(f"the columns of tensors.csv are not the same in {' and '.join([*heads.values()][:2])}")
     shards = [[rows for _, part in some for rows in part] for some in tables]
     _require_apart(folders, shards)
+    roots = [[*_table(folder, "roots.csv", needed=True)] for folder in folders]
     sources = [
-        Source(folder, summary, [(one.step, one.rank) for one in some], [*_table(folder, "matrix.csv")])
+        Source(folder, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
         for folder, summary, some in zip(folders, summaries, shards)
     ]
+    for source, some, found in zip(sources, shards, roots):
+        _require_whole(source, some, found)
     return Merged(
         paths=tuple(folders),
         sources=tuple(sources),
         columns=tuple(next(csv.reader([next(iter(heads))]))),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
-        ranked=_ranked([[*_table(folder, "roots.csv", needed=True)] for folder in folders]),
+        ranked=_ranked(roots),
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
@@ -82,18 +92,38 @@ def _summary(folder: str) -> "dict[str, Any]":
     path = Path(folder, "summary.json")
     try:
         found = json.loads(read_text(path, MOST, ReadContext().within(folder)))
-        counts = [count for name in COUNTS for count in found[name].values()]
-        known = isinstance(found["rules"], list) and isinstance(found["notes"], list)
-        known = known and all(isinstance(one, (int, float)) for one in (*counts, found["bytes_read"]))
-        known = known and isinstance(found["unpaired"], list) and isinstance(found["broken"], list)
-        command, partial, status = found["command"], found["partial"], found["exit_status"]
+        is_ours = _is_shallow(found) and _is_ours(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DumpError(path, "is no summary of a report of npucmp compare") from None
-    if command != "compare" or not known or not isinstance(found, dict):
+        is_ours = False
+    if not is_ours:
         raise DumpError(path, "is no summary of a report of npucmp compare")
-    if partial or status not in (0, 1, 2):
+    if found["partial"] or found["exit_status"] not in (0, 1, 2):
         raise DumpError(path, "the report is partial: finish it with the same command and --resume")
-    return found
+    return dict(found)
+
+
+def _is_ours(found: "Mapping[str, Any]") -> bool:
+    """Whether a summary has what is read of it here, of the types that npucmp writes."""
+    counts = [count for name in COUNTS for count in found[name].values()]
+    runs = [(run, texts) for name, texts in RUNS.items() for run in found[name]]
+    return (
+        found["command"] == "compare"
+        and all(map(_is_count, [*counts, found["bytes_read"], found["exit_status"]]))
+        and all(isinstance(found[name], list) for name in ("rules", "notes"))
+        and all(isinstance(found[side], dict) for side in ("target", "golden"))
+        and all(isinstance(run[name], str) for run, texts in runs for name in texts)
+        and all(run.get(name) is None or _is_count(run[name]) for run, _ in runs for name in ("step", "rank"))
+    )
+
+
+def _is_count(value: object) -> bool:
+    """Neither NaN nor what no run has as many of; shares are counted too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_shallow(value: object, left: int = DEEPEST) -> bool:
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left > 0 and all(_is_shallow(one, left - 1) for one in below)
 
 
 def _require_alike(folders: "Sequence[str]", summaries: "Sequence[Mapping[str, Any]]") -> None:
@@ -118,7 +148,7 @@ def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
             key = str(rule.get("metric")), str(rule.get("dtype"))
             found.setdefault(key, []).append(json.dumps(rule, sort_keys=True))
     words = [str(word) for word in summary.get("argv", ())] if isinstance(summary.get("argv"), list) else []
-    told = [word for word in words if word in SWITCHES]
+    told = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
     told += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
     return {**found, **{(word, ""): [] for word in told}}
 
@@ -137,27 +167,34 @@ def _tensors(folder: str) -> "Iterator[tuple[str, list[Rows]]]":
 
 def _indexed(path: Path) -> "tuple[str, list[Rows]]":
     found: "list[Rows]" = []
+    with open_regular(str(path), ReadContext().within(path.parent)):  # nothing that would not end, or lies elsewhere
+        pass
     try:
         with open(path, "rb") as file:
             head = file.readline(LINE)
             names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-            if not names.startswith(b"step,rank,") or not head.endswith(b"\n"):
+            if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _FOREIGN.search(names[:-1]):
                 raise DumpError(path, "is no table of tensors of npucmp compare")
             start = at = len(head)
-            for cells, lines in groupby(_lines(path, file), key=lambda line: line.split(b",", 2)[:2]):
-                at += sum(map(len, lines))
+            lines_of = groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2])
+            for cells, lines in lines_of:
+                sizes = [*map(len, lines)]
+                at += sum(sizes)
                 step, rank = (int(cell) if cell else None for cell in cells)
-                found.append(Rows(step, rank, Slice(path, start, at)))
+                found.append(Rows(step, rank, Slice(path, start, at), len(sizes)))
                 start = at
     except (OSError, ValueError) as error:
         raise DumpError(path, f"cannot be read: {error}") from None
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
-def _lines(path: Path, file: Any) -> "Iterator[bytes]":
+def _lines(path: Path, file: Any, commas: int) -> "Iterator[bytes]":
+    """Those of rows with as many cells as there are columns, of which quoted ones may hold commas of their own."""
     while line := file.readline(LINE):
-        if not line.endswith(b"\n") or _FOREIGN.search(line, 0, len(line) - 1):
-            raise DumpError(path, "holds a row that npucmp does not write; was it changed?")
+        count = line.count(b",")
+        is_row = count == commas or (count > commas and b'"' in line)
+        if not is_row or not line.endswith(b"\n") or _FOREIGN.search(line, 0, len(line) - 1):
+            raise DumpError(path, ODD)
         yield line
 
 
@@ -172,6 +209,29 @@ def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]")
             known[one.key] = folder
 
 
+def _require_whole(source: Source, shards: "Sequence[Rows]", roots: "Sequence[Mapping[str, str]]") -> None:
+    """As many rows as were counted when the report was written: none of its files is lost or of another report."""
+    rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
+    for what, name, found in rows:
+        told = int(sum(source.summary[name].values()))
+        if found != told:
+            words = f"its tables hold {found:,} {what}s, its summary.json counts {told:,}"
+            raise DumpError(source.path, f"{words}: a file is missing or was changed")
+    if source.is_excused and "baseline" not in source.summary:
+        words = "its exit status is not that of what it counts; was it changed?"
+        raise DumpError(Path(source.path, "summary.json"), words)
+
+
+def _matrix(folder: str, shards: "Sequence[Rows]") -> "list[dict[str, str]]":
+    """The rows of matrix.csv, which a report of one step and rank does not have."""
+    found = [*_table(folder, "matrix.csv", needed=len(shards) > 1)]
+    numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
+    known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
+    if found and not {one.key for one in shards} <= known:
+        raise DumpError(Path(folder, "matrix.csv"), "lacks steps and ranks that the tables have; was it changed?")
+    return found
+
+
 def _table(folder: str, name: str, needed: bool = False) -> "Iterator[dict[str, str]]":
     """The rows of a small table; none where there is none."""
     path = Path(folder, name)
@@ -179,10 +239,13 @@ def _table(folder: str, name: str, needed: bool = False) -> "Iterator[dict[str, 
         return
     csv.field_size_limit(LINE)
     rows = csv.DictReader(read_text(path, MOST, ReadContext().within(folder)).splitlines())
-    for row in rows:
-        if None in row or None in row.values():
-            raise DumpError(path, "holds a row that npucmp does not write; was it changed?")
-        yield row
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                raise DumpError(path, ODD)
+            yield row
+    except csv.Error as error:
+        raise DumpError(path, f"not CSV: {error}") from None
 
 
 def _ranked(tables: "Sequence[Sequence[dict[str, str]]]") -> "list[Mapping[str, str]]":
@@ -191,6 +254,8 @@ def _ranked(tables: "Sequence[Sequence[dict[str, str]]]") -> "list[Mapping[str, 
     gravity = {cause.value: GRAVITY[cause] for cause in Cause}
     keyed = []
     for table in tables:
+        if not all(row.get("place") and _has_numbers(row, WHOLE, REAL) for row in table):
+            raise UsageError(f"a roots.csv {ODD}")
         seen: "Counter[tuple[int, int]]" = Counter()
         try:
             for row in sorted(table, key=lambda row: int(row["place"])):
@@ -198,9 +263,18 @@ def _ranked(tables: "Sequence[Sequence[dict[str, str]]]") -> "list[Mapping[str, 
                 seen[kind] += 1
                 keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
         except (KeyError, ValueError):
-            raise UsageError("a roots.csv holds a row that npucmp does not write; was it changed?") from None
+            raise UsageError(f"a roots.csv {ODD}") from None
     keyed.sort(key=lambda one: one[0])
     return [{**row, "place": str(place)} for place, (_, row) in enumerate(keyed, 1)]
+
+
+def _has_numbers(row: "Mapping[str, str]", whole: "Sequence[str]", real: "Sequence[str]" = ()) -> bool:
+    """Whether these cells are there, and empty or numbers."""
+    try:
+        [float(row[name] or 0) for name in real]
+        return all(row[name] == "" or _NUMBER.fullmatch(row[name]) for name in whole)
+    except (KeyError, ValueError):
+        return False
 
 
 def _notes(sources: "Sequence[Source]") -> "tuple[str, ...]":
@@ -210,4 +284,6 @@ def _notes(sources: "Sequence[Source]") -> "tuple[str, ...]":
         f"joined from {len(sources)} reports: what crosses steps and ranks was settled within each, not between them"
     )
     undecided = first_of([one.path for one in sources if one.status == 2], 4)
-    return (words, *dict.fromkeys(own), *([f"left open in {undecided}"] if undecided else []))
+    known = first_of([one.path for one in sources if one.is_excused], 4)
+    excused = [f"what a baseline excused in {known} counts here"] if known else []
+    return (words, *excused, *dict.fromkeys(own), *([f"left open in {undecided}"] if undecided else []))
