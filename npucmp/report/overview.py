@@ -48,6 +48,7 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
         sections=[section],
         suspects=section.suspects,
         title=section.title,
+        unlisted=section.unlisted[0],
         tables=[*answer.tables, table(every, matrix.pages)],
         nothing=[] if section.suspects.first else _nothing(section),
         matrix=matrix,

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import npucmp
 from npucmp.localise.communications import Communications, Place, is_buffer
@@ -248,6 +250,44 @@ def test_calls_that_cannot_be_matched_end_all_the_same():
         [op("b", "all_reduce", 0), op("a", "all_reduce", 1)],
     ]
     assert len(Communications(swapped, [0, 1]).clocks) == 4
+
+
+def plain_clocks(told, sequences):
+    """By the rules as they are told: of all ranks that can go on, the one that is least far does; if none can, any."""
+    at, now, clocks = [0] * len(sequences), [0] * len(sequences), {}
+
+    def before(place):
+        return [one for one in told.given.get(place, ()) if one not in told.joint.get(place, ())]
+
+    def is_ready(rank):
+        place = Place(rank, at[rank])
+        passed = all(at[one.rank] > one.at for one in before(place))
+        return passed and all(at[one.rank] >= one.at for one in told.joint.get(place, ()))
+
+    while waiting := [rank for rank, sequence in enumerate(sequences) if at[rank] < len(sequence)]:
+        _, rank = min((now[rank], rank) for rank in [*filter(is_ready, waiting)] or waiting)
+        place = Place(rank, at[rank])
+        together = [one for one in (place, *told.joint.get(place, ())) if at[one.rank] == one.at]
+        clock = 1 + max([now[one.rank] for one in together] + [clocks[one] for one in before(place) if one in clocks])
+        for one in together:
+            clocks[one], now[one.rank], at[one.rank] = clock, clock, one.at + 1
+    return clocks
+
+
+CALLS = st.one_of(
+    st.sampled_from(["add", "all_reduce", "all_gather"]).map(lambda kind: (kind, f"{kind}.0")),
+    st.tuples(st.just("all_reduce"), st.sampled_from(["all_reduce.1", "all_reduce.2"])),
+    st.tuples(st.sampled_from(["send", "recv"]), st.just("p2p"), st.integers(0, 4)),
+)
+
+
+@given(st.lists(st.lists(CALLS, max_size=8), min_size=1, max_size=5))
+@settings(max_examples=150, deadline=None)
+def test_clocks_follow_the_rules_whatever_waits_for_whom(ranks):
+    """Also where calls were lost and all wait for each other."""
+    sequences = [[op(name, kind, at, *peer) for at, (kind, name, *peer) in enumerate(calls)] for calls in ranks]
+    told = Communications(sequences, [*range(len(sequences))])
+    assert told.clocks == plain_clocks(told, sequences)
 
 
 def test_a_broadcast_comes_from_one_rank():

@@ -253,6 +253,8 @@ def test_what_only_passes_on_is_no_suspect_that_only_the_table_has(tmp_path, mon
     passed = sum(root.cause.value == "PROPAGATED" for root in found.result.roots)
     assert passed > 3 and len(section.suspects.first) == 1
     assert section.unlisted == (0, passed - 3) and "more in roots.csv" not in terminal.render(found)  # 3 ranks have one
+    piped = answer_of(npucmp.compare(*written_runs(tmp_path / "piped", pipeline, first=1.01)))
+    assert piped.unlisted == 0 and piped.sections[0].unlisted[1] > 3  # most of which are of a rank that has no suspect
 
 
 def test_a_rank_with_another_weight_is_told(tmp_path):
