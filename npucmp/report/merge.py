@@ -119,7 +119,7 @@ def _sentence(report: Merged, tally: Tally, status: int) -> str:
 def _words(one: Source) -> str:
     """ "AGREES · 8 steps and ranks"."""
     word = {0: "agrees", 1: "differs"}.get(one.status, "undecided")
-    return f"{word} · {len(one.shards):,} steps and ranks"
+    return f"{word} · {len(one.shards):,} {'step and rank' if len(one.shards) == 1 else 'steps and ranks'}"
 
 
 def _left_out(report: Merged) -> "Iterator[str]":

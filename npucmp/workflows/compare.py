@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.align import Alignment, align, pairs
+from npucmp.align import Alignment, align_or_part, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
@@ -120,7 +120,12 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         )
     remarks += odd_pairs(together)
     context = options.context(sides.target_path, sides.golden_path)
-    aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
+    lined_up = [align_or_part(*both, names, context) for both in together]
+    unlike = [error for _, error in lined_up if error is not None]
+    if len(unlike) == len(together):
+        raise unlike[0]
+    remarks += map(str, unlike)
+    aligned = [(*both, alignment) for both, (alignment, _) in zip(together, lined_up)]
     every = [list(pairs(*one)) for one in aligned]
     split = [options.split(some) for some in every]
     todo, left_out = [meant for meant, _ in split], [others for _, others in split]

@@ -38,8 +38,13 @@ SWITCHES = ("--strict", "--trust-statistics", "--noise")
 ODD = "holds a row that npucmp does not write; was it changed?"
 TENSORS = re.compile(r"tensors(-\d+){0,3}\.csv")
 _NUMBER = re.compile("[0-9]{1,18}")
-# What a spreadsheet would take for a formula, and what moves a cursor: nothing that npucmp writes into a table.
-_FOREIGN = re.compile(rb"(?:^|,)\"?(?:[=+@]|-(?![\d.]|inf))|[\x00-\x09\x0b-\x1f\x7f]")
+# What npucmp writes into no table: what moves a cursor, vanishes or turns a line around, and at the start of a cell
+# what a spreadsheet would take for a formula.
+_CONTROL = re.compile(
+    rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
+)
+_START = rb"(?:\s|\xc2\xa0)*(?:[=+@]|\xef\xbc[\x8b\x8d\x9d\xa0]|-(?!(?:[\d.]+(?:e[-+]?\d+)?|inf)\"?(?:,|$)))"
+_FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START)
 
 
 class Rows(NamedTuple):
@@ -173,7 +178,7 @@ def _indexed(path: Path) -> "tuple[str, list[Rows]]":
         with open(path, "rb") as file:
             head = file.readline(LINE)
             names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-            if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _FOREIGN.search(names[:-1]):
+            if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
                 raise DumpError(path, "is no table of tensors of npucmp compare")
             start = at = len(head)
             lines_of = groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2])
@@ -183,7 +188,9 @@ def _indexed(path: Path) -> "tuple[str, list[Rows]]":
                 step, rank = (int(cell) if cell else None for cell in cells)
                 found.append(Rows(step, rank, Slice(path, start, at), len(sizes)))
                 start = at
-    except (OSError, ValueError) as error:
+    except UnicodeDecodeError:
+        raise DumpError(path, "is not UTF-8 text") from None
+    except (OSError, ValueError, csv.Error) as error:
         raise DumpError(path, f"cannot be read: {error}") from None
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
@@ -191,11 +198,21 @@ def _indexed(path: Path) -> "tuple[str, list[Rows]]":
 def _lines(path: Path, file: Any, commas: int) -> "Iterator[bytes]":
     """Those of rows with as many cells as there are columns, of which quoted ones may hold commas of their own."""
     while line := file.readline(LINE):
-        count = line.count(b",")
-        is_row = count == commas or (count > commas and b'"' in line)
-        if not is_row or not line.endswith(b"\n") or _FOREIGN.search(line, 0, len(line) - 1):
+        bare = line.split(b'"')[::2]  # what stands outside of quotes
+        if sum(some.count(b",") for some in bare) != commas or not line.endswith(b"\n") or _is_foreign(line[:-1]):
             raise DumpError(path, ODD)
         yield line
+
+
+def _is_foreign(line: bytes) -> bool:
+    """Whether a row holds what npucmp does not write. ValueError if it is no text."""
+    if _CONTROL.search(line):
+        return True
+    text = "" if line.isascii() else line.decode("utf-8")
+    if not _FORMULAS.search(line):
+        return False
+    cells = next(csv.reader([text or line.decode("ascii")]), []) if b'"' in line else None  # they may have commas
+    return cells is None or any(_FORMULA.match(cell.encode()) for cell in cells)
 
 
 def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]") -> None:
@@ -227,7 +244,7 @@ def _matrix(folder: str, shards: "Sequence[Rows]") -> "list[dict[str, str]]":
     found = [*_table(folder, "matrix.csv", needed=len(shards) > 1)]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
     known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
-    if found and not {one.key for one in shards} <= known:
+    if (found or len(shards) > 1) and not {one.key for one in shards} <= known:
         raise DumpError(Path(folder, "matrix.csv"), "lacks steps and ranks that the tables have; was it changed?")
     return found
 

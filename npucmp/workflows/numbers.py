@@ -75,8 +75,14 @@ class Partner(NamedTuple):
 
 
 def partners(given: "Sequence[str]") -> "list[Partner]":
-    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"."""
-    return [*map(_partner, given)]
+    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; those of a step and a rank first."""
+    found = dict.fromkeys(map(_partner, given))
+    known: "dict[End, Partner]" = {}
+    for one in found:
+        other = known.setdefault(one.target, one)
+        if other.golden != one.golden:
+            raise UsageError(f"--pair {one.text}: contradicts --pair {other.text}")
+    return sorted(found, key=lambda one: None in one.target)
 
 
 def _partner(text: str) -> Partner:
