@@ -14,6 +14,7 @@ or arrived.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from functools import cache
@@ -46,6 +47,7 @@ from npucmp.localise.walk import Walk
 from npucmp.model import Comparison, Finding, Operator
 from npucmp.model.optypes import op_type_of
 
+PILOTS = 2  # ranks that are walked before the others where there is noise: behind what stands out there, nobody is held
 Added = Sequence["tuple[object, Optional[Contribution]]"]  # by operator: its kind, and what it adds to the noise
 Heard = Mapping[int, "tuple[Sequence[Arrival], Sequence[Arrival]]"]  # by operator: what it reads, what others put in
 
@@ -127,7 +129,7 @@ class Rank:
             one = take_in(walk, node, *heard.get(at, ((), ())))
             if one is not None:
                 brought[node.pair.order] = one
-            if noise and asked and not noise.standing:  # the first of all ranks is no later
+            if noise and asked and not noise.standing and clocks[at] <= asked.last:  # the first is no later
                 noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
         last = when.get(len(walk.nodes), ())
@@ -168,12 +170,13 @@ class Rank:
 
 class Asked(NamedTuple):
     """What the noise was before each operator of a rank; operator number `until` is the first that it may not grow by,
-    and of those behind, the ones of this name are held against it."""
+    and of those behind, the ones of this name are held against it. Behind the clock `last` none is."""
 
     facts: Facts
     before: "Sequence[Before]"
     until: int
     name: str = ""
+    last: float = math.inf
 
 
 class NoiseOf(NamedTuple):
@@ -265,10 +268,20 @@ class _Apart:
 
     def _walk(self, asked: "Mapping[int, Asked]") -> None:
         """All ranks, until nobody has news for another."""
-        clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), {*self._all}
+        clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), [*self._all]
+        reached: "dict[int, float]" = {}  # by rank: the clock behind which its operators were not held against noise
         while todo:
+            some = todo[:PILOTS] if asked and not self._told else todo
+            last = self._standing()
+            reached.update(dict.fromkeys(some, last))
             sent: "dict[int, tuple[Any, ...]]" = {
-                rank: (clocks[rank], self._heard(rank), self._asks.get(rank, []), asked.get(rank)) for rank in todo
+                rank: (
+                    clocks[rank],
+                    self._heard(rank),
+                    self._asks.get(rank, []),
+                    asked[rank]._replace(last=last) if asked else None,
+                )
+                for rank in some
             }
             news = set()
             for rank, (found, said, first) in self._everyone("walked", sent).items():
@@ -277,7 +290,14 @@ class _Apart:
                     if _differ(one, self._answers[rank, ask]):
                         news.add((rank, ask))
                         self._answers[rank, ask] = one
-            todo = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
+            again = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
+            todo = sorted({*todo[len(some) :], *again})
+            if not todo and asked:  # with news, what stood out may do so no more
+                todo = [rank for rank in self._all if reached[rank] < self._standing()]
+
+    def _standing(self) -> float:
+        """The earliest clock at which something stands out, as far as is known: nothing behind that is the first."""
+        return min((one.clock for some in self._first.values() for one in some if one.standing), default=math.inf)
 
     def _heard(self, rank: int) -> "dict[int, tuple[list[Arrival], list[Arrival]]]":
         return {

@@ -44,8 +44,9 @@ ROUNDS: "list[list[int]]" = []
 
 
 def both_ways(paths, monkeypatch, **options):
-    """A comparison with the ranks side by side, and with each by itself."""
+    """A comparison with the ranks side by side, and with each by itself, which one of them begins."""
     found = []
+    monkeypatch.setattr(apart, "PILOTS", 1)
     for walked in (ranks.side_by_side, each_by_itself):
         with monkeypatch.context() as patch:
             patch.setattr(compare, "with_roots", lambda *given, how=walked: ranks.with_roots(*given, walked=how))
