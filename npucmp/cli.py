@@ -117,6 +117,7 @@ def npucmp() -> None:
 def main() -> None:
     """Runs the command line and exits: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
     _end_in_order()
+    sys.excepthook = _failed
     gc.set_threshold(100_000)  # a run is hundreds of thousands of records, and hardly a cycle among them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would only fight with the workers
     from npucmp.errors import NpucmpError
@@ -142,6 +143,12 @@ def main() -> None:
     except MemoryError:
         status = _say("out of memory", 2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _failed(*error: Any) -> NoReturn:
+    """A fault of npucmp itself ends with its traceback, and not with Python's status 1, which says that dumps differ."""
+    sys.__excepthook__(*error)
+    raise SystemExit(2)
 
 
 def _end_in_order() -> None:
