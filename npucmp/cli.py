@@ -146,7 +146,7 @@ def main() -> None:
 
 
 def _failed(*error: Any) -> NoReturn:
-    """A fault of npucmp itself ends with its traceback, and not with Python's status 1, which says that dumps differ."""
+    """A fault of npucmp itself ends with its traceback, and not with Python's 1, which says that dumps differ."""
     sys.__excepthook__(*error)
     raise SystemExit(2)
 

@@ -21,6 +21,7 @@ from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
+from npucmp.report.files import Joined
 from npucmp.workflows import measuring, shard, shards
 from npucmp.workflows.options import Options
 from npucmp.workflows.shards import compared_in_shards
@@ -235,6 +236,28 @@ def test_parquet_holds_what_csv_does(pipelined, tmp_path, monkeypatch, capsys):
             said = float(row[name]) if isinstance(cell, float) else row[name]
             assert str(said) == ("" if cell is None else str(cell)), name
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_blocks_are_whole_lines_wherever_pieces_end(monkeypatch, size):
+    monkeypatch.setattr(report_parquet, "BLOCK", 10)
+    lines = [b"a,b\n", b"1,2\n", b"3,4\n", b"5,long one\n", b"6,\n", b"7,8\n"]
+    data = b"".join(lines)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert [*report_parquet._blocks(pieces)] == [b"1,2\n3,4\n", b"5,long one\n", b"6,\n7,8\n"]
+    assert [*report_parquet._blocks([lines[0]])] == []
+
+
+def test_a_row_of_any_length_becomes_parquet(tmp_path):
+    """The name of an operator is the dump's."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [["0", "a" * (3 * report_parquet.BLOCK), "nan"], ["1", "", ""], ["2", "b", "1e-3"]]
+    lines = Joined([b"step,op,rel_l2\n", *(",".join(row).encode() + b"\n" for row in rows)])
+    with open(tmp_path / "out", "wb") as file:
+        report_parquet.Packed(("step", "op", "rel_l2"), lines).write_to(file)
+    found = parquet.read_table(tmp_path / "out").to_pydict()
+    assert found["step"] == [0, 1, 2] and found["op"] == [rows[0][1], None, "b"]
+    assert repr(found["rel_l2"]) == "[nan, None, 0.001]"
 
 
 def test_parquet_without_its_package_is_told_before_anything_is_read(dumps, tmp_path, monkeypatch, capsys):
