@@ -197,15 +197,16 @@ def pair_runs(
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
     nearest = _Nearest(goldens)
-    together, alone, used = [], [], set()
-    for target in targets:
-        told = next((one.golden.instead(target) for one in apart if one.target.has(target)), None)
-        at = nearest.to(target) if told is None else nearest.of_all(told)
-        if at is None:
-            alone.append(("target", target))
-        else:
-            together.append((target, goldens[at]))
-            used.add(at)
+    told = [next((one.golden.instead(run) for one in apart if one.target.has(run)), None) for run in targets]
+    found: "list[Optional[int]]" = [
+        nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, told)
+    ]
+    for number, (run, other) in enumerate(zip(targets, told)):  # what is in doubt takes none from what is not
+        if found[number] is None and other is None:
+            found[number] = nearest.to(run, in_doubt=True)
+    used = {*found}
+    together = [(run, goldens[at]) for run, at in zip(targets, found) if at is not None]
+    alone = [("target", run) for run, at in zip(targets, found) if at is None]
     return together, tuple(alone + [("golden", run) for at, run in enumerate(goldens) if at not in used])
 
 
@@ -218,9 +219,10 @@ class _Nearest:
             self._left.setdefault(End(run.step, run.rank), deque()).append(at)
         self._first = {key: some[0] for key, some in self._left.items()}
 
-    def to(self, sought: Numbered) -> Optional[int]:
-        """One that nobody has taken, which is taken by that."""
-        left = {key: self._left[key][0] for key in self._near(sought) if self._left[key]}
+    def to(self, sought: Numbered, in_doubt: bool = False) -> Optional[int]:
+        """One that nobody has taken, which is taken by that: of the same numbers, or `in_doubt` of whatever may be."""
+        near = self._near(sought) if in_doubt else [End(sought.step, sought.rank)]
+        left = {key: self._left[key][0] for key in near if self._left.get(key)}
         key = self._least(sought, left)
         return None if key is None else self._left[key].popleft()
 

@@ -120,7 +120,9 @@ def _compared(
     broken = [one for some in measured for one in some.broken]
     readable = [shard for shard, one in zip(shards, measured) if not one.broken]
     if not readable and not interrupted:
-        raise DumpError(broken[0][1].path, f"none of {len(shards)} steps and ranks can be read: {broken[0][1].problem}")
+        side, run = broken[0]
+        words = f"none of {len(shards)} steps and ranks can be read on both sides, the first: {run.problem}"
+        raise DumpError(target if side == "target" else golden, words)
     found = [one for one in measured if not one.broken]
     named = unfit_numbers(options, [*chain(*pairing.together), *(head for _, head in pairing.unpaired)])
     remarks = _remarks(found, options) if found else ()

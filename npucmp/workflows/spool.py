@@ -36,6 +36,7 @@ class Folder:
 
     def __init__(self, under: "Optional[str | os.PathLike[str]]" = None) -> None:
         place = tempfile.gettempdir() if under is None else under
+        self._new = None if os.path.isdir(place) else place
         try:
             os.makedirs(place, exist_ok=True)
             _clear(place)
@@ -51,6 +52,9 @@ class Folder:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.remove()
+            if self._new is not None:
+                with suppress(OSError):  # what was measured is kept there
+                    os.rmdir(self._new)
 
 
 class Spool:

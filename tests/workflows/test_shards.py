@@ -1,6 +1,7 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
 import csv
+import json
 import os
 import pickle
 import stat
@@ -128,6 +129,38 @@ def test_a_broken_run_and_one_without_partner_are_told(dumps):
     found, known = (compared_in_shards(*dumps, Options(executor=Serial())), npucmp.compare(*dumps, precheck=False))
     assert [side for side, _ in found.broken] == [side for side, _ in known.broken] == ["target"]
     assert told(found)[0] == told(known)[0]
+
+
+def test_a_rank_of_another_network_costs_itself(dumps):
+    """Its reason is told, and all of the rest is compared; alone it is an error."""
+    for side, name in zip(dumps, ("linear", "bmm")):
+        record = {"output": [{"type": "mindspore.Tensor", "dtype": "float32", "shape": [len(name)]}]}
+        data = {f"Torch.{name}.{number}.forward": record for number in range(3)}
+        (side / "step0/rank1/dump.json").write_text(json.dumps({"task": "tensor", "data": data}))
+    found, known = compared_in_shards(*dumps, Options(executor=Serial())), npucmp.compare(*dumps, precheck=False)
+    assert [bool(one.findings) for one in found.comparisons] == [True] * 4 and told(found)[0] == told(known)[0]
+    for report in (found, known):
+        assert [1 for note in report.notes if "step0/rank1" in note and "look like different networks" in note] == [1]
+    for executor in (None, Serial()):
+        with pytest.raises(UsageError, match="look like different networks"):
+            npucmp.compare(*dumps, step=0, rank=1, executor=executor)
+
+
+def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
+    """Be it empty on one side. A rank that has nothing of what is asked for is no doubt."""
+    sides = [written(tmp_path / side, pipeline, steps=1) for side in ("target", "golden")]
+    crews = (None, Serial())
+    for executor in crews:
+        found = npucmp.compare(*sides, include="*linear.0*", executor=executor)
+        assert found.exit_status == 0
+    file = sides[0] / "step0/rank1/dump.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "data": {}}))
+    for executor in crews:
+        found = npucmp.compare(*sides, executor=executor)
+        assert found.exit_status == 2
+        assert "nothing could be compared in 1 of 2 steps and ranks" in screen(found).splitlines()[-1]
+    (sides[1] / "step0/rank1/dump.json").write_text(file.read_text())
+    assert {npucmp.compare(*sides, executor=executor).exit_status for executor in crews} == {0}  # there is nothing
 
 
 def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
