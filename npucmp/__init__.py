@@ -17,74 +17,89 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
+    from npucmp.dump.limits import Limits
+    from npucmp.dump.producers import formats
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
+    from npucmp.localise.rules import RULES
     from npucmp.measure.cluster import Cluster
     from npucmp.model import Report, Run
     from npucmp.plan.planned import Planned
-    from npucmp.report import write_reports
+    from npucmp.report import write_junit, write_reports
+    from npucmp.report.bundle import write_ticket
     from npucmp.report.plan import write as write_plan
     from npucmp.workflows.check import CheckOptions
     from npucmp.workflows.check import check as check_dump
+    from npucmp.workflows.check import rules_of as check_rules
     from npucmp.workflows.compare import compare
+    from npucmp.workflows.diff import diff
+    from npucmp.workflows.extract import ExtractOptions, extract
     from npucmp.workflows.fusion_diff import FusionOptions, fusion_diff
     from npucmp.workflows.load import load
+    from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
-    from npucmp.workflows.plan import PlanOptions
+    from npucmp.workflows.plan import PlanOptions, fit
     from npucmp.workflows.plan import plan as plan_dump
     from npucmp.workflows.precheck import PrecheckOptions
     from npucmp.workflows.precheck import precheck as precheck_dumps
     from npucmp.workflows.replay import ReplayOptions
     from npucmp.workflows.replay import replay as replay_dump
     from npucmp.workflows.rerun_diff import rerun_diff
+    from npucmp.workflows.show import ShowOptions, show
+    from npucmp.workflows.ticket import ticket
 
-_DOOR = {
-    "NpucmpError": "npucmp.errors",
-    "open_runs": "npucmp.dump.formats",
-    "Cluster": "npucmp.measure.cluster",
-    "Tolerances": "npucmp.judge.tolerances",
-    "Report": "npucmp.model",
-    "Run": "npucmp.model",
-    "CheckOptions": "npucmp.workflows.check",
-    "check_dump": "npucmp.workflows.check",
-    "Options": "npucmp.workflows.options",
-    "compare": "npucmp.workflows.compare",
-    "FusionOptions": "npucmp.workflows.fusion_diff",
-    "fusion_diff": "npucmp.workflows.fusion_diff",
-    "OverflowOptions": "npucmp.workflows.overflow",
-    "load": "npucmp.workflows.load",
-    "overflow": "npucmp.workflows.overflow",
-    "rerun_diff": "npucmp.workflows.rerun_diff",
-    "PlanOptions": "npucmp.workflows.plan",
-    "Planned": "npucmp.plan.planned",
-    "plan_dump": "npucmp.workflows.plan",
-    "write_plan": "npucmp.report.plan",
-    "PrecheckOptions": "npucmp.workflows.precheck",
-    "precheck_dumps": "npucmp.workflows.precheck",
-    "ReplayOptions": "npucmp.workflows.replay",
-    "replay_dump": "npucmp.workflows.replay",
-    "write_reports": "npucmp.report",
+_DOOR = {  # module → what it has for users
+    "errors": "NpucmpError",
+    "model": "Report Run",
+    "dump.formats": "open_runs",
+    "dump.limits": "Limits",
+    "dump.producers": "formats",
+    "measure.cluster": "Cluster",
+    "judge.tolerances": "Tolerances",
+    "localise.rules": "RULES",
+    "plan.planned": "Planned",
+    "workflows.check": "CheckOptions check_dump check_rules",
+    "workflows.compare": "compare",
+    "workflows.diff": "diff",
+    "workflows.extract": "ExtractOptions extract",
+    "workflows.fusion_diff": "FusionOptions fusion_diff",
+    "workflows.load": "load",
+    "workflows.merge": "merge",
+    "workflows.options": "Options",
+    "workflows.overflow": "OverflowOptions overflow",
+    "workflows.plan": "PlanOptions fit plan_dump",
+    "workflows.precheck": "PrecheckOptions precheck_dumps",
+    "workflows.replay": "ReplayOptions replay_dump",
+    "workflows.rerun_diff": "rerun_diff",
+    "workflows.show": "ShowOptions show",
+    "workflows.ticket": "ticket",
+    "report": "write_junit write_reports",
+    "report.bundle": "write_ticket",
+    "report.plan": "write_plan",
 }
+_MODULES = {name: module for module, names in _DOOR.items() for name in names.split()}
 _INSIDE = {  # as what they are called there: packages have the names of these commands
     "check_dump": "check",
+    "check_rules": "rules_of",
     "plan_dump": "plan",
     "write_plan": "write",
     "precheck_dumps": "precheck",
     "replay_dump": "replay",
 }
 __all__ = [
-    "CheckOptions", "Cluster", "FusionOptions", "NpucmpError", "Options", "OverflowOptions", "PlanOptions", "Planned",
-    "PrecheckOptions", "ReplayOptions", "Report", "Run", "Tolerances", "check_dump", "compare", "fusion_diff",
-    "load", "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "write_plan",
-    "write_reports",
+    "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
+    "OverflowOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run", "ShowOptions",
+    "Tolerances", "check_dump", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff", "load",
+    "merge", "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "show", "ticket",
+    "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DOOR:
+    if name not in _MODULES:
         raise AttributeError(f"module 'npucmp' has no attribute {name!r}")
-    found = getattr(import_module(_DOOR[name]), _INSIDE.get(name, name))
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), _INSIDE.get(name, name))
     globals()[name] = found
     return found
 

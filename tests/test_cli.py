@@ -194,6 +194,26 @@ def test_a_bad_path_is_one_line_and_status_2(broken, name, words, side):
     assert str(broken / name) in got.stderr
 
 
+def test_a_path_near_a_dump_is_told_from_it(broken, tmp_path):
+    """A slip of the name, a file beside the records, a report where a dump is wanted, a file where its folder is."""
+    report = tmp_path / "report"
+    assert run("compare", *SOFTMAX, "-q", "-o", report).returncode == 1
+    [record] = Path(SOFTMAX[0]).rglob("dump.json")
+    for words, says in [
+        (("show", Path(SOFTMAX[0]).with_name("targte")), f"; nearest: {Path(SOFTMAX[0])}"),
+        (("show", record.with_name("stack.json")), f"is a file beside the records of a dump: give {record}"),
+        (
+            ("compare", report, SOFTMAX[1]),
+            f"{report}: is a report of npucmp and no dump; npucmp diff, ticket and merge",
+        ),
+        (("diff", report / "report.html", report), f"is a file of a report; give its folder, {report}"),
+        (("extract", SOFTMAX[0], "*softmax.0*", "-o", tmp_path / "case"), "nearest: Functional.softmax.0.forward, "),
+    ]:
+        got = run(*words)
+        assert (got.returncode, got.stdout, got.stderr.count("\n")) == (2, "", 1), words
+        assert says in got.stderr
+
+
 def test_dumps_below_a_path_are_named(broken):
     got = run("compare", broken / "above", broken / "above")
     a, b, c = (broken / "above" / name for name in "abc")

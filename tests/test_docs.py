@@ -214,8 +214,10 @@ def test_options_in_the_text_exist(page):
     assert not named - OPTIONS - OTHERS
 
 
-@pytest.mark.parametrize("code", [fence[2] for fence in fences(README) if fence[1] == "python"])
-def test_code_of_the_readme_runs(code, root):
+@pytest.mark.parametrize(
+    "code", [fence[2] for page in (README, ROOT / "docs/library.md") for fence in fences(page) if fence[1] == "python"]
+)
+def test_code_of_readme_and_library_runs(code, root):
     got = run(["-c", code], root)
     assert got.returncode == 0, got.stderr
 

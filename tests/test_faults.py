@@ -310,3 +310,35 @@ def test_leftovers_of_killed_runs_are_cleared_after_an_hour(dumps, tmp_path):
         os.utime(file, (file.stat().st_mtime - age,) * 2)
     write_reports(report, tmp_path / "out")
     assert [file.name for file in (tmp_path / "out").iterdir() if file.name.startswith(".")] == [".npucmp-new.tmp"]
+
+
+@pytest.mark.parametrize("closed", [["target", "golden"], ["target"], ["golden"]])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_folder_that_cannot_be_listed_is_a_run_that_is_missed(tmp_path, monkeypatch, capsys, closed, at_once):
+    """The fault lies in the step behind it, and of what is left every tensor agrees."""
+    for side, fault in (("target", {2: 1.5}), ("golden", {})):
+        for step in (0, 1):
+            for rank in (0, 1):
+                write_run(tmp_path / side, chain(fault if step else ()), step, rank)
+    listing, folders = os.scandir, {str(tmp_path / side / "step1") for side in closed}
+
+    def scandir(folder="."):
+        if not isinstance(folder, int) and os.fspath(folder) in folders:
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(folder))
+        return listing(folder)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    if not at_once:
+        monkeypatch.setattr("npucmp.workflows.shards.SMALL", 0)
+    sides = tmp_path / "target", tmp_path / "golden"
+    status, out, _ = called(monkeypatch, capsys, "compare", *sides, "--jobs", "1")
+    assert status == 2 and "could not be read, the others agree" in out.splitlines()[-1]
+    for side in closed:
+        assert f"unreadable {side}: {tmp_path / side / 'step1' / 'dump.json'}" in out
+
+
+def test_where_all_folders_are_closed_the_folder_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "dump" / "step0").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("step0"))
+    status, _, errors = called(monkeypatch, capsys, "show", tmp_path / "dump")
+    assert (status, errors) == (2, f"npucmp: {tmp_path / 'dump' / 'step0'}: cannot be read: permission denied\n")

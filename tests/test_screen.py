@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -100,7 +101,17 @@ def test_a_report_is_not_written_into_a_dump(tmp_path):
         npucmp.main(["compare", SOFTMAX[0], str(dump), "-q", "-o", f"{dump}/../dump"], standalone_mode=False)
 
 
-def test_files_can_be_pasted_into_a_shell(tmp_path):
+def test_files_can_be_found(tmp_path, monkeypatch):
+    """The page by a path that a shell takes, the others by name, within the width."""
+    monkeypatch.setattr("npucmp.commands.output.width", lambda: 80)
     folder = tmp_path / "my report"
-    shown = CliRunner().invoke(npucmp, ["compare", *SOFTMAX, "-o", str(folder)]).stdout
-    assert {*shlex.split(shown.splitlines()[-1])} == {str(file) for file in folder.iterdir()}
+    ranks = [str(SAMPLE.parent / "msprobe_two_ranks" / side) for side in ("target", "golden")]
+    for words, more in (([], []), (["--parts"], ["tensors-*.csv (4 files)"])):
+        shown = CliRunner().invoke(npucmp, ["compare", *ranks, *words, "-o", str(folder)]).stdout
+        (page,) = [line for line in shown.splitlines() if line.startswith("page: ")]
+        assert shlex.split(page)[1:] == [str(folder / "report.html")]
+        head, names = re.split(r":\s+", shown.partition("\nfiles in ")[2], maxsplit=1)
+        assert shlex.split(head) == [str(folder)] and max(map(len, names.splitlines())) <= 80
+        found = " ".join(names.split()).split(", ")
+        plain = {file.name for file in folder.iterdir() if file.is_file() and not file.name.startswith("tensors-")}
+        assert {*found} == (plain - {"report.html"}) | {"shards/ (4 pages)", *more}

@@ -83,4 +83,6 @@ class Settings:
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):
             if not any(fnmatchcase(name, glob) for name in names):
-                raise UsageError(f"no rule is called {glob!r}", difflib.get_close_matches(glob, names) or names)
+                near = difflib.get_close_matches(glob, names)
+                where = "" if near else "; npucmp check --list tells them all"
+                raise UsageError(f"no rule is called {glob!r}{where}", near)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from npucmp.model.written import Difference, Written
-from npucmp.report import csv, diff, json
+from npucmp.report import diff, notebook
 from npucmp.report.answer import Answer, Listing, Suspect, Suspects
-from npucmp.report.files import LAST, Joined
 from npucmp.report.sanitise import inert
 from npucmp.report.words import count_of
 from npucmp.workflows.diff import excused, held
@@ -17,9 +16,8 @@ from npucmp.workflows.written import of_files
 def held_against(answer: Answer, baseline: Written) -> Answer:
     """The same answer, which says what of it is known; the exit status is 1 only for what is not."""
     result = answer.result
-    tables = {name: data for name, data in csv.render(answer).items() if isinstance(data, (bytes, Joined))}
     strict = bool(getattr(result, "strict", False))
-    found = held(baseline, of_files(json.render(answer)[LAST], tables), strict)
+    found = held(baseline, of_files(notebook.files(answer)), strict)
     result = replace(result, known=excused(result, found))
     counts = {kind: len(some) for kind, some in diff.by_kind(found).items()}
     facts = {"path": baseline.path, "excused": result.known, **counts}

@@ -33,6 +33,6 @@ def diff(context: click.Context, /, before: str, after: str, **given: Any) -> No
     from npucmp.workflows.diff import diff as run
 
     def work(limits: Any, progress: Any, format: Any) -> Any:
-        return run(before, after, limits)
+        return run(before, after, limits=limits)
 
     carry_out(context, {"progress": False, "format_": None, **given}, work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
@@ -14,9 +13,9 @@ from npucmp.commands.output import carry_out
 @click.command(
     help="""Reports of compare, each of some steps and ranks, become one of all.
 
-Each DIR is a folder that compare wrote with -o, perhaps on another machine and with --parts. Rows are put in the order
-of steps and ranks, roots are ranked over all of them. What crosses ranks was settled within each report: give all
-ranks of a step to one of them where you can.
+Each DIR is a folder that compare wrote with -o, perhaps on another machine, with --parts or --parquet. Rows are put in
+the order of steps and ranks, roots are ranked over all of them. What crosses ranks was settled within each report: give
+all ranks of a step to one of them where you can.
 
 \b
   npucmp compare npu_dump gpu_dump --step 0-7 -o first      on one machine
@@ -28,9 +27,12 @@ npucmp, and for a step and rank that two of them have.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@some("output", "top", "verbose", "quiet", "json", "junit", "color")
+@some("output", "top", "verbose", "quiet", "json", "junit", "color", "limit")
 @click.pass_context
 def merge(context: click.Context, /, folders: "tuple[str, ...]", **given: Any) -> None:
     from npucmp.workflows.merge import merge as run
 
-    carry_out(context, {**given, "progress": False, "format_": None}, partial(run, folders))
+    def work(limits: Any, progress: Any, format: Any) -> Any:
+        return run(folders, limits=limits)
+
+    carry_out(context, {"progress": False, "format_": None, **given}, work)

@@ -8,7 +8,6 @@ import shutil
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 import click
@@ -30,7 +29,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     from npucmp.commands.progress import bar
 
     folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
-    as_json, junit, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
+    as_json, junit_file, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
     given["format"] = given.pop("format_")
     resumable = "resume" in given
     if resumable and given["resume"] and not folder:
@@ -38,7 +37,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if resumable and folder:
         given["journal"] = folder
     form = _form(given.pop("excel"), given.pop("xlsx"), folder)
-    metrics = _columns(given.pop("metrics", None))
+    metrics = _columns(given.pop("metrics", None) or "")
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
     known = _known(baseline, str(context.info_name), given.get("limits"))
@@ -58,8 +57,10 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
-    if junit:
-        _write_junit(answer, junit)
+    if junit_file:
+        from npucmp.report import junit
+
+        junit.write(answer, junit_file)
     if "journal" in given and not result.partial:
         from npucmp.measure import journal
 
@@ -105,18 +106,6 @@ def _known(folder: Optional[str], command: str, limits: Any) -> Any:
     from npucmp.workflows.diff import baseline
 
     return baseline(folder, command, limits)
-
-
-def _write_junit(answer: Any, path: str) -> None:
-    """JUnit XML in a file of its own, whole or not at all."""
-    from npucmp.errors import DumpError
-    from npucmp.report import files, junit
-
-    place = Path(os.path.abspath(path))
-    try:
-        files.replace_file(place, junit.render(answer))
-    except OSError as error:
-        raise DumpError(path, f"not written: {error.strerror or error}") from None
 
 
 def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
@@ -174,20 +163,11 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, b
     return parts, parquet
 
 
-def _columns(names: Optional[str]) -> "list[str]":
-    """The columns that --metrics asks for, in the order of the table."""
-    if not names:
-        return []
-    import difflib
+def _columns(names: str) -> "list[str]":
+    """The columns that --metrics asks for."""
+    from npucmp.measure.metrics import asked
 
-    from npucmp.measure.metrics import METRICS
-
-    known = [metric.name for metric in METRICS]
-    asked = [name.strip() for name in names.split(",") if name.strip()]
-    for name in asked:
-        if name not in known:
-            raise UsageError(f"no metric {name!r}", difflib.get_close_matches(name, known) or known)
-    return [metric.name for metric in METRICS if metric.name in asked and not metric.always]
+    return asked(names.split(","))
 
 
 def _is_terminal(stream: Any) -> bool:

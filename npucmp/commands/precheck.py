@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,11 @@ nothing else differs, or bad usage.
 )  # fmt: skip
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
+    from npucmp.errors import UsageError
     from npucmp.workflows.precheck import precheck as run
 
+    for name in ("env", "config", "curve", "repeat_curve", "repeat"):
+        for path in (given[name],) if isinstance(given[name], str) else given[name] or ():
+            if not os.path.exists(path):  # a slip of whoever typed it; what is wrong in a file costs its rows
+                raise UsageError(f"--{name.replace('_', '-')} {path}: no such file or folder")
     carry_out(context, given, partial(run, target, golden))

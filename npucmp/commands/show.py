@@ -21,7 +21,7 @@ setting that would bring it: the exit status is 1 then.
 \b
   npucmp show npu_dump
   npucmp show npu_dump '*layer_norm.2*'
-  npucmp show npu_dump '*softmax.1.forward' --values --slot output:0 --at 0,1,7,3
+  npucmp show npu_dump '*softmax.1.forward' --values --slot output:0 --at 0,1,7
   npucmp show npu_dump --fit compare
 """
 )
@@ -56,20 +56,19 @@ def show(
 ) -> None:
     from npucmp.report.listing import listing
     from npucmp.report.sanitise import visible
-    from npucmp.workflows.runs import Choice
-    from npucmp.workflows.show import Looking, inspect
+    from npucmp.workflows.show import show as inspect
 
     if fit is not None:
         from npucmp.report import plan
         from npucmp.workflows.plan import fit as held
 
-        run, lacks = held(fit, dump, Choice(format=format_, **given))
+        run, lacks = held(fit, dump, format=format_, **given)
         tell(plan.fit(run, fit, lacks))
         context.exit(1 if lacks else 0)
-    runs, notes = inspect(dump, pattern, Choice(format=format_, **given), Looking(slot, values, at))
-    for run, rows in runs:
+    found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, format=format_, **given)
+    for run, rows in found.runs:
         tell(listing(run, rows, None if pattern else top))
-    for note in notes:
+    for note in found.notes:
         tell(f"note: {visible(note)}\n")
 
 

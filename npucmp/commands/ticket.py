@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, Optional
 
 import click
@@ -38,24 +36,12 @@ Exit status: 0 it is written · 2 it is not (no report, nothing accused in it, a
 @click.option("--case", metavar="DIR", help="The folder that npucmp extract wrote of it (default: REPORT/case).")
 @some("quiet", "limit")
 def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
-    from npucmp.errors import DumpError, UsageError
-    from npucmp.report import bundle, files
+    from npucmp.report.bundle import require_ending, write_ticket
     from npucmp.report.listing import ticket as listing
-    from npucmp.report.ticket import page
-    from npucmp.workflows.ticket import Bundle
+    from npucmp.workflows.ticket import ticket as run
 
-    path = Path(os.path.abspath(file))
-    if path.suffix.lower() not in (".md", ".zip"):
-        raise UsageError(f"-o {file}: a name ending in .md or .zip is wanted")
-    found = Bundle(report, case, limits)
-    told = found.ticket(place)
-    names = [path.name]
-    try:
-        if path.suffix.lower() == ".md":
-            files.replace_file(path, page(told).encode())
-        else:
-            names = bundle.write(path, page(told), found.files(told))
-    except OSError as error:
-        raise DumpError(file, f"the ticket was not written: {error.strerror or error}") from None
+    require_ending(file)
+    found = run(report, place=place, case=case, limits=limits)
+    names = write_ticket(found, file)
     if not quiet:
-        tell(listing(told, file, names))
+        tell(listing(found, file, names))

@@ -233,6 +233,14 @@ PRODUCERS = (
 )
 
 
+def formats() -> "tuple[Producer, ...]":
+    """What npucmp reads, by who writes it: the trees of each, what tells step and rank, what to point at.
+
+    [tree.format for producer in npucmp.formats() for tree in producer.trees]
+    """
+    return PRODUCERS
+
+
 def told(producer: Producer) -> "list[str]":
     """All of it as lines."""
     lines: "list[str]" = []

@@ -20,6 +20,7 @@ from npucmp.model.dtypes import DTYPES, canonical, lookup
 LARGEST_TABLE = 2**20  # bytes of a tolerance file
 LARGEST_NOISE = 2**28  # bytes of a noise.csv: a row per tensor
 COLUMNS = ("metric", "limit", "dtype", "op_type", "why")
+OF_ERRORS = {"verdict", "cause"}  # columns of tables that hold what --noise is to excuse
 CODE = re.compile(r"\\x([0-9a-f]{2})|\\u(e00[0-7][0-9a-f]|[0-9a-f]{4})")  # as reports show what is invisible
 
 
@@ -73,6 +74,8 @@ def load_noise(path: Path) -> "dict[tuple[str, str], float]":
         rows = list(csv.DictReader(read_text(path, LARGEST_NOISE).splitlines()))
     except csv.Error as error:
         raise UsageError(f"{path}: not CSV: {error}") from None
+    if rows and rows[0].keys() & OF_ERRORS:  # which are not noise, and would all be excused
+        raise UsageError(f"{path}: is a table of errors; --noise wants the noise.csv that npucmp rerun-diff -o writes")
     if not rows or not {"op", "slot", "rel_l2"} <= rows[0].keys():
         raise UsageError(f"{path}: not a noise.csv with the columns op, slot, rel_l2; npucmp rerun-diff -o writes one")
     found: dict[tuple[str, str], float] = {}

@@ -14,10 +14,8 @@ or arrived.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from collections import Counter, defaultdict
-from functools import cache
+from collections import defaultdict
 from hashlib import blake2b
 from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
@@ -33,9 +31,9 @@ from npucmp.localise.arrivals import (
     take_in,
     tensor_of,
     without_buffers,
+    without_others,
 )
-from npucmp.localise.communications import Place
-from npucmp.localise.history import Before, Contribution, History, Level
+from npucmp.localise.asked import Added, Asked, StepNoise
 from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
@@ -44,11 +42,10 @@ from npucmp.localise.schedule import Ask, Crossing, Schedule
 from npucmp.localise.suspects import Candidate, Told, candidates, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
-from npucmp.model import Comparison, Finding, Operator
+from npucmp.model import Comparison, Finding, Operator, Root
 from npucmp.model.optypes import op_type_of
 
 PILOTS = 2  # ranks that are walked before the others where there is noise: behind what stands out there, nobody is held
-Added = Sequence["tuple[object, Optional[Contribution]]"]  # by operator: its kind, and what it adds to the noise
 Heard = Mapping[int, "tuple[Sequence[Arrival], Sequence[Arrival]]"]  # by operator: what it reads, what others put in
 
 
@@ -69,7 +66,9 @@ class Rank:
     ) -> None:
         self._rank = one.rank
         self._walk = Walk(one.findings, by_round_off, rules, updates, one.left_out)
-        if not alone:
+        if alone:
+            without_others(self._walk)
+        else:
             without_buffers(self._walk, one.rank)
 
     def beforehand(self, noisy: bool) -> "Beforehand":
@@ -129,7 +128,7 @@ class Rank:
             one = take_in(walk, node, *heard.get(at, ((), ())))
             if one is not None:
                 brought[node.pair.order] = one
-            if noise and asked and not noise.standing and clocks[at] <= asked.last:  # the first is no later
+            if noise and asked and (not noise.standing if at < asked.until else node.operator.name == asked.name):
                 noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
         last = when.get(len(walk.nodes), ())
@@ -138,45 +137,39 @@ class Rank:
         findings, roots = walk.finished()
         told = [(clock_of[root.pair.order], arrived(root, brought[order]) if order in brought else root)
                 for root in roots for order in (root.pair.order,)]  # fmt: skip
-        first: "list[Candidate]" = []
-        if noise:
-            rooted = {(0, root.pair.order): root for _, root in told}
-            first += candidates(((0, clock, node) for clock, node in zip(clocks, walk.nodes)), rooted, noise)
+        first = self._candidates(told, 0, clocks, noise, asked) if noise and asked else []
         return (findings, told), [found[ask] for ask in asks], first
 
-    def again(
-        self, told: Told, number: int, clocks: "Sequence[int]", heard: Heard, asked: Asked, clock: int
-    ) -> "list[Candidate]":
-        """Of the first that stands out, which is at this clock, and of what is behind it: who may be the first. What
-        was found when all operators were walked is known: neither findings nor roots depend on noise."""
-        walk, noise, until = self._walk, Noise(asked.facts), asked.until
-        alike = [at for at, node in enumerate(walk.nodes) if at >= until and node.operator.name == asked.name]
-        end = max([bisect_right(clocks, clock), *(at + 1 for at in alike[-1:])])
-        for at, node in enumerate(walk.nodes[:end] if end > until else ()):
+    def again(self, told: Told, clocks: "Sequence[int]", heard: Heard, asked: Asked) -> "list[Candidate]":
+        """Of what is behind the first that stands out: who may be the first. What was found when all operators were
+        walked is known: neither findings nor roots depend on noise."""
+        walk, noise, end = self._walk, Noise(asked.facts), self._end(clocks, asked)
+        for at, node in enumerate(walk.nodes[:end] if end > asked.until else ()):
             take_in(walk, node, *heard.get(at, ((), ())))
-            if at in alike:
+            if at >= asked.until and node.operator.name == asked.name:
                 noise.visit(node, walk.past, asked.before[at])
             walk.visit(node)
-        rooted = {(number, root.pair.order): root for _, root in told[1]}
-        behind = zip(clocks[until:end], walk.nodes[until:end])
-        return [*candidates(((number, *one) for one in behind), rooted, noise)]
+        return self._candidates(told[1], asked.until, clocks, noise, asked)
+
+    def _candidates(
+        self, roots: "Sequence[tuple[int, Root]]", start: int, clocks: "Sequence[int]", noise: Noise, asked: Asked
+    ) -> "list[Candidate]":
+        """Who may be the first, of the operators from number `start` on that are asked."""
+        rooted = {(0, root.pair.order): root for _, root in roots}
+        some = zip(clocks[start:], self._walk.nodes[start : self._end(clocks, asked)])
+        return [*candidates(((0, *one) for one in some), rooted, noise)]
+
+    def _end(self, clocks: "Sequence[int]", asked: Asked) -> int:
+        """Behind the last operator that is asked: those of the clock of the first that stands out, and of its name."""
+        nodes = enumerate(self._walk.nodes)
+        alike = [at + 1 for at, node in nodes if at >= asked.until and node.operator.name == asked.name]
+        return max([bisect_right(clocks, asked.clock), *alike[-1:]])
 
     def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
         return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
 
     def _tensor(self, ask: Ask) -> Finding:
         return tensor_of(self._walk.nodes[ask.at], ask.number)
-
-
-class Asked(NamedTuple):
-    """What the noise was before each operator of a rank; operator number `until` is the first that it may not grow by,
-    and of those behind, the ones of this name are held against it. Behind the clock `last` none is."""
-
-    facts: Facts
-    before: "Sequence[Before]"
-    until: int
-    name: str = ""
-    last: float = math.inf
 
 
 class NoiseOf(NamedTuple):
@@ -221,31 +214,26 @@ class _Apart:
 
     def told(self) -> "list[Told]":
         if self._noise is None:
-            self._walk({})
+            self._walk(None)
             return [self._told[rank] for rank in self._all]
         facts = joined([one.facts for one in self._before if one.facts], *self._noise)
-        added = self._added(facts)
-        order = self._schedule.in_order()
-        largest: "list[float]" = []
-        asked, seen = _asked(facts, added, order)
-        self._walk(asked)
-        out = {(one.rank, one.clock): one for some in self._first.values() for one in some if one.standing}
+        noise = StepNoise(facts, self._added(facts), self._schedule.in_order(), self._schedule.clocks)
+        assumed = self._walk(noise)
+        start, asked = self._start(noise)
         clocks = self._schedule.clocks
-        start = next((at for at, one in enumerate(order) if (one.rank, clocks[one.rank][one.at]) in out), None)
-        if start is not None:  # what stands out is no noise, and nothing behind it but the same operator is asked
-            one = order[start]
-            name = out[one.rank, clocks[one.rank][one.at]].pair.operator.name
-            asked, largest = _asked_until(asked, seen, added, order, start, name)
-            known = {
-                rank: (self._told[rank], rank, clocks[rank], self._heard(rank), asked[rank], clocks[one.rank][one.at])
-                for rank in self._all
-            }
-            for rank, behind in self._everyone("again", known).items():
-                earlier = {*clocks[rank][: asked[rank].until]}
-                self._first[rank] = [*(one for one in self._first[rank] if one.clock in earlier), *behind]
+        known = {
+            rank: (self._told[rank], clocks[rank], self._heard(rank), asked[rank])
+            for rank in self._all
+            if start != assumed[rank]
+        }
+        for rank, behind in self._everyone("again", known).items() if known else ():
+            earlier = {*clocks[rank][: asked[rank].until]}
+            known_before = [one for one in self._first[rank] if one.clock in earlier]
+            self._first[rank] = [*known_before, *(one._replace(rank=rank) for one in behind)]
         every = [one for some in self._first.values() for one in some]
-        largest.sort()
-        every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
+        if start is not None:
+            largest = noise.movements(start)
+            every = [one._replace(standing=one.standing and counted(one.standing, largest)) for one in every]
         first = first_of(every, len(self._all))
         orders = [one.crossing.orders for one in self._before]
         sent = {rank: (self._told[rank], rank, first, dict(zip(orders[rank], clocks[rank]))) for rank in self._all}
@@ -266,22 +254,20 @@ class _Apart:
         added.update(self._everyone("contributions", others) if others else {})
         return added
 
-    def _walk(self, asked: "Mapping[int, Asked]") -> None:
-        """All ranks, until nobody has news for another."""
+    def _start(self, noise: Optional[StepNoise]) -> "tuple[Optional[int], Mapping[int, Asked]]":
+        """The place in the order of the first that stands out, as far as is known, and what is asked if it is that."""
+        return (None, {}) if noise is None else noise.asked(one for some in self._first.values() for one in some)
+
+    def _walk(self, noise: Optional[StepNoise]) -> "dict[int, Optional[int]]":
+        """All ranks, until nobody has news for another. Of each what was taken for the first that stands out."""
         clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), [*self._all]
-        reached: "dict[int, float]" = {}  # by rank: the clock behind which its operators were not held against noise
+        assumed: "dict[int, Optional[int]]" = {}
         while todo:
-            some = todo[:PILOTS] if asked and not self._told else todo
-            last = self._standing()
-            reached.update(dict.fromkeys(some, last))
+            some = todo[:PILOTS] if noise and not self._told else todo
+            start, asked = self._start(noise)
+            assumed.update(dict.fromkeys(some, start))
             sent: "dict[int, tuple[Any, ...]]" = {
-                rank: (
-                    clocks[rank],
-                    self._heard(rank),
-                    self._asks.get(rank, []),
-                    asked[rank]._replace(last=last) if asked else None,
-                )
-                for rank in some
+                rank: (clocks[rank], self._heard(rank), self._asks.get(rank, []), asked.get(rank)) for rank in some
             }
             news = set()
             for rank, (found, said, first) in self._everyone("walked", sent).items():
@@ -292,12 +278,10 @@ class _Apart:
                         self._answers[rank, ask] = one
             again = {place.rank for place, some in letters if not news.isdisjoint(one for each in some for one in each)}
             todo = sorted({*todo[len(some) :], *again})
-            if not todo and asked:  # with news, what stood out may do so no more
-                todo = [rank for rank in self._all if reached[rank] < self._standing()]
-
-    def _standing(self) -> float:
-        """The earliest clock at which something stands out, as far as is known: nothing behind that is the first."""
-        return min((one.clock for some in self._first.values() for one in some if one.standing), default=math.inf)
+            if not todo:  # with news, what stood out before may do so no more
+                now = self._start(noise)[0]
+                todo = [rank for rank, one in assumed.items() if one is not None and (now is None or one < now)]
+        return assumed
 
     def _heard(self, rank: int) -> "dict[int, tuple[list[Arrival], list[Arrival]]]":
         return {
@@ -305,45 +289,6 @@ class _Apart:
             for place, (sent, given) in self._schedule.letters.items()
             if place.rank == rank
         }
-
-
-def _asked(facts: Facts, added: "Mapping[int, Added]", order: "Sequence[Place]") -> "tuple[dict[int, Asked], History]":
-    """The noise before each operator, and all that was seen."""
-    history = History()
-    before: "dict[int, list[Before]]" = {rank: [] for rank in added}
-    for place in order:
-        kind, one = added[place.rank][place.at]
-        now = history.before(kind)
-        before[place.rank].append(now)
-        if one is not None:
-            history.add(one, now)
-    return {rank: Asked(facts, some, len(some)) for rank, some in before.items()}, history
-
-
-def _asked_until(
-    asked: "Mapping[int, Asked]",
-    seen: History,
-    added: "Mapping[int, Added]",
-    order: "Sequence[Place]",
-    start: int,
-    name: str,
-) -> "tuple[dict[int, Asked], list[float]]":
-    """The same where the noise grows no more from place `start` on, from where operators of that name alone are held
-    against it; and the movements in it."""
-    first = order[start]
-    then = asked[first.rank].before[first.at]
-    kinds = seen.kinds(then.seen)
-    frozen = cache(lambda kind: then._replace(kind=kinds.get(kind, Level())))
-    until = Counter(place.rank for place in order[:start])
-    found = {
-        rank: one._replace(
-            before=[*one.before[: until[rank]], *(frozen(kind) for kind, _ in added[rank][until[rank] :])],
-            until=until[rank],
-            name=name,
-        )
-        for rank, one in asked.items()
-    }
-    return found, seen.largest[: then.seen]
 
 
 def _shared(crossings: "Sequence[Crossing]") -> "frozenset[bytes]":

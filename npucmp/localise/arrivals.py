@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.case import error_size
-from npucmp.localise.communications import is_buffer, sends
+from npucmp.localise.communications import groups_of, is_buffer, sends
 from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.nodes import OperatorFindings
@@ -74,11 +74,20 @@ def take_in(
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
     node.arrived = bool(given)
+    node.unheard = node.unheard or _are_missing(node, given)
     guilty = [one for one in given if one.tainted]
     if guilty:
         node.carried = True
         brought = max(guilty, key=lambda one: error_size(one.finding))
     return brought
+
+
+def _are_missing(node: OperatorFindings, given: "Sequence[Arrival]") -> bool:
+    """Whether the group of a collective, where it is recorded, has ranks that put nothing in: they are not compared."""
+    if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
+        return False
+    members = max(map(len, groups_of(golden_of(node))), default=0)
+    return len({one.rank for one in given}) < members - 1
 
 
 def arrived(root: Root, brought: Arrival) -> Root:
@@ -124,6 +133,15 @@ def without_buffers(walk: Walk, rank: Optional[int]) -> None:
             if tensor is not None and is_buffer(operator, tensor, rank):
                 node.inputs.remove(finding)
                 walk.revised[id(finding)] = disregard(finding)
+
+
+def without_others(walk: Walk) -> None:
+    """Marks what other ranks put something into, where no other rank of the step is compared. A send hands over what
+    it has; of a group of one there are no others."""
+    for node in walk.nodes:
+        operator = golden_of(node)
+        alone = any(len(group) == 1 for group in groups_of(operator))
+        node.unheard = node.op.has("collective") and not sends(operator) and not alone
 
 
 def read_elsewhere(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Sequence, Union
 
-from npucmp.localise.case import gain_of
+from npucmp.localise.case import error_size, gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
+from npucmp.localise.working import float_types
 from npucmp.model import Cause, Evidence, Fact, Finding, Pair
 from npucmp.model.arguments import by_name
 from npucmp.model.cause import UNSEEN
@@ -17,16 +18,29 @@ WHOLE = 0.9  # share of an error that a common factor makes up where it is worth
 
 
 class Worst(NamedTuple):
-    """The largest error of what an operator reads, and whether its forward saved that tensor; without any, how they are
-    known to be alike."""
+    """What differs most of all that an operator reads, and whether it is no input of its own: its forward saved it, or
+    another rank put it in. Where nothing differs the largest error; without any, how they are known to be alike."""
 
     error: float = 0.0
     finding: Optional[Finding] = None
+    differs: bool = False
     saved: bool = False
     alike: str = "bit for bit"
 
 
-def alike(read: Sequence[Finding]) -> str:
+def worst_of(apart: "Sequence[tuple[float, Finding, bool]]", read: Sequence[Finding]) -> Worst:
+    """Of what differs, as (its error as far as it reaches what is written, the tensor, whether it is no input of its
+    own), and of all that an operator reads."""
+    if apart:
+        _, worst, saved = max(apart, key=lambda one: (one[0], error_size(one[1])))
+        return Worst(error_size(worst), worst, True, saved)
+    largest = max(read, key=error_size, default=None)
+    if largest is None or not error_size(largest):
+        return Worst(alike=_alike(read))
+    return Worst(error_size(largest), largest)
+
+
+def _alike(read: Sequence[Finding]) -> str:
     """How tensors without any error agree: in their bits, in their values, or only in what was recorded of them."""
     compared = [one for one in read if one.error is not None]
     if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
@@ -65,28 +79,40 @@ def tensor_reason(finding: Finding) -> Evidence:
     return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
 
 
-def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool, agree: bool) -> "list[Evidence]":
+def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool) -> "list[Evidence]":
     """Of an operator that bears error: inputs, output, and what stands out besides."""
-    reasons = [_inputs(own, worst, reads, agree), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
+    reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
         words = "a random operator: it differs unless both runs share its seed and generator; switch it off"
         reasons.append(reason("random", words))
     return reasons
 
 
-def _inputs(own: Finding, worst: Worst, reads: bool, agree: bool) -> Evidence:
+def _inputs(own: Finding, worst: Worst, reads: bool) -> Evidence:
     if not reads:
         return reason("inputs", "it reads no tensor")
-    how = "differ" if not agree else "agree" if worst.error <= own.limit else "differ no more than is explained"
-    if worst.error == 0:
+    if worst.differs and worst.finding is not None:
+        return _differing(own.pair, worst.finding, worst.saved)
+    how = "agree" if worst.error <= own.limit else "differ no more than is explained"
+    if worst.error == 0 or worst.finding is None:
         return reason(f"inputs {how}", f"inputs {how} ({worst.alike})")
-    if worst.saved and worst.finding is not None and not agree:
-        pair = worst.finding.pair
-        words = "what its forward saved differs: {op} {slot}, rel_l2 {error}"
-        error = measured(worst.error, worst.finding)
-        return reason("saved differs", words, op=pair.operator.name, slot=pair.slot, error=error)
-    error = Fact(worst.error) if worst.finding is None else measured(worst.error, worst.finding)
+    error = measured(worst.error, worst.finding)
     return reason(f"inputs {how}", f"inputs {how} (largest rel_l2 {{error}})", error=error)
+
+
+def _differing(pair: Pair, read: Finding, saved: bool) -> Evidence:
+    """The tensor that differs of those that an operator reads: an input of its own by its slot, another by its operator
+    too. Of a size that is not known its row says how it differs."""
+    kind, what, backward = "inputs differ", "inputs differ", pair.operator.phase == "backward"
+    if saved:
+        kind, what = "saved differs", f"what {'its forward saved' if backward else 'another rank put in'} differs"
+    elif backward:
+        what = "the gradient that came in differs"
+    name = "{slot}" if read.pair.order == pair.order and not saved else "{op} {slot}"
+    known = math.isfinite(error_size(read))
+    error = measured(error_size(read) if known else read.because, read)
+    words = f"{what}: {name}, {'rel_l2 ' if known else ''}{{error}}"
+    return reason(kind, words, op=read.pair.operator.name, slot=read.pair.slot, error=error)
 
 
 def gap_reasons(
@@ -168,6 +194,12 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
     return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
 
 
+def unheard_reasons(own: Finding, reads: bool) -> "list[Evidence]":
+    """Of an operator into which other ranks put something, where not all of them are compared."""
+    words = "what other ranks put in was not compared: compare all ranks of the step"
+    return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
+
+
 def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:
     """Whether it is an input of the network or a parameter that differs."""
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
@@ -204,10 +236,16 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
     return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
 
 
-def passed_reasons(input_error: Optional[float], worst: Finding) -> "list[Evidence]":
+def passed_reasons(own: Finding, worst: Worst) -> "list[Evidence]":
     """Of an operator that passes on what it got."""
-    got = "unknown" if input_error is None else f"{input_error:.1e}"
-    return [reason("inputs differ", "inputs differ ({error})", error=got), tensor_reason(worst)]
+    if worst.differs and worst.finding is not None:
+        got = _differing(own.pair, worst.finding, worst.saved)
+    elif worst.finding is not None:
+        words = "an error comes in, below its limit (largest rel_l2 {error}, of {slot})"
+        got = reason("inputs differ", words, slot=worst.finding.pair.slot, error=measured(worst.error, worst.finding))
+    else:
+        got = reason("inputs differ", "an error is born before it, and not all that it reads was compared")
+    return [got, tensor_reason(own)]
 
 
 def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> "list[Evidence]":
@@ -246,6 +284,18 @@ def pattern_reasons(finding: Finding) -> "list[Evidence]":
         words = "the target is {factor} times the golden as a whole"
         return [reason("factor", words, factor=measured(factor, finding))]
     return []
+
+
+def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[Evidence]":
+    """Of an operator that writes floats of another type than the golden's: where what it reads is so already, it was
+    decided before."""
+    if any(len(float_types(one.pair)) > 1 for one in read):
+        return []
+    apart = [one.pair for one in outputs if len(float_types(one.pair)) > 1]
+    if not apart or apart[0].target is None or apart[0].golden is None:
+        return []
+    words, slots = "{slots} written as {target}, in the golden as {golden}", _first([pair.slot for pair in apart])
+    return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
 
 
 def fused_reasons(pair: Pair) -> "list[Evidence]":

@@ -19,6 +19,7 @@ class OperatorFindings:
     presumed where no inputs were recorded: what came just before
     tainted  it bears an error or wrote one on; inherits: some of what it reads descends from a root
     arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
+    unheard  other ranks put something in, and not all of them are compared
     recomputed  the forward that a backward reads from, where it ran again, alone and with other values
     """
 
@@ -31,6 +32,7 @@ class OperatorFindings:
     inherits: bool = False
     arrived: bool = False
     carried: bool = False
+    unheard: bool = False
     recomputed: str = ""
     operator: Operator = field(init=False)
     op: OpType = field(init=False)

@@ -70,6 +70,12 @@ class Past:
             errors += [_share(node, finding, self._error(finding)) for finding in node.context]
         return max((error for error in errors if error is not None), default=0.0)
 
+    def reach(self, node: OperatorFindings, finding: Finding, saved: bool) -> float:
+        """The error of what the operator reads, as far as it can reach what it writes; saved: it is no input."""
+        if saved and node.op.has("saves nothing"):
+            return 0.0
+        return _share(node, finding, error_size(finding)) or 0.0
+
     def came_in(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> float:
         """The error that came in, for one output, with what stands for the part that nobody knows."""
         if known is None:

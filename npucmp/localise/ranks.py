@@ -21,6 +21,7 @@ from npucmp.localise.arrivals import (
     take_in,
     tensor_of,
     without_buffers,
+    without_others,
 )  # fmt: skip
 from npucmp.localise.communications import Communications, Place
 from npucmp.localise.history import History
@@ -122,6 +123,8 @@ class _Ranks:
         if len(comparisons) > 1:
             for walk, number in zip(self._walks, self._numbers):
                 without_buffers(walk, number)
+        else:
+            without_others(self._walks[0])
         known = [contents(walk.nodes) for walk in self._walks] if len(comparisons) > 1 else []
         self._read = {Place(*place): some for place, some in read_elsewhere(known)}
         sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]

@@ -25,6 +25,7 @@ def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evide
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]
     fused = evidence.fused_reasons(node.pair) if cause is not Cause.PROPAGATED else []
+    types = evidence.type_reasons([*(node.inputs or node.presumed), *node.context], node.outputs)
     return Root(
         place=0,
         pair=node.pair,
@@ -35,7 +36,7 @@ def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evide
         limit=finding.limit,
         input_error=known,
         output_error=max(outputs, default=None),
-        evidence=(*reasons, *fused),
+        evidence=(*reasons, *types, *fused),
         rule=own.rule,
     )
 

@@ -108,8 +108,7 @@ class _Search:
             self._add(node, *self._gap(node, gap), known)
             self.past.trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
         elif own and self._culprit(node):
-            words = "contains {name}, which has the error"
-            reasons = [evidence.reason("container", words, name=self._culprit(node))]
+            reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, known)
         elif own:
             self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
@@ -117,8 +116,8 @@ class _Search:
             worst = max(diverged, key=error_size)
             for output in diverged:
                 self.revised[id(output)] = explained(output, self._explanation(node, output, known))
-            by = self.revised[id(worst)].explained_by
-            self._add(node, Cause.PROPAGATED, Own(worst, by), evidence.passed_reasons(known, worst), known)
+            by, reasons = self.revised[id(worst)].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
+            self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, known)
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
@@ -314,34 +313,36 @@ class _Search:
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
+        if node.unheard:
+            return Cause.UNKNOWN
         return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
 
-    def _disagreeing(self, node: OperatorFindings) -> list[Finding]:
-        """What the operator reads that differs, after errors that are explained were taken back."""
-        seen = [self.past.seen(finding) for finding in (*node.inputs, *node.context)]
-        read = [self.revised.get(id(finding), finding) for finding in seen]
-        return [finding for finding in read if differs(finding) and not self.past.overwritten(node, finding)]
+    def _disagreeing(self, node: OperatorFindings) -> "list[tuple[Finding, bool]]":
+        """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
+        input of its own; as it was written where it was only compared there."""
+        read = [(self.past.seen(one), at >= len(node.inputs)) for at, one in enumerate((*node.inputs, *node.context))]
+        seen = [(self.revised.get(id(finding), finding), finding, saved) for finding, saved in read]
+        return [(one, saved) for now, one, saved in seen if differs(now) and not self.past.overwritten(node, now)]
 
     def _reasons(self, node: OperatorFindings, own: Finding) -> "list[Evidence]":
-        read, agree = self.past.read(node), not self._disagreeing(node)
-        if not self.past.is_known(node, read) or (agree and self.past.is_half_known(node)):
+        read, worst = self.past.read(node), self._worst_read(node)
+        if not worst.differs and node.unheard:
+            return evidence.unheard_reasons(own, bool(node.inputs))
+        if not self.past.is_known(node, read) or (not worst.differs and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):
             left_out = self._uncompared.forward_of(node)
             return evidence.unsaved_reasons(own, self.past.unread(node), left_out, node.recomputed)
         reads = bool(node.inputs) or node.arrived
-        reasons = evidence.own_reasons(node.pair, own, self._worst_read(node), reads, agree)
+        reasons = evidence.own_reasons(node.pair, own, worst, reads)
         reasons += evidence.folded_reasons(node.inputs)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 
     def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
-        """The largest error of what it reads, as it was written where it was only compared there."""
+        """What differs most of what it reads, as far as it can reach what it writes."""
+        apart = [(self.past.reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
         read = [finding for finding in (*node.inputs, *node.context) if not self.past.overwritten(node, finding)]
-        seen = [*map(self.past.seen, read)]
-        worst = max(seen, key=error_size, default=None)
-        if worst is None or not error_size(worst):
-            return evidence.Worst(alike=evidence.alike(seen))
-        return evidence.Worst(error_size(worst), worst, any(worst is finding for finding in node.context))
+        return evidence.worst_of(apart, [*map(self.past.seen, read)])
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""

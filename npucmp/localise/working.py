@@ -56,11 +56,11 @@ def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
 
 def count_types(measurements: Sequence[Measurement]) -> "tuple[int, int]":
     """How many of the float tensors have another type on the other side, and how many there are."""
-    kinds = [kind for one in measurements if (kind := _types(one.pair))]
+    kinds = [kind for one in measurements if (kind := float_types(one.pair))]
     return sum(len(kind) > 1 for kind in kinds), len(kinds)
 
 
-def _types(pair: Pair) -> "set[str]":
+def float_types(pair: Pair) -> "set[str]":
     """The float types of a pair; none where a side has none."""
     names = [tensor.dtype for tensor in (pair.target, pair.golden) if tensor is not None]
     rows = [lookup(name) for name in names]

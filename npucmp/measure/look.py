@@ -12,6 +12,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.grid import Grid
 from npucmp.measure.pairs import READ, Closeness, allclose_bars, payload_of, recorded_type
+from npucmp.measure.vendor import figures_of
 from npucmp.model import DifferenceMap, Finding, Histogram, Look, Moments, Number, Worst
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ WORST = 10  # elements that are kept
 PARTS = 32  # of a range, for values; of errors one more, so that zero is in the middle of one
 
 
-def look(finding: Finding, context: ReadContext = ANYWHERE) -> Optional[Look]:
-    """None where the values are not to be had, or not any more. Never raises for what a dump holds."""
+def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[Look]:
+    """None where the values are not to be had, or not any more. Never raises for what a dump holds. vendor: with the
+    figures by the vendor's rules, of the same pass."""
     pair, moments = finding.pair, finding.measurement.moments
     if pair.target is None or pair.golden is None or moments is None:
         return None
@@ -42,13 +44,16 @@ def look(finding: Finding, context: ReadContext = ANYWHERE) -> Optional[Look]:
         names = recorded_type(pair.target, x), recorded_type(pair.golden, y)
         bars = bars_for(*names, *allclose_bars(*names, Closeness()))._replace(masking=moments.masked > 0)
         found = _Looker(y.shape, moments, bars, bar_of(moments))
+        figures = figures_of(pair, x, y) if vendor else None
         for a, b in zip_longest(*(blocks(payload, READ, context=context) for payload in (x, y))):
             if a is None or b is None or len(a) != len(b):
                 return None
             found.add(a, b)
+            if figures is not None:
+                figures.add(a, b)
     except NpucmpError:
         return None
-    return found.look(finding, y.dtype)
+    return found.look(finding, y.dtype)._replace(vendor=figures.told() if figures is not None else None)
 
 
 def bar_of(moments: Moments) -> float:

@@ -8,9 +8,11 @@ Where a formula differs from the one of an Ascend tool, docs/metrics.md says why
 
 from __future__ import annotations
 
+import difflib
 import math
-from typing import Callable, Literal, NamedTuple, Optional, Union
+from typing import Callable, Iterable, Literal, NamedTuple, Optional, Union
 
+from npucmp.errors import UsageError
 from npucmp.model import Moments, Side
 
 Value = Optional[Union[float, int, bool]]
@@ -193,3 +195,12 @@ _BY_NAME = {metric.name: metric for metric in METRICS}
 def by_name(name: str) -> Metric:
     """The metric of that column. Raises KeyError for a name that METRICS does not hold."""
     return _BY_NAME[name]
+
+
+def asked(names: "Iterable[str]") -> "list[str]":
+    """The columns that a user asks for besides those that are always there, in the order of the table. UsageError, with
+    the nearest ones, for a name that is none."""
+    wanted = {name.strip() for name in names if name.strip()}
+    for name in sorted(wanted - {*_BY_NAME}):
+        raise UsageError(f"no metric {name!r:.60}", difflib.get_close_matches(name, _BY_NAME) or [*_BY_NAME])
+    return [metric.name for metric in METRICS if metric.name in wanted and not metric.always]

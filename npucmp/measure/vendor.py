@@ -11,14 +11,19 @@ from __future__ import annotations
 
 import math
 from itertools import zip_longest
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.measure.pairs import READ, alike, payload_of
 from npucmp.model.accused import Vendor
-from npucmp.model.dtypes import lookup, narrower
+from npucmp.model.dtypes import Dtype, lookup, narrower
 from npucmp.model.dump import Payload
 from npucmp.model.pair import Pair
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
 
 
 class Bars(NamedTuple):
@@ -57,46 +62,65 @@ def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
     if pair.target is None or pair.golden is None:
         return None
     x, y = payload_of(pair.target, context=context), payload_of(pair.golden, context=context)
-    if x is None or y is None or not alike(x, y):
+    figures = figures_of(pair, x, y)
+    if x is None or y is None or figures is None:
+        return None
+    from npucmp.dump.readers.values import blocks
+
+    for a, b in zip_longest(blocks(x, READ, context=context), blocks(y, READ, context=context)):
+        figures.add(a, b)
+    return figures.told()
+
+
+def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> "Optional[Figures]":
+    """What is to be given the blocks of both sides; None where the vendor's rules do not speak of them."""
+    if pair.target is None or pair.golden is None or x is None or y is None or not alike(x, y):
         return None
     kinds = [lookup(tensor.dtype) or lookup(one.dtype) for tensor, one in ((pair.target, x), (pair.golden, y))]
     if kinds[0] is None or kinds[1] is None:
         return None
     dtype = narrower(kinds[0], kinds[1])
     bars = BARS.get(dtype.name)
-    return None if bars is None else _read(pair.slot, dtype.name, bars, x, y, context)
+    return None if bars is None else Figures(pair.slot, dtype, bars)
 
 
-def _read(slot: str, name: str, bars: Bars, x: Payload, y: Payload, context: ReadContext) -> Vendor:
-    import numpy as np
+class Figures:
+    """The figures of one pair, block by block."""
 
-    from npucmp.dump.readers.values import blocks
+    def __init__(self, slot: str, dtype: Dtype, bars: Bars) -> None:
+        self.slot, self.dtype, self.bars = slot, dtype, bars
+        self.compared = self.mismatched = self.inside = self.small = self.small_wrong = 0
+        self.total = self.mare = self.largest = self.ulps = 0.0
 
-    dtype = lookup(name)
-    assert dtype is not None
-    compared = mismatched = inside = small = small_wrong = 0
-    total = mare = largest = ulps = 0.0
-    for a, b in zip_longest(blocks(x, READ, context=context), blocks(y, READ, context=context)):
-        target, golden = a.astype(np.float64), b.astype(np.float64)
+    def add(self, x: "Array", y: "Array") -> None:
+        """One block of both sides."""
+        import numpy as np
+
+        target, golden = x.astype(np.float64), y.astype(np.float64)
         finite = np.isfinite(target) & np.isfinite(golden)
         same = (target == golden) | (np.isnan(target) & np.isnan(golden))
-        mismatched += int(np.count_nonzero(~finite & ~same))
+        self.mismatched += int(np.count_nonzero(~finite & ~same))
         target, golden = target[finite], golden[finite]
         if not target.size:
-            continue
+            return
         away, size = np.abs(target - golden), np.abs(golden)
         relative = away / (size + SMALL)
-        compared += away.size
-        total, mare = total + float(relative.sum()), max(mare, float(relative.max()))
-        largest = max(largest, float(away.max()))
-        inside += int(np.count_nonzero(away <= bars.atol + bars.rtol * size))
-        ulps = max(ulps, float((away / (2 * dtype.round_off * np.maximum(size, dtype.tiny))).max()))
-        is_small = size < bars.small
-        small += int(np.count_nonzero(is_small))
-        small_wrong += int(np.count_nonzero(is_small & (away > bars.small_error)))
-    share = inside / (compared + mismatched) if compared + mismatched else 1.0
-    mere, mare = (total / compared if compared else 0.0, mare) if not mismatched else (math.inf, math.inf)
-    largest, ulps = (largest, ulps) if not mismatched else (math.inf, math.inf)
-    return Vendor(slot, name, compared, mismatched, mere, mare, share, largest, small, small_wrong,
-                  passes_mixed(bars, share, largest, ulps), passes_mere_mare(bars, mere, mare),
-                  bars._asdict())  # fmt: skip
+        self.compared += away.size
+        self.total, self.mare = self.total + float(relative.sum()), max(self.mare, float(relative.max()))
+        self.largest = max(self.largest, float(away.max()))
+        self.inside += int(np.count_nonzero(away <= self.bars.atol + self.bars.rtol * size))
+        ulps = away / (2 * self.dtype.round_off * np.maximum(size, self.dtype.tiny))
+        self.ulps = max(self.ulps, float(ulps.max()))
+        is_small = size < self.bars.small
+        self.small += int(np.count_nonzero(is_small))
+        self.small_wrong += int(np.count_nonzero(is_small & (away > self.bars.small_error)))
+
+    def told(self) -> Vendor:
+        """Of all blocks."""
+        bars, compared, mismatched = self.bars, self.compared, self.mismatched
+        share = self.inside / (compared + mismatched) if compared + mismatched else 1.0
+        mere, mare = (self.total / compared if compared else 0.0, self.mare) if not mismatched else (math.inf, math.inf)
+        largest, ulps = (self.largest, self.ulps) if not mismatched else (math.inf, math.inf)
+        return Vendor(self.slot, self.dtype.name, compared, mismatched, mere, mare, share, largest, self.small,
+                      self.small_wrong, passes_mixed(bars, share, largest, ulps), passes_mere_mare(bars, mere, mare),
+                      bars._asdict())  # fmt: skip

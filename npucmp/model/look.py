@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional, Union
 
+from npucmp.model.accused import Vendor
 from npucmp.model.pair import Pair
 
 Number = Union[int, float, complex]
@@ -67,6 +68,7 @@ class Look(NamedTuple):
     bar      the picture counts elements whose error is above it: about the root mean square of all errors
     values   of target and golden, over the same range; of complex numbers the magnitudes
     errors   of target - golden; of complex numbers |target - golden|
+    vendor   of an output of a suspect its figures by the vendor's rules, if there are any
     """
 
     pair: Pair
@@ -80,3 +82,4 @@ class Look(NamedTuple):
     rank: Optional[int] = None
     place: int = 0
     cause: str = ""
+    vendor: Optional[Vendor] = None

@@ -48,6 +48,7 @@ class Merged(Result):
 
     columns  of tensors.csv; `rows` are its lines in order of step and rank
     ranked   the rows of roots.csv in their new order
+    spool    the folder of rows that were no CSV, if it has any; it goes with this
     """
 
     command = "merge"
@@ -56,6 +57,7 @@ class Merged(Result):
     columns: tuple[str, ...] = ()
     rows: tuple[Slice, ...] = ()
     ranked: "Sequence[Mapping[str, str]]" = ()
+    spool: Any = None
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -69,3 +71,7 @@ class Merged(Result):
     @property
     def is_decided(self) -> bool:
         return all(one.status == 0 for one in self.sources)
+
+    def close(self) -> None:
+        if self.spool is not None:
+            self.spool.remove()

@@ -27,6 +27,19 @@ class Shown:
         `limit`) as a pandas DataFrame. docs/metrics.md lists the columns."""
         return self._shown("frame", table)
 
+    def to_dict(self) -> "dict[str, Any]":
+        """What summary.json holds, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the keys.
+
+        json.dumps(report.to_dict())
+        """
+        found: "dict[str, Any]" = self._shown("summary")
+        return found
+
+    def files(self) -> "dict[str, Any]":
+        """Its tables and its summary.json by name, as they would stand in files: bytes, or pieces of them."""
+        found: "dict[str, Any]" = self._shown("files")
+        return found
+
     def _answer(self) -> Any:
         from npucmp.report import answer_of
 

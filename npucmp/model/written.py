@@ -6,6 +6,7 @@ Cells are text as the files have it: the names of dumps as they were made harmle
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional
 
@@ -21,6 +22,23 @@ ALONE = "missing"  # of Seen: it has no partner
 # noise the F distribution says as much: at 16 elements one in 30,000 is beyond 3.
 RUN_TO_RUN = 3.0  # times that an error of one report may be that of the other, and still be the same
 FEW = 16  # elements: fewer tell nothing by the size of their error
+
+TENSORS = re.compile(r"(tensors(?:-\d+){0,3})\.(csv|parquet)")  # of all steps and ranks, or of one
+# What the columns of that table hold where it has types; the others, figures and metrics, are floating.
+WHOLE = frozenset(
+    (
+        "step rank order elements max_abs_index max_rel_index nonfinite_mismatch target_nan target_inf golden_nan "
+        "golden_inf masked"
+    ).split(" ")
+)
+TEXT = frozenset(
+    (
+        "op op_type phase slot verdict because matched_by target_op golden_op target_tensor golden_tensor target_dtype "
+        "golden_dtype target_shape golden_shape target_layout golden_layout stack cause rule explained_by max_abs_at "
+        "max_rel_at"
+    ).split(" ")
+)
+BOOL = frozenset(("allclose",))
 
 
 class Key(NamedTuple):
@@ -72,7 +90,8 @@ class Seen(NamedTuple):
 @dataclass(frozen=True)
 class Written:
     """A report: its folder, the command that made it, what its summary.json holds, and what its tables accuse and
-    saw. operators are the names of all that it looked at, none where its tables do not list them."""
+    saw. operators are the names of all that it looked at, none where its tables do not list them; lacking is how many
+    rows the summary counts that are not there."""
 
     path: str
     command: str
@@ -80,11 +99,14 @@ class Written:
     places: Mapping[Key, Place]
     seen: Mapping[Key, Seen]
     operators: "frozenset[str]" = frozenset()
+    lacking: int = 0
 
     @property
     def is_decided(self) -> bool:
-        """Whether what it does not accuse was looked at: no interrupted report, and none that could not decide."""
-        return self.summary.get("exit_status") in (0, 1) and self.summary.get("partial") is not True
+        """Whether what it does not accuse was looked at: no interrupted report, none that lacks rows, and none that
+        could not decide."""
+        is_whole = self.summary.get("partial") is not True and not self.lacking
+        return is_whole and self.summary.get("exit_status") in (0, 1)
 
 
 class Change(NamedTuple):

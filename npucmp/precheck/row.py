@@ -32,7 +32,7 @@ class Row(NamedTuple):
             with np.errstate(all="ignore"):  # dumps hold what they hold
                 found = self.hold(both)
         except NpucmpError as error:
-            found = unknown(str(getattr(error, "because", error)))
+            found = unknown(str(error))
         except (KeyboardInterrupt, MemoryError):
             raise
         except Exception as error:  # a row that fails costs itself

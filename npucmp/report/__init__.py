@@ -72,12 +72,30 @@ def write_reports(
     metrics: Sequence[str] = (),
     excel: bool = False,
     xlsx: bool = False,
+    parts: bool = False,
+    parquet: bool = False,
 ) -> "list[Path]":
     """Writes the report of a result, as `npucmp … -o directory` does.
 
-    metrics  further columns of tensors.csv
+    metrics  further columns of tensors.csv: ["snr", "gain"], or as a user writes them ("snr,gain")
     excel    CSV files with a byte-order mark, by which Excel knows that they are UTF-8
     xlsx     report.xlsx too; needs XlsxWriter
+    parts    a file of tensors for each step and rank, tensors-0-3.csv …
+    parquet  tensors.parquet instead of tensors.csv; needs pyarrow
     """
-    metrics = (metrics,) if isinstance(metrics, str) else metrics
-    return write(answer_of(result, metrics), directory, Form(excel, xlsx))
+    from npucmp.measure.metrics import asked
+    from npucmp.report.layout import laid_out
+
+    if parquet:
+        from npucmp.report.parquet import require
+
+        require()
+    wanted = asked(metrics.split(",") if isinstance(metrics, str) else metrics)
+    return write(laid_out(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
+
+
+def write_junit(result: Result, file: "str | os.PathLike[str]") -> Path:
+    """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule."""
+    from npucmp.report import junit
+
+    return junit.write(answer_of(result), file)

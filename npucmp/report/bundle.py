@@ -1,5 +1,5 @@
-"""ticket.zip: the page, the files that go with it, and nothing of the machine on which they were made: no absolute
-paths, no times. Whole or not at all."""
+"""ticket.md, or ticket.zip: the page, the files that go with it, and nothing of the machine on which they were made: no
+absolute paths, no times. Whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,12 +14,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Iterable, Optional
 
+from npucmp.errors import DumpError, UsageError
+from npucmp.model.ticket import Ticket
+from npucmp.report.files import replace_file
 from npucmp.report.html import IN_AN_ELEMENT, LEVEL
 from npucmp.report.sanitise import homeless
+from npucmp.report.ticket import page as page_of
 
 PAGE = "ticket.md"
 TEXTS = (".csv", ".json", ".cfg", ".txt")  # in which paths may stand; run.py of a case holds none, and is to run
 THEN = (1980, 1, 1, 0, 0, 0)  # the first time that a zip knows
+
+
+def write_ticket(ticket: Ticket, file: "str | os.PathLike[str]") -> "list[str]":
+    """Writes a ticket as one page, or with all that goes with it as an archive, by the name: .md or .zip. Returns the
+    names of what it holds. Raises DumpError where it cannot be written, and then nothing has changed."""
+    require_ending(file)
+    path = Path(os.path.abspath(file))
+    try:
+        if path.suffix.lower() == ".zip":
+            return write(path, page_of(ticket), ticket.files())
+        replace_file(path, page_of(ticket).encode())
+    except OSError as error:
+        raise DumpError(file, f"the ticket was not written: {error.strerror or error}") from None
+    return [path.name]
+
+
+def require_ending(file: "str | os.PathLike[str]") -> None:
+    """UsageError for a name that tells neither of the two."""
+    if Path(file).suffix.lower() not in (".md", ".zip"):
+        raise UsageError(f"-o {os.fspath(file)}: a name ending in .md or .zip is wanted")
 
 
 def write(path: Path, page: str, files: "Iterable[tuple[str, Iterable[bytes]]]") -> "list[str]":
@@ -33,10 +57,10 @@ def write(path: Path, page: str, files: "Iterable[tuple[str, Iterable[bytes]]]")
                 archive.writestr(_entry(PAGE), page.encode())
                 for name, pieces in files:
                     if name.endswith(".html"):
-                        page_of = _page(b"".join(pieces))
-                        if page_of is None:
+                        cleared = _page(b"".join(pieces))
+                        if cleared is None:
                             continue
-                        pieces = [page_of]
+                        pieces = [cleared]
                     with archive.open(_entry(name), "w", force_zip64=True) as entry:
                         _copy(pieces, entry, name.endswith(TEXTS))
                     names.append(name)

@@ -13,7 +13,7 @@ from npucmp.model.stack import source_line
 from npucmp.model.symptom import SEVERITIES, Checked, Decision, ParameterRow, Symptom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Case, Detail, Line, Listing, Plot, Row, Section, Side, Step, Suspect, Suspects
-from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs
+from npucmp.report.words import bytes_of, count_of, in_bytes, of_operator, of_runs, problem_of
 
 HEALTH = tuple(
     (
@@ -48,7 +48,7 @@ def answer(report: Checked, metrics: Sequence[str] = ()) -> Answer:
     suspects = Suspects.of([_suspect(one, report) for one in roots])
     word, sentence = _verdict(report)
     notes = [*dict.fromkeys(report.notes)]
-    unreadable = [*report.unreadable, *(f"{run.path}: {run.problem}" for _, run in report.broken)]
+    unreadable = [*report.unreadable, *(problem_of(run) for _, run in report.broken)]
     undecided = undecided_words(report.decisions)
     decided = sum(one.decided != "no" for one in report.decisions)
     aligned = f"{decided} of {count_of(len(report.decisions), 'rule')} decided"

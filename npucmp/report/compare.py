@@ -16,8 +16,8 @@ from npucmp.report.coverage import Coverage
 from npucmp.report.filed import Filed, Filing, by_place, filed, lost_files
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
-from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, keys_of, lost_part, part_of, word_of
-from npucmp.report.words import count_of, in_bytes, numbers, where_words
+from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
+from npucmp.report.words import count_of, in_bytes, numbers, problem_of, where_words
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -92,18 +92,18 @@ class Parts:
         if len(self.every) < 2:
             return []
         paths = self.report.target_path, self.report.golden_path
-        return [Side(name, path, self._side(at)) for at, (name, path) in enumerate(zip(SIDES, paths))]
+        runs = [[one.runs[at] for one in self.every if one.runs] for at in range(len(SIDES))]
+        return [Side(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
 
-    def _side(self, at: int) -> str:
-        runs = [one.runs[at] for one in self.every if one.runs]
-        kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
-        operators, tensors, size = (
-            sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes")
-        )
-        content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
-        known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
-        which = [numbers(name, sorted(found)) for name, found in known]
-        return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
+
+def several(runs: "Sequence[Ran]") -> str:
+    """What runs of one dump are, in one line."""
+    kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
+    operators, tensors, size = (sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes"))
+    content = f"{count_of(operators, 'operator')}, {count_of(tensors, 'tensor')}"
+    known = ((name, {getattr(run, name) for run in runs} - {None}) for name in ("step", "rank"))
+    which = [numbers(name, sorted(found)) for name, found in known]
+    return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
 def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> "tuple[Part, Filed]":
@@ -247,7 +247,7 @@ class _Files:
 
 def _runs_left_out(report: Report) -> Iterator[str]:
     for side, run in report.broken:
-        yield f"unreadable {side}: {run.problem}"
+        yield f"unreadable {side}: {problem_of(run)}"
     for side, run in report.unpaired:
         yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, Union
 
 from npucmp.model.merged import Slice
+from npucmp.model.written import TENSORS
 
 LAST = "summary.json"
 # not in every report, and then no other one's
@@ -37,7 +38,6 @@ _SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"
 _STALE = 3600.0  # seconds
 _PAGE = re.compile(r"\d+-\d+\.html")
-_TABLE = re.compile(r"tensors(-\d+){0,3}\.(csv|parquet)")
 _BLOCK = 1 << 20  # bytes that are copied at once
 
 
@@ -144,10 +144,10 @@ def listed(folder: Path) -> "list[str]":
 def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
     """The same table of an earlier report, which may have been in parts or in another form."""
     try:
-        there = os.listdir(folder) if any(map(_TABLE.fullmatch, contents)) else ()
+        there = os.listdir(folder) if any(map(TENSORS.fullmatch, contents)) else ()
     except OSError:
         return []
-    return [name for name in there if _TABLE.fullmatch(name)]
+    return [name for name in there if TENSORS.fullmatch(name)]
 
 
 def _pages(folder: Path) -> "list[str]":

@@ -6,10 +6,14 @@ else says why the exit status is not 0, a case named "verdict" does. Source: the
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
+from npucmp.errors import DumpError
 from npucmp.report.answer import Answer, Suspect
+from npucmp.report.files import replace_file
 from npucmp.report.sanitise import visible
 
 _FORBIDDEN = re.compile("[\ufffe\uffff]")  # by XML 1.0, besides the control characters that are visible by then
@@ -41,6 +45,16 @@ def render(answer: Answer) -> bytes:
     root.append(suite)
     data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return data + b"\n"
+
+
+def write(answer: Answer, file: "str | os.PathLike[str]") -> Path:
+    """The file, whole or not at all."""
+    place = Path(os.path.abspath(file))
+    try:
+        replace_file(place, render(answer))
+    except OSError as error:
+        raise DumpError(file, f"not written: {error.strerror or error}") from None
+    return place
 
 
 def _case(suite: ElementTree.Element, command: str, name: str, kind: str, message: str, body: str = "") -> None:

@@ -150,7 +150,7 @@ def _cells(one: Source, places: "Mapping[tuple[str, ...], int]", ranked: "Sequen
     if one.matrix:
         return [_cell(row, places.get(_key(row, "first_op", "first_slot"), len(places) + 1)) for row in one.matrix]
     summary, where = one.summary, one.shards[0] if one.shards else (None, None)
-    target, golden = (str(summary[side].get("path", "")) for side in SIDES)
+    target, golden = (str(summary.get(side, {}).get("path", "")) for side in SIDES)
     counts = tuple((name, int(count)) for name, count in summary["verdicts"].items())
     numbers = ["" if number is None else str(number) for number in where]
     roots = [row for row in ranked if [row.get("step"), row.get("rank")] == numbers]

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from npucmp.errors import UsageError
-from npucmp.report import terminal
+from npucmp.report import csv, json, terminal
 from npucmp.report.answer import Answer, Columns, Suspect
 from npucmp.report.files import Joined
 from npucmp.report.layout import head_of
@@ -49,6 +49,18 @@ def _row(one: Suspect) -> str:
 
 def _text(words: str) -> str:
     return escape(visible(words))
+
+
+def files(answer: Answer) -> "dict[str, bytes | Joined]":
+    """Its tables and its summary, as they would stand in files."""
+    found = {**csv.render(answer), **json.render(answer)}
+    return {name: data for name, data in found.items() if isinstance(data, (bytes, Joined))}
+
+
+def summary(answer: Answer) -> "dict[str, Any]":
+    """What summary.json holds."""
+    found: "dict[str, Any]" = json.strict(json.summary(answer))
+    return found
 
 
 def frame(answer: Answer, table: str = "") -> Any:

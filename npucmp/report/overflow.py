@@ -17,7 +17,7 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.stack import frames, source_line
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
+from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -44,7 +44,7 @@ def answer(report: Overflow, metrics: Sequence[str] = ()) -> Answer:
     word, sentence = _verdict(report)
     notes = [*_notes(report)]
     unreadable = [words for scan in report.scans for words in scan.unreadable]
-    unreadable += [f"{run.path}: {run.problem}" for _, run in report.broken]
+    unreadable += [problem_of(run) for _, run in report.broken]
     return Answer(
         result=report,
         word=word,

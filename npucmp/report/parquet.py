@@ -11,22 +11,9 @@ from itertools import chain
 from typing import Any, BinaryIO, Iterable, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
-from npucmp.measure.metrics import METRICS
+from npucmp.model.written import BOOL, TEXT, WHOLE
 from npucmp.report.files import Joined
 
-REAL = frozenset(
-    (
-        "match_confidence limit explained_limit target_min target_max target_mean target_l2 golden_min golden_max "
-        "golden_mean golden_l2"
-    ).split(" ")
-) | {metric.name for metric in METRICS}
-WHOLE = frozenset(
-    (
-        "step rank order elements max_abs_index max_rel_index nonfinite_mismatch target_nan target_inf golden_nan "
-        "golden_inf masked"
-    ).split(" ")
-)
-BOOL = frozenset(("allclose",))
 BLOCK = 8 << 20  # bytes of CSV that become a group of rows
 
 
@@ -81,4 +68,4 @@ def _blocks(pieces: "Iterable[bytes]") -> "Iterator[bytes]":
 def _type_of(pyarrow: Any, name: str) -> Any:
     if name in WHOLE:
         return pyarrow.int64()
-    return pyarrow.bool_() if name in BOOL else pyarrow.float64() if name in REAL else pyarrow.string()
+    return pyarrow.bool_() if name in BOOL else pyarrow.string() if name in TEXT else pyarrow.float64()

@@ -12,7 +12,7 @@ from npucmp.model import Evidence, Fact, Run
 from npucmp.model.prechecked import SEVERITIES, CurvePair, InputRow, Precheck, Status, Told
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Plot, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_runs
+from npucmp.report.words import count_of, describe, of_runs, problem_of
 
 COLUMNS = tuple("row status severity target golden count first value limit because remedy".split(" "))
 INPUTS = tuple("step rank op slot role target_shape golden_shape target_dtype golden_dtype relation a b residual "
@@ -34,7 +34,7 @@ def answer(report: Precheck, metrics: Sequence[str] = ()) -> Answer:
     word, sentence = _verdict(report)
     differing = sorted((row for row in report.rows if row.status is Status.DIFFERS),
                        key=lambda row: SEVERITIES.index(row.severity))  # fmt: skip
-    unreadable = [f"{side}: {run.path}: {run.problem}" for side, run in report.broken]
+    unreadable = [f"{side}: {problem_of(run)}" for side, run in report.broken]
     return Answer(
         result=report,
         word=word,

@@ -26,7 +26,7 @@ from npucmp.model import (
 from npucmp.model.stack import frames, source_line
 from npucmp.report import between, tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Suspect, Suspects
-from npucmp.report.words import count_of, describe, of_operator, of_runs, where_words
+from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words
 
 COLUMNS = tuple(
     (
@@ -44,6 +44,7 @@ MEANING = {
     "BROKEN": "a gradient that is not the sum of what its consumers hand back: changed between operators",
     "UNKNOWN": "it could not be replayed; the status says why",
 }
+NOTHING = "Nothing could be replayed"
 
 
 def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
@@ -52,9 +53,10 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
     sections = [_section(one, report, places) for one in report.replays]
     suspects = Suspects.of([suspect for one in sections for suspect in one.suspects.first])
     word, sentence = _verdict(report)
-    unreadable = [f"{run.path}: {run.problem}" for _, run in report.broken]
+    unreadable = [problem_of(run) for _, run in report.broken]
     notes = [*dict.fromkeys([*report.notes, *(note for one in report.replays for note in one.notes)])]
     undone = [words for one in report.replays for words in not_replayed(one)]
+    done = any(row.status == REPLAYED for row in report.rows)
     return Answer(
         result=report,
         word=word,
@@ -65,7 +67,7 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
         title="Operators that are not what float64 makes of their inputs" if suspects.first else "",
         compared="What was replayed",
         aligned=" · ".join(one.aligned for one in sections),
-        nothing=[] if suspects.first else ["No operator is beyond the rounding that is due."],
+        nothing=[] if suspects.first else ["No operator is beyond the rounding that is due." if done else NOTHING],
         counts={name.value: count for name, count in sorted(report.verdicts.items())},
         notes=[Listing("not replayed", undone, "replay.csv"), Listing("note", notes, "summary.json")],
         unreadable=Listing("unreadable", unreadable, "summary.json"),
@@ -105,7 +107,7 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
         agreeing=0
         if suspects or one.peers or between.differences(one)
         else sum(row.verdict is Judged.CLEAN for row in one.rows),
-        lines=[] if suspects else [Line("No operator is guilty", "good")],
+        lines=[] if suspects else [Line("No operator is guilty", "good") if done else Line(NOTHING, "UNKNOWN")],
         after=after,
     )
 
@@ -184,10 +186,14 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
         yield Evidence("bias", f"on the average {{bias:.2f}} u {toward} zero", {"bias": Fact(abs(row.bias))})
     if row.same_dtype_ratio is not None:
         facts = {"ratio": Fact(row.same_dtype_ratio)}
-        yield Evidence("same types", "{ratio:,.2g} times the error of the same call on a CPU in these types", facts)
+        words = "{ratio:,.2g} times the error of the same call on a CPU in these types"
+        exact = math.isinf(row.same_dtype_ratio)
+        yield Evidence("same types", "the same call on a CPU in these types has no error" if exact else words, facts)
     if row.golden_rmse_ratio is not None:
         facts = {"ratio": Fact(row.golden_rmse_ratio), "level": Fact(row.vendor_level)}
-        words = "{ratio:,.2g} times the error of the golden's own call (level of the double benchmark: {level})"
+        words = "{ratio:,.2g} times the error of the golden's own call"
+        words = "the golden's own call has no error" if math.isinf(row.golden_rmse_ratio) else words
+        words += " (level of the double benchmark: {level})"
         yield Evidence("golden", words, facts)
 
 

@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from npucmp.model import Cause, Repeated, Rerun, Verdict
+from npucmp.model import Cause, Repeated, Rerun, Run, Verdict
 from npucmp.model.stack import source_line
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
+from npucmp.report.compare import several
 from npucmp.report.coverage import Coverage
-from npucmp.report.words import count_of, describe, percent
+from npucmp.report.part import Ran
+from npucmp.report.words import count_of, percent
 
 COLUMNS = tuple(
     (
@@ -72,12 +74,15 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
 
 
 def _section(report: Repeated, coverage: Coverage, suspects: Suspects) -> Section:
-    runs = {run.path: run for one in report.comparisons for run in (one.golden, one.target)}
+    runs: "dict[str, dict[str, Ran]]" = {path: {} for path in report.paths}
+    for run in (run for one in report.comparisons for run in (one.golden, one.target)):
+        number = _number(report.paths, run)
+        runs.setdefault(report.paths[number - 1] if number else run.path, {})[run.path] = Ran.of(run)
     matched = count_of(coverage.operators, "operator")
     of = f" of {len(report.paths) - 1} runs" if len(report.paths) > 2 else ""
     return Section(
         where="",
-        sides=[Side("run", path, describe(run)) for path, run in runs.items()],
+        sides=[Side("run", path, several([*some.values()])) for path, some in runs.items() if some],
         aligned=f"aligned {matched}{of} with those of the first run · {sum(coverage.alone)} in one run only",
         warnings=report.warnings,
         suspects=suspects,
@@ -142,10 +147,16 @@ def _detail(report: Repeated, found: Detail) -> Detail:
         return found
     labels = []
     for one, words in zip(report.comparisons, found.runs):
-        folders = {Path(one.target.path), *Path(one.target.path).parents}
-        numbers = [f"run {number}" for number, path in enumerate(report.paths, 1) if Path(path) in folders]
-        labels.append(" · ".join(filter(None, [*numbers[:1], words])))
+        number = _number(report.paths, one.target)
+        labels.append(" · ".join(filter(None, [f"run {number}" if number else "", words])))
     return found._replace(runs=labels)
+
+
+def _number(paths: "Sequence[str]", run: Run) -> int:
+    """Under which of the given paths a run lies, from 1, the nearest if there are several; 0 for none."""
+    folders = [Path(run.path), *Path(run.path).parents]
+    above = [(folders.index(Path(path)), number) for number, path in enumerate(paths, 1) if Path(path) in folders]
+    return min(above, default=(0, 0))[1]
 
 
 def _verdict(report: Repeated) -> "tuple[str, str]":

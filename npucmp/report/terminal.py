@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from itertools import groupby
@@ -19,6 +20,7 @@ NOTES = 6  # of one kind, before "and n more"
 SAME = 3  # suspects of which the same is said once
 STEPS = 8  # of the way from one birth
 INDENT = " " * 17
+_PART = re.compile(r"(-\d+)+(?=\.)")  # the step and rank in the name of a part of a table
 Paint = Callable[[str, str], str]  # (text, what it is) → text, coloured or not
 COLOURS = {
     "BORN": "1;31", "GUILTY": "1;31", "GAP": "1;31", "WORSENED": "1;33", "SUSPECT": "33", "UNKNOWN": "33", "title": "1",
@@ -42,15 +44,23 @@ def render(
     screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
     if files:
-        lines.append("  ".join(map(visible, _places(files))))
+        lines += map(visible, _written(files))
     return "\n".join(lines) + "\n"
 
 
-def _places(files: Sequence[Path]) -> Iterator[str]:
-    """Files, those that lie in a folder below the first one's as that folder."""
-    below = Counter(file.parent for file in files if file.parent != files[0].parent)
-    yield from (shlex.quote(str(file)) for file in files if file.parent not in below)
-    yield from (f"{folder}/ ({count_of(count, 'page')})" for folder, count in below.items())
+def _written(files: Sequence[Path]) -> Iterator[str]:
+    """The page to open, as a path for a shell, and what else lies in its folder: parts of a table as one name, folders
+    of pages as one."""
+    folder = files[0].parent
+    page = next((file for file in files if file.parent == folder and file.suffix == ".html"), None)
+    parts = Counter(_PART.sub("-*", file.name) for file in files if file.parent == folder and file != page)
+    names = [name if count == 1 else f"{name} ({count_of(count, 'file')})" for name, count in parts.items()]
+    below = Counter(file.parent for file in files if file.parent != folder)
+    names += [f"{place.relative_to(folder)}/ ({count_of(count, 'page')})" for place, count in below.items()]
+    if page is not None:
+        yield f"page: {shlex.quote(str(page))}"
+    if names:
+        yield f"files in {shlex.quote(str(folder))}: {', '.join(names)}"
 
 
 def _common(suspects: "Sequence[Suspect]") -> "dict[str, list[int]]":

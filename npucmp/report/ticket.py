@@ -21,12 +21,12 @@ CAUSES = {
 }
 FIGURES = (  # column of tensors.csv, title
     ("rel_l2", "rel_l2"), ("limit", "limit"), ("cosine", "1 − cosine"), ("max_abs_err", "max abs err"),
-    ("max_abs_index", "at"), ("max_ulp", "max ulp"), ("mismatch_ratio", "outside allclose"),
+    ("max_abs_at", "at"), ("max_ulp", "max ulp"), ("mismatch_ratio", "outside allclose"),
     ("nonfinite_mismatch", "NaN/Inf on one side"),
 )  # fmt: skip
 SIDE = ("min", "max", "mean", "l2", "nan", "inf")
 PLAIN = (  # columns of other tables, in one list
-    "severity rule parameter value limit unit count remedy event origin ratio first_index device_status golden_event "
+    "severity rule parameter value limit unit count remedy event origin ratio first_at device_status golden_event "
     "rms_ratio max_ratio bias rel_l2 rel_l2_u mere mare rmse max_abs_err max_abs_index vendor_mixed vendor_mere_mare "
     "same_dtype_ratio vendor_level differing_elements max_ulp runs explanation where target golden first"
 ).split(" ")
@@ -232,6 +232,8 @@ def _code(value: Any, nothing: str = "?") -> str:
 
 
 def _cell(row: Cells, name: str) -> str:
+    if name == "max_abs_at":
+        return row.get(name) or row.get("max_abs_index", "")  # which alone older reports have
     if name != "cosine":
         return _figure(row.get(name, ""))
     cosine = _number(row.get(name))

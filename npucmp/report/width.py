@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_PIECE = re.compile(r"( *)((?:\x1b\[[0-9;]*m|[^ \x1b])+)")  # blanks, then a word with the colours in it
+_PIECE = re.compile(  # blanks, then a word with the colours in it, or a path in quotes
+    r"( *)('[^'\x1b]*/[^'\x1b]*'[^ \x1b]*|(?:\x1b\[[0-9;]*m|[^ \x1b])+)"
+)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _HEAD = re.compile(r"( *(?:\d+  )?)(\S+ {2,})?")  # an indent, a place, and one word in a column of its own
 LEAST = 40  # columns: what is narrower is left to the terminal

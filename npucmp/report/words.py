@@ -109,3 +109,8 @@ def of_runs(path: str, runs: "Sequence[Run]", *names: str) -> Row:
 def of_operator(operator: Operator) -> Row:
     """The cells that tell an operator."""
     return {"op": operator.name, "op_type": operator.op_type, "phase": operator.phase}
+
+
+def problem_of(run: Run) -> str:
+    """Why a run cannot be read, and which: most reasons begin with its file."""
+    return run.problem if run.problem.startswith(run.path) else f"{run.path}: {run.problem}"

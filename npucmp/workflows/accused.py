@@ -1,12 +1,12 @@
 """Of the operators to look at first what a ticket tells besides their rows: the call, and the vendor's figures of their
-outputs, whose values are read once more."""
+outputs, whose values are read once more where no second look (looks.py) has read them for both."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
@@ -20,6 +20,7 @@ MOST = 10  # operators
 ELEMENTS = 1 << 26  # that are read for all of them; of outputs beyond there are no figures
 WORDS, FRAMES = 200, 40  # characters of an argument, frames of a stack
 LINE = 500  # characters of a frame
+Output = tuple[int, int, str]  # an output: the number of its comparison, the order of its operator, its slot
 
 
 def with_accused(report: Report, context: ReadContext) -> Report:
@@ -30,8 +31,11 @@ def with_accused(report: Report, context: ReadContext) -> Report:
               if one.first is not None and one.first[1] is not Cause.PROPAGATED]  # fmt: skip
     numbers = sorted(number for _, number in sorted(firsts)[:MOST])
     share = ELEMENTS // max(1, len(numbers))
+    seen = {
+        (look.run, look.pair.order, look.pair.slot): look.vendor for look in report.looks if look.vendor is not None
+    }
     try:
-        found = [*each(known, partial(accused_of, context, share), _lost, numbers)] if numbers else []
+        found = [*each(known, partial(accused_of, context, share, seen), _lost, numbers)] if numbers else []
     except KeyboardInterrupt:  # who does not want to wait for them has the report without
         return report
     every = sorted((one for some in found for one in some), key=lambda one: one.place)[:MOST]
@@ -39,8 +43,10 @@ def with_accused(report: Report, context: ReadContext) -> Report:
     return replace(report, accused=tuple(every), notes=(*report.notes, *notes))
 
 
-def accused_of(context: ReadContext, elements: int, number: int, one: Comparison) -> "list[Accused]":
-    """The first suspects of one step and rank; of their outputs so many elements are read."""
+def accused_of(
+    context: ReadContext, elements: int, seen: "Mapping[Output, Vendor]", number: int, one: Comparison
+) -> "list[Accused]":
+    """The first suspects of one step and rank; their outputs have so many elements, of which `seen` are known."""
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
     wanted = {root.pair.order for root in suspects[:MOST]}
     outputs: "dict[int, list[Finding]]" = {}
@@ -58,7 +64,7 @@ def accused_of(context: ReadContext, elements: int, number: int, one: Comparison
                 continue
             elements -= size
             try:
-                figures.append(vendor_of(pair, context))
+                figures.append(seen.get((number, pair.order, pair.slot)) or vendor_of(pair, context))
             except NpucmpError as error:
                 if finding.verdict is not Verdict.UNREADABLE:  # which its row tells
                     unread.append(f"{pair.slot}: {getattr(error, 'because', error)}")

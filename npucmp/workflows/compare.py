@@ -50,7 +50,7 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
         from npucmp.workflows.replay_roots import with_replays
 
         report = with_replays(report, options.replay, context, options.jobs)
-    report = with_looks(report, options, context)
+    report = with_looks(report, options, context, vendor=True)
     if not report.partial:
         report = with_accused(report, context)
     return replace(report, seconds=time.monotonic() - started)

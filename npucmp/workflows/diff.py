@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
@@ -12,17 +12,29 @@ from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.written import ALONE, SOUND, Change, Difference, Key, Written
 from npucmp.workflows.runs import StrPath
-from npucmp.workflows.written import read
+from npucmp.workflows.written import of_files, read
 
 ALIKE = 0.5  # share of the operators of the smaller report that the other has to know, to be of the same network
 
 
-def diff(before: StrPath, after: StrPath, limits: Optional[Limits] = None) -> Difference:
-    """Holds two folders that `-o` wrote against each other. Raises NpucmpError where that is not possible."""
+def diff(before: Union[StrPath, Result], after: Union[StrPath, Result], *, limits: Limits = Limits()) -> Difference:
+    """Is it fixed? What is `new`, `gone`, `same`, `open`, `worse` and `better` in the later of two reports of one
+    command: folders that -o or write_reports wrote, or results that are at hand. Raises NpucmpError where they cannot
+    be held against each other.
+
+    limits  how large a table that is read may be
+
+        found = npucmp.diff("report_monday", npucmp.compare("npu_dump", "gpu_dump"))
+        assert found.exit_status == 0, found       # as compare --baseline report_monday
+    """
     started = time.monotonic()
-    context = ReadContext() if limits is None else ReadContext(limits)
-    found = held(read(before, context), read(after, context))
+    strict = bool(getattr(after, "strict", False))
+    found = held(_written(before, limits), _written(after, limits), strict)
     return replace(found, seconds=time.monotonic() - started)
+
+
+def _written(report: Union[StrPath, Result], limits: Limits) -> Written:
+    return of_files(report.files()) if isinstance(report, Result) else read(report, ReadContext(limits))
 
 
 def baseline(folder: StrPath, command: str, limits: Optional[Limits] = None) -> Written:
@@ -124,12 +136,10 @@ def _is_sound(key: Key, after: Written) -> bool:
 
 def _notes(before: Written, after: Written) -> "Iterator[str]":
     for one in (before, after):
-        if not one.is_decided:
+        if one.lacking:
+            yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it whole?"
+        elif not one.is_decided:
             yield f"{one.path} is a report that could not decide all, or was interrupted"
-    for one in (before, after):
-        files = one.summary.get("files")
-        if isinstance(files, list) and any(str(name).endswith(".parquet") for name in files):
-            yield f"{one.path} has its tensors as Parquet, which is not read here: only its places were"
     versions = [one.summary.get("npucmp") for one in (before, after)]
     if versions[0] != versions[1]:
         yield f"made by npucmp {versions[0]!s:.40} and {versions[1]!s:.40}, whose rules may differ"

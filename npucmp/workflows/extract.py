@@ -50,6 +50,8 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     """Writes the case of an operator into a folder that is new or empty: whole, or not at all.
 
     Raises NpucmpError for a name that the dump does not have, and for a call that cannot be replayed.
+
+        npucmp.extract("npu_dump", "Functional.softmax.1.forward", "case", smallest=True)
     """
     supported()
     place = Path(os.path.abspath(folder))

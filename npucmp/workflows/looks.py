@@ -10,6 +10,7 @@ from itertools import chain
 from typing import NamedTuple, Optional, TypeVar
 
 from npucmp.dump.context import ReadContext
+from npucmp.localise.nodes import is_output
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.look import look
 from npucmp.measure.pairs import payload_bytes
@@ -34,9 +35,10 @@ class _Candidate(NamedTuple):
     finding: Finding
 
 
-def with_looks(report: AnyReport, choice: Choice, context: ReadContext) -> AnyReport:
+def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: bool = False) -> AnyReport:
     """A report with as many looks as fit; a tensor that is too large leaves room for smaller ones behind it. Whoever
-    does not want to wait for them (Ctrl-C) has the report without."""
+    does not want to wait for them (Ctrl-C) has the report without. vendor: outputs of suspects are held against the
+    vendor's rules too."""
     if report.partial:
         return report
     chosen, left = [], BYTES
@@ -49,7 +51,7 @@ def with_looks(report: AnyReport, choice: Choice, context: ReadContext) -> AnyRe
         if not chosen:
             return report
         crew = workers(choice.jobs or default_jobs())
-        found = [*crew.map(partial(_looked, context=context), chosen, _lost, _weight)]
+        found = [*crew.map(partial(_looked, context=context, vendor=vendor), chosen, _lost, _weight)]
     except KeyboardInterrupt:
         return report
     return replace(report, looks=tuple(one for one in found if one is not None))
@@ -83,8 +85,9 @@ def _none(run: int, because: str) -> "list[_Candidate]":
     return []
 
 
-def _looked(one: _Candidate, context: ReadContext) -> Optional[Look]:
-    found = look(one.finding, context)
+def _looked(one: _Candidate, context: ReadContext, vendor: bool) -> Optional[Look]:
+    suspected = one.cause not in ("", Cause.PROPAGATED.value) and is_output(one.finding.pair)
+    found = look(one.finding, context, vendor and suspected)
     if found is None:
         return None
     return found._replace(run=one.run, step=one.step, rank=one.rank, place=one.place, cause=one.cause)

@@ -2,12 +2,14 @@
 
 What crosses ranks was settled within each report. Here the rows are put in the order of steps and ranks, and the roots
 are ranked over all: by step, what they bear, their order in their report. Reports are files that anybody may have
-written: sizes and types are checked, rows that npucmp would not have written are refused.
+written: sizes and types are checked, rows that npucmp would not have written are refused. Rows stay where they lie;
+those that lie as Parquet are laid beside each other as CSV until the report is written.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -20,15 +22,16 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import __version__
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.files import open_regular
-from npucmp.dump.readers.text import read_text
+from npucmp.dump.limits import Limits
+from npucmp.dump.readers.files import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import GRAVITY
 from npucmp.model import Cause, first_of
 from npucmp.model.merged import Merged, Slice, Source
 from npucmp.workflows.runs import StrPath
+from npucmp.workflows.spool import Folder as Spool
+from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
-MOST = 1 << 30  # bytes of a summary, or of a table of roots or of shards
 LINE = 16 << 20  # bytes of a row
 DEEPEST = 32  # lists and objects within each other in a summary; those of npucmp have a third of that
 COUNTS = ("verdicts", "causes", "aligned")
@@ -36,7 +39,6 @@ RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a
 WHOLE, REAL = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
 ODD = "holds a row that npucmp does not write; was it changed?"
-TENSORS = re.compile(r"tensors(-\d+){0,3}\.csv")
 _NUMBER = re.compile("[0-9]{1,18}")
 # What npucmp writes into no table: what moves a cursor, vanishes or turns a line around, and at the start of a cell
 # what a spreadsheet would take for a formula.
@@ -60,29 +62,36 @@ class Rows(NamedTuple):
         return self.step or 0, self.rank or 0
 
 
-def merge(paths: "Sequence[StrPath]", **_: object) -> Merged:
-    """The reports in these folders as one. UsageError where they do not belong together."""
+def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
+    """The reports of compare in these folders as one. Raises UsageError where they do not belong together.
+
+    limits  how large a table that is read may be
+
+        npucmp.write_reports(npucmp.merge(["first", "second"]), "report")
+    """
     started = time.monotonic()
-    folders = [os.fspath(path) for path in paths]
-    if len({os.path.realpath(folder) for folder in folders}) < max(2, len(folders)):
+    paths = [] if isinstance(reports, (str, os.PathLike)) else [os.fspath(path) for path in reports]
+    if len({os.path.realpath(path) for path in paths}) < max(2, len(paths)):
         raise UsageError("merge wants the folders of several reports, each once")
+    folders = [Folder(path, ReadContext(limits)) for path in paths]
     summaries = [_summary(folder) for folder in folders]
-    _require_alike(folders, summaries)
-    tables = [[*_tensors(folder)] for folder in folders]
-    heads = {head: folder for folder, some in zip(folders, tables) for head, _ in some}
+    _require_alike(paths, summaries)
+    spool = Spool() if any(name.endswith(PARQUET) for folder in folders for name in folder.names) else None
+    tables = [[*_tensors(folder, spool)] for folder in folders]
+    heads = {head: path for path, some in zip(paths, tables) for head, _ in some}
     if len(heads) > 1:
         raise UsageError(f"the columns of tensors.csv are not the same in {' and '.join([*heads.values()][:2])}")
     shards = [[rows for _, part in some for rows in part] for some in tables]
-    _require_apart(folders, shards)
-    roots = [[*_table(folder, "roots.csv", needed=True)] for folder in folders]
+    _require_apart(paths, shards)
+    roots = [_roots(folder) for folder in folders]
     sources = [
-        Source(folder, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
+        Source(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
         for folder, summary, some in zip(folders, summaries, shards)
     ]
     for source, some, found in zip(sources, shards, roots):
         _require_whole(source, some, found)
     return Merged(
-        paths=tuple(folders),
+        paths=tuple(paths),
         sources=tuple(sources),
         columns=tuple(next(csv.reader([next(iter(heads))]))),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
@@ -90,21 +99,22 @@ def merge(paths: "Sequence[StrPath]", **_: object) -> Merged:
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
+        spool=spool,
     )
 
 
-def _summary(folder: str) -> "dict[str, Any]":
-    path = Path(folder, "summary.json")
+def _summary(folder: Folder) -> "Mapping[str, Any]":
+    """That of a report, if it holds what is made use of."""
+    path, found = Path(folder.path, SUMMARY), folder.summary
     try:
-        found = json.loads(read_text(path, MOST, ReadContext().within(folder)))
         is_ours = _is_shallow(found) and _is_ours(found)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (KeyError, TypeError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
         raise DumpError(path, "is no summary of a report of npucmp compare")
     if found["partial"] or found["exit_status"] not in (0, 1, 2):
         raise DumpError(path, "the report is partial: finish it with the same command and --resume")
-    return dict(found)
+    return found
 
 
 def _is_ours(found: "Mapping[str, Any]") -> bool:
@@ -115,7 +125,7 @@ def _is_ours(found: "Mapping[str, Any]") -> bool:
         found["command"] == "compare"
         and all(map(_is_count, [*counts, found["bytes_read"], found["exit_status"]]))
         and all(isinstance(found[name], list) for name in ("rules", "notes"))
-        and all(isinstance(found[side], dict) for side in ("target", "golden"))
+        and all(isinstance(found.get(side, {}), dict) for side in ("target", "golden"))
         and all(isinstance(run[name], str) for run, texts in runs for name in texts)
         and all(run.get(name) is None or _is_count(run[name]) for run, _ in runs for name in ("step", "rank"))
     )
@@ -158,40 +168,43 @@ def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
     return {**found, **{(word, ""): [] for word in told}}
 
 
-def _tensors(folder: str) -> "Iterator[tuple[str, list[Rows]]]":
+def _tensors(folder: Folder, spool: Optional[Spool]) -> "Iterator[tuple[str, list[Rows]]]":
     """The header and the places of the rows of each file of tensors of a report."""
-    try:
-        names = sorted(name for name in os.listdir(folder) if TENSORS.fullmatch(name))
-    except OSError as error:
-        raise DumpError(folder, error.strerror or str(error)) from None
+    names = folder.files("tensors.csv")
     if not names:
-        raise DumpError(folder, "holds no tensors.csv; a report with --parquet cannot be merged")
+        raise DumpError(folder.path, "holds no tensors.csv; is the report whole?")
     for name in names:
-        yield _indexed(Path(folder, name))
+        path = Path(folder.path, name)
+        try:
+            if spool is not None and name.endswith(PARQUET):
+                lying = Path(spool.path, f"{len(os.listdir(spool.path))}.csv")
+                with open(lying, "wb") as laid:
+                    laid.writelines(folder.text(name))
+                with open(lying, "rb") as file:
+                    yield _indexed(path, file, lying)
+            else:
+                with folder.opened(name) as opened:
+                    yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
+        except UnicodeDecodeError:
+            raise DumpError(path, "is not UTF-8 text") from None
+        except (OSError, ValueError, csv.Error) as error:
+            raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path) -> "tuple[str, list[Rows]]":
+def _indexed(path: Path, file: Any, lying: Path) -> "tuple[str, list[Rows]]":
+    """Of a file that is told as `path`, and lies at another place, it may be."""
     found: "list[Rows]" = []
-    with open_regular(str(path), ReadContext().within(path.parent)):  # nothing that would not end, or lies elsewhere
-        pass
-    try:
-        with open(path, "rb") as file:
-            head = file.readline(LINE)
-            names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-            if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
-                raise DumpError(path, "is no table of tensors of npucmp compare")
-            start = at = len(head)
-            lines_of = groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2])
-            for cells, lines in lines_of:
-                sizes = [*map(len, lines)]
-                at += sum(sizes)
-                step, rank = (int(cell) if cell else None for cell in cells)
-                found.append(Rows(step, rank, Slice(path, start, at), len(sizes)))
-                start = at
-    except UnicodeDecodeError:
-        raise DumpError(path, "is not UTF-8 text") from None
-    except (OSError, ValueError, csv.Error) as error:
-        raise DumpError(path, f"cannot be read: {error}") from None
+    head = file.readline(LINE)
+    names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
+    if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
+        raise DumpError(path, "is no table of tensors of npucmp compare")
+    start = at = len(head)
+    for cells, lines in groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2]):
+        sizes = [*map(len, lines)]
+        at += sum(sizes)
+        step, rank = (int(cell) if cell else None for cell in cells)
+        found.append(Rows(step, rank, Slice(lying, start, at), len(sizes)))
+        start = at
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
@@ -236,51 +249,42 @@ def _require_whole(source: Source, shards: "Sequence[Rows]", roots: "Sequence[Ma
             raise DumpError(source.path, f"{words}: a file is missing or was changed")
     if source.is_excused and "baseline" not in source.summary:
         words = "its exit status is not that of what it counts; was it changed?"
-        raise DumpError(Path(source.path, "summary.json"), words)
+        raise DumpError(Path(source.path, SUMMARY), words)
 
 
-def _matrix(folder: str, shards: "Sequence[Rows]") -> "list[dict[str, str]]":
+def _matrix(folder: Folder, shards: "Sequence[Rows]") -> "list[Mapping[str, str]]":
     """The rows of matrix.csv, which a report of one step and rank does not have."""
-    found = [*_table(folder, "matrix.csv", needed=len(shards) > 1)]
+    found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
     known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
     if (found or len(shards) > 1) and not {one.key for one in shards} <= known:
-        raise DumpError(Path(folder, "matrix.csv"), "lacks steps and ranks that the tables have; was it changed?")
+        path = Path(folder.path, "matrix.csv")
+        raise DumpError(path, "lacks steps and ranks that the tables have; was it changed?")
     return found
 
 
-def _table(folder: str, name: str, needed: bool = False) -> "Iterator[dict[str, str]]":
-    """The rows of a small table; none where there is none."""
-    path = Path(folder, name)
-    if not needed and not path.exists():
-        return
-    csv.field_size_limit(LINE)
-    rows = csv.DictReader(read_text(path, MOST, ReadContext().within(folder)).splitlines())
-    try:
-        for row in rows:
-            if None in row or None in row.values():
-                raise DumpError(path, ODD)
-            yield row
-    except csv.Error as error:
-        raise DumpError(path, f"not CSV: {error}") from None
+def _roots(folder: Folder) -> "list[Mapping[str, str]]":
+    """The rows of roots.csv, whose numbers are some."""
+    if not folder.files("roots.csv"):
+        raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
+    found, causes = [*folder.rows("roots.csv")], {cause.value for cause in Cause}
+    for row in found:
+        if not (_has_numbers(row, WHOLE, REAL) and row["place"] and row["order"] and row.get("cause") in causes):
+            raise DumpError(Path(folder.path, "roots.csv"), ODD)
+    return found
 
 
-def _ranked(tables: "Sequence[Sequence[dict[str, str]]]") -> "list[Mapping[str, str]]":
+def _ranked(tables: "Sequence[Sequence[Mapping[str, str]]]") -> "list[Mapping[str, str]]":
     """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
     second, as each report had them in the order in which ranks wait for each other."""
     gravity = {cause.value: GRAVITY[cause] for cause in Cause}
     keyed = []
     for table in tables:
-        if not all(row.get("place") and _has_numbers(row, WHOLE, REAL) for row in table):
-            raise UsageError(f"a roots.csv {ODD}")
         seen: "Counter[tuple[int, int]]" = Counter()
-        try:
-            for row in sorted(table, key=lambda row: int(row["place"])):
-                kind = int(row["step"] or 0), gravity[row["cause"]]
-                seen[kind] += 1
-                keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
-        except (KeyError, ValueError):
-            raise UsageError(f"a roots.csv {ODD}") from None
+        for row in sorted(table, key=lambda row: int(row["place"])):
+            kind = int(row["step"] or 0), gravity[row["cause"]]
+            seen[kind] += 1
+            keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
     keyed.sort(key=lambda one: one[0])
     return [{**row, "place": str(place)} for place, (_, row) in enumerate(keyed, 1)]
 

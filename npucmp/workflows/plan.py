@@ -20,7 +20,7 @@ from npucmp.plan.planned import Planned, planned
 from npucmp.plan.questions import DETECTION, QUESTIONS, Question, Ranges
 from npucmp.plan.size import Size, fitted, sized
 from npucmp.workflows.graphs import with_graphs
-from npucmp.workflows.keywords import of_three
+from npucmp.workflows.keywords import of_three, of_two
 from npucmp.workflows.numbers import Numbers, some
 from npucmp.workflows.runs import Choice, StrPath
 from npucmp.workflows.sizes import in_bytes
@@ -82,10 +82,15 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
     return planned(replace(asked, names=names, steps=steps), module, again, size, warnings)
 
 
-def fit(question: str, dump: StrPath, choice: Optional[Choice] = None) -> "tuple[Run, list[Missing]]":
+@of_two(Choice)
+def fit(question: str, dump: StrPath, choice: Choice) -> "tuple[Run, list[Missing]]":
     """What a dump lacks for a question, and the run that was looked at: the first of those that are meant, for a
-    dump is made with one configuration."""
-    asks, choice = question_of(question), choice or Choice()
+    dump is made with one configuration.
+
+        run, lacks = npucmp.fit("compare", "npu_dump")
+        print(run, *(one.words for one in lacks))
+    """
+    asks = question_of(question)
     context = choice.context(dump)
     known = choice.heads(dump, context)
     run = open_head(known[0], context)

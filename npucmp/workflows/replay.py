@@ -73,6 +73,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     opened = options.runs(dump, context)
     runs = [run for run in opened if not run.problem]
     runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context.within(*options.graph)), context)
+    remarks = unfit_globs(options, runs)
     engines, missing = _engines(options)
     plans = [_Plan(run, options, context, missing if not engines else []) for run in runs]
     tasks = [task for plan in plans for task in plan.tasks]
@@ -102,7 +103,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
         paths=(str(dump),),
         replays=tuple(found),
         broken=tuple(("dump", run) for run in opened if run.problem),
-        notes=(*unfit_globs(options, runs), *notes),
+        notes=(*remarks, *notes),
         seconds=time.monotonic() - started,
         bytes_read=done,
         partial=partial,

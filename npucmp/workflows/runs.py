@@ -144,7 +144,8 @@ def operator_of(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Op
     found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
     if not found:
         names = [*dict.fromkeys(operator.name for run in runs for operator in run.operators)]
-        near = [name for name in names if op and op.lower() in name.lower()]
+        part = op.strip("*?").lower()
+        near = [name for name in names if part and part in name.lower()]
         raise UsageError(f"{dump}: no operator {op!r}", (near or difflib.get_close_matches(op, names, NEAR))[:NEAR])
     if len({id(run) for run, _ in found}) > 1:
         raise UsageError(f"{dump}: {op} is in {keys([run for run, _ in found])}: choose one by --step and --rank")

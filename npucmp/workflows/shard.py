@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align import align_or_part, pairs
@@ -225,9 +226,9 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
     """Keeps what a walk found, and tells the little that others need to know."""
     findings, roots = told
     both = enumerate(zip(findings, one.findings))
-    places = {_key(finding.pair): at for at, finding in enumerate(one.findings)}
+    places = _Places(one)
     bare = [
-        (clock, places[_key(root.pair)], {name: cell for name, cell in vars(root).items() if name != "pair"})
+        (clock, places.of(root.pair), {name: cell for name, cell in vars(root).items() if name != "pair"})
         for clock, root in roots
     ]
     work.keep(shard, "walked", _Kept({at: tuple(new)[1:] for at, (new, old) in both if new is not old}, bare))
@@ -235,8 +236,25 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
     return Walked(tally, [(clock, root.cause) for clock, root in roots])
 
 
+class _Places:
+    """Which finding of a comparison is of a pair, which may have come from another process."""
+
+    def __init__(self, one: Comparison) -> None:
+        self._findings = one.findings
+        self._own = {id(finding.pair): at for at, finding in enumerate(one.findings)}
+
+    @cached_property
+    def _all(self) -> "dict[object, int]":
+        return {_key(finding.pair): at for at, finding in enumerate(self._findings)}
+
+    def of(self, pair: Pair) -> int:
+        """Its number."""
+        at = self._own.get(id(pair))
+        return self._all[_key(pair)] if at is None else at
+
+
 def _key(pair: Pair) -> "tuple[object, ...]":
-    """What tells a pair of a comparison, which may have come from another process."""
+    """What tells a pair of a comparison."""
     return pair.order, pair.slot, pair.target_op and pair.target_op.name, pair.golden_op and pair.golden_op.name
 
 

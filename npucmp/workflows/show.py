@@ -13,6 +13,7 @@ from npucmp.errors import NpucmpError, UsageError
 from npucmp.measure.pairs import measure
 from npucmp.measure.peek import peek
 from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
+from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.runs import Choice, StrPath
 
@@ -27,26 +28,40 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Looking:
-    """What is looked at: tensors in slots that fit one of the globs; their values; elements by their indices, as a user
-    writes them ("0,3,12" or "[0, 3, 12]", or one number in C order)."""
+class ShowOptions(Choice):
+    """What is looked at.
 
+    pattern  a glob on operators' names: all tensors of those that fit are measured; None: nothing is
+    slot     only tensors in slots that fit one of these globs
+    values   the values too: how they spread, the largest and the smallest, corners
+    at       elements by their indices, as a user writes them ("0,3,12" or "[0, 3, 12]"), or by one number in C order
+    """
+
+    pattern: Optional[str] = None
     slot: Sequence[str] = ()
     values: bool = False
-    at: Sequence[str] = ()
+    at: "Sequence[str | int]" = ()
 
     @property
     def is_any(self) -> bool:
         return bool(self.slot or self.values or self.at)
 
-    def wants(self, tensor: TensorRef) -> bool:
+    def looks_at(self, tensor: TensorRef) -> bool:
         return not self.slot or any(fnmatchcase(tensor.slot, glob) for glob in self.slot)
 
     def places(self, tensor: TensorRef) -> "list[int]":
-        return [place_of(text, tensor) for text in self.at]
+        return [place_of(str(text), tensor) for text in self.at]
 
 
 Rows = list[tuple[Operator, list[Seen]]]
+
+
+class Contents(NamedTuple):
+    """What is in a dump: each run with its operators, these with their measured tensors; notes on globs that fit
+    nothing."""
+
+    runs: "list[tuple[Run, Rows]]"
+    notes: "list[str]"
 
 
 def place_of(text: str, tensor: TensorRef) -> int:
@@ -64,50 +79,53 @@ def place_of(text: str, tensor: TensorRef) -> int:
     return place
 
 
-def inspect(
-    dump: StrPath, pattern: Optional[str] = None, choice: Optional[Choice] = None, looking: Looking = Looking()
-) -> "tuple[list[tuple[Run, Rows]], list[str]]":
-    """The runs that are meant, their operators with their measured tensors (without a pattern nothing is measured), and
-    notes on globs that fit nothing.
+@of_one(ShowOptions, "show(): a pattern is given by its name, as in pattern='*softmax*'")
+def show(dump: StrPath, options: ShowOptions) -> Contents:
+    """What is in a dump: its runs, their operators, and the figures of the tensors that a pattern names.
 
     Raises NpucmpError when nothing fits.
+
+        for run, rows in npucmp.show("npu_dump", pattern="*softmax*").runs:
+            for operator, tensors in rows:
+                print(operator.name, [one.measurement.moments for one in tensors])
     """
-    choice = choice or Choice()
-    if looking.is_any and pattern is None:
+    pattern = options.pattern
+    if options.is_any and pattern is None:
         raise UsageError("--values, --slot and --at need a PATTERN: the operators whose values are meant")
-    context = choice.context(dump)
-    runs = choice.runs(dump, context)
-    notes = unfit_globs(choice, runs)
+    context = options.context(dump)
+    runs = options.runs(dump, context)
+    notes = unfit_globs(options, runs)
     if pattern is not None:
-        unfit_globs(replace(choice, include=(pattern,), exclude=()), runs, "")
-    found = [(run, [*_rows(run, pattern, choice, looking, context)]) for run in runs]
-    if looking.slot and not any(seen for _, rows in found for _, seen in rows):
+        unfit_globs(replace(options, include=(pattern,), exclude=()), runs, "")
+    found = [(run, [*_rows(run, options, context)]) for run in runs]
+    if options.slot and not any(seen for _, rows in found for _, seen in rows):
         slots = dict.fromkeys(one.slot for _, rows in found for operator, _ in rows for one in operator.tensors)
-        raise UsageError(f"no tensor fits --slot {' '.join(looking.slot)}", [*slots][:MOST])
+        raise UsageError(f"no tensor fits --slot {' '.join(options.slot)}", [*slots][:MOST])
     if not any(rows for _, rows in found) and not any(run.problem for run, _ in found):
         raise UsageError(f"{dump}: no operator passes --include and --exclude")
-    return found, notes
+    return Contents(found, notes)
 
 
-def _rows(run: Run, pattern: Optional[str], choice: Choice, looking: Looking, context: ReadContext) -> Rows:
+def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
+    pattern = options.pattern
     return [
-        (operator, _seen(operator, looking, context) if pattern is not None else [])
-        for operator in choice.chosen(run)
+        (operator, _seen(operator, options, context) if pattern is not None else [])
+        for operator in options.chosen(run)
         if pattern is None or fnmatchcase(operator.name, pattern)
     ]
 
 
-def _seen(operator: Operator, looking: Looking, context: ReadContext) -> "list[Seen]":
-    return [_looked(operator, one, looking, context) for one in operator.tensors if looking.wants(one)]
+def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> "list[Seen]":
+    return [_looked(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
 
 
-def _looked(operator: Operator, tensor: TensorRef, looking: Looking, context: ReadContext) -> Seen:
+def _looked(operator: Operator, tensor: TensorRef, options: ShowOptions, context: ReadContext) -> Seen:
     found = measure(Pair(operator.order, tensor.slot, operator, None, tensor, None), context=context)
-    places = looking.places(tensor)
-    if found.moments is None or not (looking.values or places):
+    places = options.places(tensor)
+    if found.moments is None or not (options.values or places):
         return Seen(found)
     try:
         values = peek(tensor, found.moments.target, places, context)
     except NpucmpError:  # it was there a moment ago
         return Seen(found)
-    return Seen(found, values if looking.values else values._replace(largest=(), smallest=(), corners=()))
+    return Seen(found, values if options.values else values._replace(largest=(), smallest=(), corners=()))

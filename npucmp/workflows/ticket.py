@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
+from npucmp.dump.readers.files import open_regular
 from npucmp.errors import UsageError
-from npucmp.model.ticket import Cells, Ticket
+from npucmp.model.ticket import Cells, Files, Ticket
+from npucmp.model.written import TENSORS
 from npucmp.workflows.runs import StrPath
-from npucmp.workflows.written import TABLES, Folder
+from npucmp.workflows.written import PARQUET, PIECE, TABLES, Folder
 
 CASE = "case"  # the folder of a report in which a case may lie
 CALL = "call.json"
@@ -27,11 +30,25 @@ EVENTS = {"overflow": "overflow.csv"}
 MOST, OTHERS = 64, 20  # rows of an operator, further suspects
 
 
+def ticket(report: StrPath, *, place: int = 1, case: Optional[StrPath] = None, limits: Limits = Limits()) -> Ticket:
+    """What a vendor's engineer wants to know of a suspect of a report, which a command wrote with -o.
+
+    place   which suspect: its place in the report
+    case    the folder that extract wrote of it; None: `case` below the report, if there is one
+    limits  how large a table that is read may be
+
+    Raises UsageError where nothing is accused, or nothing has that place.
+
+        npucmp.write_ticket(npucmp.ticket("report"), "ticket.zip")
+    """
+    return Bundle(report, case, limits).ticket(place)
+
+
 class Bundle:
     """A report, and the case beside it, from which a ticket is made."""
 
-    def __init__(self, report: StrPath, case: Optional[StrPath] = None, limits: Optional[Limits] = None) -> None:
-        context = ReadContext() if limits is None else ReadContext(limits)
+    def __init__(self, report: StrPath, case: Optional[StrPath] = None, limits: Limits = Limits()) -> None:
+        context = ReadContext(limits)
         self.folder = Folder(report, context)
         self._report = Path(report)
         self._case = Path(case) if case is not None else self._report / CASE
@@ -47,9 +64,10 @@ class Bundle:
             raise UsageError(
                 f"{self.folder.path}: the report accuses nothing, so there is nothing to put into a ticket"
             )
-        if place > len(rows):
+        if not 1 <= place <= len(rows):
             raise UsageError(f"{self.folder.path}: has {len(rows)} suspects, none at place {place}")
         row = rows[place - 1]
+        case = (*self._of_case(row),)
         table = EVENTS.get(self.folder.command) or ROWS.get(accusing.file, self._table(accusing.file))
         ordered = accusing.file != "rerun.csv"  # whose orders are those of the first run
         told = [one for one in self.folder.rows(table) if _same(one, row, ordered)]
@@ -63,18 +81,21 @@ class Bundle:
             table,
             tuple(told[:MOST]),
             self._accused(row),
-            tuple(self._of_case(row)),
+            case,
+            partial(self._files, case),
         )
 
-    def files(self, ticket: Ticket) -> "Iterator[tuple[str, Iterator[bytes]]]":
+    def _files(self, case: "Sequence[str]") -> Files:
         """What goes with a ticket, by name: the tables of the report, and the case."""
         for name in self.folder.names:
             if OF_REPORT.fullmatch(name) and os.path.isfile(self._report / name):
                 yield name, self.folder.pieces(name)
+            elif TENSORS.fullmatch(name) and (table := name.replace(PARQUET, ".csv")) not in self.folder.names:
+                yield table, self.folder.text(name)
         for name in sorted(os.listdir(self._report / PAGES)) if (self._report / PAGES).is_dir() else ():
             if OF_PAGES.fullmatch(name):
                 yield f"{PAGES}/{name}", self.folder.pieces(f"{PAGES}/{name}")
-        for name in ticket.case:
+        for name in case:
             yield f"{CASE}/{name}", self._pieces(name)
 
     def _accusing(self) -> "Iterator[Cells]":
@@ -115,9 +136,6 @@ class Bundle:
         yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))
 
     def _pieces(self, name: str) -> "Iterator[bytes]":
-        from npucmp.dump.readers.files import open_regular
-        from npucmp.workflows.written import PIECE
-
         with open_regular(str(self._case / name), self._context) as file:
             for at in range(0, file.size, PIECE):
                 yield file.read(at, min(PIECE, file.size - at))

@@ -1,5 +1,6 @@
 """A folder that `-o` wrote → Written. It may have come with a ticket, so nothing in it is believed: sizes are bounded,
-links do not lead out of it, and cells that should be numbers and are none are unknown."""
+links do not lead out of it, cells that should be numbers and are none are unknown. What is not there, or not as npucmp
+writes it, is refused: nobody shall take it for tables in which nothing is wrong."""
 
 from __future__ import annotations
 
@@ -8,34 +9,37 @@ import csv
 import json
 import math
 import os
-import re
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.replayed import GUILTY_ABOVE
 from npucmp.model.symptom import SEVERITIES
-from npucmp.model.written import SOUND, Key, Place, Seen, Written
+from npucmp.model.written import SOUND, TENSORS, Key, Place, Seen, Written
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made of others
 PIECE = 1 << 20  # bytes read at once, and characters of the longest line
-PARTS = re.compile(r"tensors-[\w.-]{1,80}\.csv")  # of --parts
+PARQUET = ".parquet"
 Row = Mapping[str, str]
-Rows = Callable[[str], Iterable[Row]]  # the rows of a file; none where there is no such file
 
 
 class Table(NamedTuple):
     """A file of a report: which of its rows accuse somebody, and what each row says of something seen; `op` is the
-    column of who is meant, and whether that is part of a network."""
+    column of who is meant, and whether that is part of a network. `needs` are columns without which it is no table of
+    this kind, `reads` those that `place` and `seen` look at, none for all. The summary counts the rows, by what they
+    say, under the keys `counted`."""
 
     file: str
+    needs: "tuple[str, ...]"
     place: "Callable[[Row, Mapping[str, Any]], Optional[Place]]"
     seen: "Callable[[Row], Optional[Seen]]" = lambda row: None
     rule: str = ""
     op: str = "op"
     of_network: bool = True
+    reads: "tuple[str, ...]" = ()
+    counted: "tuple[str, ...]" = ()
 
 
 class Folder:
@@ -44,6 +48,8 @@ class Folder:
     def __init__(self, path: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> None:
         self.path = str(path)
         self.context = (context or ReadContext()).within(path)
+        if os.path.isfile(path) and os.path.isfile(os.path.join(os.path.dirname(path), SUMMARY)):
+            raise UsageError(f"{path}: is a file of a report; give its folder, {os.path.dirname(path) or '.'}")
         if not os.path.isfile(os.path.join(path, SUMMARY)):
             raise UsageError(f"{path}: holds no {SUMMARY}; give a folder that -o DIR of a command wrote")
         self.names = sorted(os.listdir(path))
@@ -53,33 +59,70 @@ class Folder:
 
     def pieces(self, name: str, limit: str = "report_bytes") -> "Iterator[bytes]":
         """A file of it, piece by piece."""
-        with open_regular(os.path.join(self.path, name), self.context) as file:
+        with self.opened(name) as file:
             self.context.limits.require(file.path, limit, file.size, "a file of a report")
             for at in range(0, file.size, PIECE):
                 yield file.read(at, min(PIECE, file.size - at))
 
-    def rows(self, name: str) -> "Iterator[Row]":
-        """Those of a table, and of the parts of tensors.csv; none where there is no such file."""
-        for one in self.names:
-            if one == name or (name == "tensors.csv" and PARTS.fullmatch(one)):
-                yield from _rows(f"{self.path}/{one}", _lines(f"{self.path}/{one}", self.pieces(one)))
+    def opened(self, name: str) -> RegularFile:
+        """A file of it, for the time of a `with`."""
+        return open_regular(os.path.join(self.path, name), self.context)
+
+    def files(self, table: str) -> "list[str]":
+        """Those of a table, which may lie in parts and as Parquet; none where there is none. DumpError where one is not
+        there that the summary lists."""
+        there = {_stem(name, table): name for name in sorted(self.names, reverse=True) if _stem(name, table)}
+        known = self.summary.get("files")
+        listed = [stem for name in known if (stem := _stem(str(name), table))] if isinstance(known, list) else [*there]
+        for stem in listed:
+            if stem not in there:
+                raise DumpError(self.path, f"holds no {stem}, which its {SUMMARY} lists; is the report whole?")
+        return [there[stem] for stem in sorted({*listed})]
+
+    def text(self, name: str, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
+        """A file of a table as CSV, piece by piece; of one that is Parquet the wanted columns alone."""
+        if not name.endswith(PARQUET):
+            yield from self.pieces(name)
+            return
+        from npucmp.workflows.parquet import lines
+
+        with self.opened(name) as file:
+            yield from lines(file, wanted)
+
+    def rows(self, name: str, needs: "Sequence[str]" = (), wanted: "Sequence[str]" = ()) -> "Iterator[Row]":
+        """Those of a table; none where there is no such file. DumpError where it lacks a column that it needs."""
+        for one in self.files(name):
+            path = os.path.join(self.path, one)
+            yield from _rows(path, _lines(path, self.text(one, wanted)), needs)
+
+
+def _stem(name: str, table: str) -> str:
+    """What a file of a table is called without its ending; "" for a file that is none of the table."""
+    found = TENSORS.fullmatch(name) if table == "tensors.csv" else None
+    return found[1] if found else name.rpartition(".")[0] if name == table else ""
 
 
 def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> Written:
     """The report in a folder. Raises UsageError for a folder without one, DumpError for one that cannot be read."""
     found = Folder(folder, context)
-    return _written(found.path, found.summary, found.rows)
+    accusing = TABLES[found.command][0].file
+    if not found.files(accusing):
+        raise DumpError(found.path, f"holds no {accusing}, which a report of {found.command} has; is it whole?")
+    return _written(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
-def of_files(summary: bytes, files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
+def of_files(files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
     """The report that these would be, content by name in one piece or in several."""
 
-    def rows(name: str) -> "Iterator[Row]":
-        if name in files:
-            content = files[name]
-            yield from _rows(name, _lines(name, [content] if isinstance(content, bytes) else content))
+    def pieces(content: "Union[bytes, Iterable[bytes]]") -> "Iterable[bytes]":
+        return [content] if isinstance(content, bytes) else content
 
-    return _written("this run", summary_of("this run", summary), rows)
+    def rows(table: Table) -> "Iterator[Row]":
+        content = files.get(table.file)
+        if content is not None:
+            yield from _rows(table.file, _lines(table.file, pieces(content)))
+
+    return _written("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
 
 
 def summary_of(path: str, data: bytes) -> "dict[str, Any]":
@@ -99,13 +142,16 @@ def summary_of(path: str, data: bytes) -> "dict[str, Any]":
     return dict(summary)
 
 
-def _written(path: str, summary: "Mapping[str, Any]", rows: Rows) -> Written:
+def _written(path: str, summary: "Mapping[str, Any]", rows: "Callable[[Table], Iterable[Row]]") -> Written:
     command = MERGED.get(str(summary["command"]), str(summary["command"]))
     places: dict[Key, Place] = {}
     seen: dict[Key, Seen] = {}
     operators = set()
+    lacking = 0
     for table in TABLES[command]:
-        for row in rows(table.file):
+        count = 0
+        for row in rows(table):
+            count += 1
             key = _key(row, table)
             found, look = table.place(row, summary), table.seen(row)
             if found is not None:
@@ -114,7 +160,17 @@ def _written(path: str, summary: "Mapping[str, Any]", rows: Rows) -> Written:
                 seen[key] = max(seen.get(key, look), look, key=_badness)
             if look is not None and key.op and table.of_network:
                 operators.add(key.op)
-    return Written(path, command, summary, places, seen, frozenset(operators))
+        lacking += max(0, _counted(summary, table) - count)
+    return Written(path, command, summary, places, seen, frozenset(operators), lacking)
+
+
+def _counted(summary: "Mapping[str, Any]", table: Table) -> int:
+    """How many rows the summary says that a table has, 0 where it does not; there is no comparison without tensors."""
+    found: Any = summary
+    for key in table.counted:
+        found = found.get(key) if isinstance(found, dict) else None
+    counts = found.values() if table.counted and isinstance(found, dict) else [int(table is _TENSORS)]
+    return sum(one for one in counts if isinstance(one, int) and 0 < one < 1 << 63)
 
 
 def _key(row: Row, table: Table) -> Key:
@@ -129,10 +185,18 @@ def _badness(one: Seen) -> "tuple[bool, bool, float]":
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
 
 
-def _rows(path: str, lines: "Iterable[str]") -> "Iterator[Row]":
+def _rows(path: str, lines: "Iterable[str]", needs: "Sequence[str]" = ()) -> "Iterator[Row]":
+    table = csv.reader(lines)
     try:
-        for row in csv.DictReader(lines):
-            yield {name: cell for name, cell in row.items() if isinstance(name, str) and isinstance(cell, str)}
+        names = next(table, [])
+        for name in needs:
+            if name not in names:
+                raise DumpError(path, f"has no column {name}, so it is no such table of npucmp")
+        for cells in filter(None, table):
+            if len(cells) != len(names):
+                words = f"{len(cells)} cells under {len(names)} names"
+                raise DumpError(path, f"line {table.line_num}: {words}, which npucmp does not write; was it changed?")
+            yield dict(zip(names, cells))
     except csv.Error as error:
         raise DumpError(path, f"not CSV: {error}") from None
 
@@ -229,14 +293,20 @@ def _nobody(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
     return None
 
 
-_TENSORS = Table("tensors.csv", _nobody, _tensor)
+_TENSORS = Table(
+    "tensors.csv", ("op", "slot", "verdict"), _nobody, _tensor,
+    reads=("step", "rank", "op", "slot", "verdict", "rel_l2", "limit", "elements"), counted=("verdicts",),
+)  # fmt: skip
+_ROOTS = Table("roots.csv", ("op", "cause"), _root, counted=("causes",))
 TABLES = {
-    "compare": (Table("roots.csv", _root), _TENSORS),
-    "fusion-diff": (Table("roots.csv", _root), _TENSORS),
-    "rerun-diff": (Table("rerun.csv", _rerun), _TENSORS),
-    "overflow": (Table("roots.csv", _root),),
-    "replay": (Table("replay.csv", _guilty, _judged), Table("edges.csv", _broken, _judged, rule="edge")),
-    "check": (Table("health.csv", _symptom), Table("checks.csv", _nobody, _decided, op="rule", of_network=False),
-              Table("parameters.csv", _nobody, lambda row: Seen(SOUND), op="parameter")),
-    "precheck": (Table("precheck.csv", _asked, _answered, op=""),),
+    "compare": (_ROOTS, _TENSORS),
+    "fusion-diff": (_ROOTS, _TENSORS),
+    "rerun-diff": (Table("rerun.csv", ("op", "cause"), _rerun), _TENSORS),
+    "overflow": (_ROOTS,),
+    "replay": (Table("replay.csv", ("op", "verdict"), _guilty, _judged, counted=("verdicts",)),
+               Table("edges.csv", ("op", "verdict"), _broken, _judged, rule="edge", counted=("edges",))),
+    "check": (Table("health.csv", ("rule", "severity"), _symptom, counted=("findings", "severity")),
+              Table("checks.csv", ("rule", "decided"), _nobody, _decided, op="rule", of_network=False),
+              Table("parameters.csv", ("parameter",), _nobody, lambda row: Seen(SOUND), op="parameter")),
+    "precheck": (Table("precheck.csv", ("row", "status"), _asked, _answered, op="", counted=("statuses",)),),
 }  # fmt: skip

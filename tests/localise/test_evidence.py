@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.localise.evidence import argument_reasons, pattern_reasons
+from npucmp.localise.evidence import (
+    argument_reasons,
+    own_reasons,
+    passed_reasons,
+    pattern_reasons,
+    type_reasons,
+    worst_of,
+)
 from npucmp.model import Finding, Measurement, Moments, Operator, Pair, TensorRef, Verdict
 
+NAN = float("nan")
 X, Y = TensorRef("input:0", "float32", (4,)), TensorRef("output:0", "float32", (4,))
 
 
@@ -42,5 +50,62 @@ def test_an_argument_is_absent_only_where_arguments_would_stand(target, says):
 )
 def test_a_factor_next_to_one_is_told_apart_from_it(scale, says):
     moments = Moments(4, compared=4, yy=1.0, xy=1.0 + scale, sum_dd=scale**2, max_abs=abs(scale))
-    found = Finding(Measurement(Pair(0, "output:0", GIVEN, GIVEN, Y, Y), moments), Verdict.DIVERGED, "")
-    assert [one.sentence() for one in pattern_reasons(found)] == [f"the target is {says} times the golden as a whole"]
+    one = Finding(Measurement(Pair(0, "output:0", GIVEN, GIVEN, Y, Y), moments), Verdict.DIVERGED, "")
+    assert [one.sentence() for one in pattern_reasons(one)] == [f"the target is {says} times the golden as a whole"]
+
+
+def found(order, name, slot, error, phase="forward", dtypes=("float32", "float32"), because="checksums differ"):
+    tensors = [TensorRef(slot, dtype, (4,)) for dtype in dtypes]
+    op = Operator(name, "norm", "norm", phase, order, tuple(tensors))
+    return Finding(Measurement(Pair(order, slot, op, op, *tensors)), Verdict.DIVERGED, because, error)
+
+
+OWN = found(3, "norm.back", "output:0", 0.5, "backward")
+CAME, SAVED = found(3, "norm.back", "input:0", 1e-7, "backward"), found(1, "norm", "output:0", 2e-3)
+ANOTHER, FORWARD = found(3, "norm.back", "input:1", NAN, "backward"), found(3, "norm", "output:0", 0.5)
+GRADIENT = "the gradient that came in differs: "
+
+
+@pytest.mark.parametrize(
+    "own, apart, read, says",
+    [
+        (OWN, [(2e-3, SAVED, True)], [CAME, SAVED], "what its forward saved differs: norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(2e-3, SAVED, False)], [SAVED], f"{GRADIENT}norm output:0, rel_l2 2.0e-03"),
+        (OWN, [(1e-7, CAME, False), (0.0, SAVED, True)], [], f"{GRADIENT}input:0, rel_l2 1.0e-07"),
+        (OWN, [(9.0, ANOTHER, False), (1e-7, CAME, False)], [], f"{GRADIENT}input:1, checksums differ"),
+        (FORWARD, [(2e-3, found(3, "norm", "input:0", 2e-3), False)], [], "inputs differ: input:0, rel_l2 2.0e-03"),
+        (FORWARD, [(2e-3, SAVED, False)], [], "inputs differ: norm output:0, rel_l2 2.0e-03"),
+        (FORWARD, [(2e-3, SAVED, True)], [], "what another rank put in differs: norm output:0, rel_l2 2.0e-03"),
+        (FORWARD, [], [CAME, SAVED], "an error comes in, below its limit (largest rel_l2 2.0e-03, of output:0)"),
+        (FORWARD, [], [], "an error is born before it, and not all that it reads was compared"),
+    ],
+)  # fmt: skip
+def test_what_is_passed_on_is_named(own, apart, read, says):
+    """What was read that differs, wherever it was compared; of several what reaches farthest."""
+    worst = worst_of(apart, read)
+    got, shown = passed_reasons(own, worst)
+    assert (got.sentence(), shown.sentence()) == (says, f"output:0: {own.because}")
+    if apart:
+        assert own_reasons(own.pair, own, worst, True)[0] == got
+        error = got.facts["error"]
+        assert (error.op, error.slot) == (worst.finding.pair.operator.name, worst.finding.pair.slot)
+
+
+COARSE, WHOLE = ("bfloat16", "float32"), ("int32", "int64")
+
+
+@pytest.mark.parametrize(
+    "read, outputs, says",
+    [
+        (["float32"] * 2, [COARSE], ["output:0 written as bfloat16, in the golden as float32"]),
+        (["float32"] * 2, [COARSE[::-1]], ["output:0 written as float32, in the golden as bfloat16"]),
+        (["float32"] * 2, [COARSE, COARSE], ["output:0, output:1 written as bfloat16, in the golden as float32"]),
+        (COARSE, [COARSE], []),
+        (WHOLE, [COARSE], ["output:0 written as bfloat16, in the golden as float32"]),
+        (["float32"] * 2, [WHOLE, ["float32"] * 2], []),
+    ],
+)
+def test_another_type_is_named_where_it_begins(read, outputs, says):
+    inputs = [found(3, "norm", "input:0", 0.0, dtypes=read)]
+    wrote = [found(3, "norm", f"output:{at}", 0.0, dtypes=dtypes) for at, dtypes in enumerate(outputs)]
+    assert [one.sentence() for one in type_reasons(inputs, wrote)] == says

@@ -1,5 +1,7 @@
 """How errors cross ranks: two or three ranks by hand, in every framework's spelling of what they tell each other."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -149,6 +151,52 @@ def test_a_sum_over_ranks_hands_on_what_another_rank_put_in(tmp_path, name):
 def test_a_sum_over_ranks_that_is_wrong_by_itself_bears_the_error(tmp_path, name):
     found = told(tmp_path, lambda **fault: collective(name, **fault), damaged=1.01)
     assert found == [(0, name, "BORN"), (1, name, "BORN")]
+
+
+def grouped(folder, ranks):
+    """Records the group of the sum."""
+    dump = json.loads((folder / "dump.json").read_text())
+    dump["data"][SUMS[0]]["input_kwargs"] = {"group": {"type": "torch.ProcessGroup", "group_ranks": ranks}}
+    (folder / "dump.json").write_text(json.dumps(dump))
+
+
+@pytest.mark.parametrize(
+    "make, fault, rank, name",
+    [
+        (lambda **fault: collective(SUMS[0], **fault), {"wrong": 0.01}, 0, SUMS[0]),
+        (lambda **fault: collective(GATHERS[0], gathers=True, **fault), {"wrong": 0.01}, 0, GATHERS[0]),
+        (pipeline, {"first": 1.01}, 1, RECV),
+    ],
+)
+def test_what_other_ranks_put_in_is_not_known_of_one_rank_alone(tmp_path, make, fault, rank, name):
+    """The fault is another rank's, which is not compared: nobody can tell that from a wrong collective."""
+    for side, some in (("target", fault), ("golden", {})):
+        written(tmp_path / side, make(**some))
+    [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=rank).comparisons
+    first = min(one.roots, key=lambda root: root.place)
+    assert (first.pair.operator.name, first.cause.value) == (name, "UNKNOWN")
+    assert first.because.endswith("what other ranks put in was not compared: compare all ranks of the step")
+    assert all(root.cause.value == "PROPAGATED" for root in one.roots if root is not first)
+
+
+@pytest.mark.parametrize("ranks, cause", [(None, "BORN"), ("0-1", "UNKNOWN")])
+def test_a_recorded_group_tells_whether_all_of_it_is_compared(tmp_path, ranks, cause):
+    """Three ranks have a sum, which is wrong on each; of two of them alone nobody knows what the third put in."""
+    parts = [X, X * np.float32(2), X * np.float32(3)]
+    for side, factor in (("target", 1.01), ("golden", 1.0)):
+        for rank, part in enumerate(parts):
+            write_run(tmp_path / side, {SUMS[0]: {"in": [part], "out": [sum(parts) * np.float32(factor)]}}, 0, rank)
+            grouped(tmp_path / side / "step0" / f"rank{rank}", [0, 1, 2])
+    report = npucmp.compare(tmp_path / "target", tmp_path / "golden", rank=ranks)
+    assert {root.cause.value for one in report.comparisons for root in one.roots} == {cause}
+
+
+def test_a_group_of_one_rank_puts_in_nothing_else(tmp_path):
+    for side, factor in (("target", 1.01), ("golden", 1.0)):
+        write_run(tmp_path / side, {SUMS[0]: {"in": [X], "out": [X * np.float32(factor)]}}, 0, 0)
+        grouped(tmp_path / side / "step0" / "rank0", [0])
+    [one] = npucmp.compare(tmp_path / "target", tmp_path / "golden").comparisons
+    assert [root.cause.value for root in one.roots] == ["BORN"]
 
 
 def test_rounding_of_what_two_ranks_put_in_may_be_all_that_is_left_of_their_sum(tmp_path):

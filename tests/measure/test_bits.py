@@ -169,8 +169,8 @@ PLANTED = [  # shape, elements that differ, words
     ((64, 96), np.arange(2048, 4096), "one block of 2,048 elements from 2,048 on, a multiple of 2,048; hint: memory"),
     ((10, 4096), np.r_[4096:6144, 12288:14336], "2 blocks of 2,048 elements, from 4,096, 12,288 on; hint: memory"),
     ((4, 4096), np.arange(4096, 8192), "or 1 rows of the last axis computed in another order"),
-    ((64, 96), np.arange(6100, 6144), "the tail from element 6,100 on; hint: memory beyond the result"),
-    ((64, 96), np.arange(1000, 1300), "one piece, from element 1,000 to 1,299; hint: memory overwritten"),
+    ((64, 96), np.arange(6100, 6144), "the tail from [63, 52] on; hint: memory beyond the result"),
+    ((64, 96), np.arange(1000, 1300), "one piece, from [10, 40] to [13, 51]; hint: memory overwritten"),
     ((2, 3), [4], "they are scattered"),
     ((), [0], ""),
 ]

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from npucmp.cli import npucmp
+from npucmp.errors import UsageError
 from npucmp.report.precheck import COLUMNS, CURVES, INPUTS
 from tests.check.craft import Writer
 from tests.precheck.craft import Net, classes, images, start
@@ -51,6 +52,18 @@ def test_a_difference_and_its_files(tmp_path):
     assert [row["row"] for row in summary["differs"]] == ["input"]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "NOT COMPARABLE" in page and "1.429" in page
+
+
+@pytest.mark.parametrize("words", [("--env", "HERE", "gone"), ("--curve", "gone", "HERE"), ("--repeat", "gone")])
+def test_a_file_that_is_not_there_is_no_reservation(tmp_path, words):
+    """A mistyped path ended with COMPARABLE and 0, its rows unknown; what is wrong in a file still costs its rows."""
+    sides = written(tmp_path, BASE)
+    here = tmp_path / "here"
+    here.write_text("nothing of either kind")
+    got = called("precheck", *sides, "--jobs", 1, *(here if word == "HERE" else word for word in words))
+    assert isinstance(got.exception, UsageError) and str(got.exception) == f"{words[0]} gone: no such file or folder"
+    got = called("precheck", *sides, "--only", "versions", "--jobs", 1, "--env", here, here)
+    assert f"versions            {here}: is neither a zip of config_check nor text" in got.output
 
 
 def test_exit_statuses(tmp_path):

@@ -80,7 +80,9 @@ def test_shared_dumps(dump, wanted):
 def test_a_dump_without_calls_is_undecided():
     found = replay(SAMPLES / "npy_batch_norm" / "target")
     assert found.exit_status == 2 and {row.status for row in found.rows} == {"no data"}
-    assert terminal.render(answer_of(found)).splitlines()[-1].startswith("UNDECIDED: nothing could be replayed")
+    screen = terminal.render(answer_of(found)).splitlines()
+    assert "Nothing could be replayed" in screen and "No operator is guilty" not in screen
+    assert screen[-1].startswith("UNDECIDED: nothing could be replayed")
 
 
 def test_all_of_a_kind_are_explained_and_one_is_guilty(tmp_path):
@@ -143,8 +145,10 @@ def test_the_screen_tells_who_and_how_much():
 def test_bad_usage():
     with pytest.raises(UsageError, match="no engine 'jax'"):
         replay(SAMPLES / "msprobe_softmax" / "target", engine="jax")
+    with pytest.raises(UsageError, match=r"no operator fits --include 'softmax'; nearest: \*softmax\*"):
+        replay(SAMPLES / "msprobe_softmax" / "target", include="softmax")
     with pytest.raises(UsageError, match="nothing to replay"):
-        replay(SAMPLES / "msprobe_softmax" / "target", include="*nobody*")
+        replay(SAMPLES / "msprobe_softmax" / "target", include="*softmax*", exclude="*softmax*")
 
 
 def test_the_command_has_the_fields_of_the_workflow(capsys, monkeypatch, tmp_path):

@@ -23,6 +23,7 @@ from npucmp.report.page_data import _column, page_data
 from npucmp.report.sanitise import visible
 from npucmp.workflows.fusion_diff import fusion_diff
 from npucmp.workflows.overflow import overflow
+from npucmp.workflows.replay import replay
 from npucmp.workflows.rerun_diff import rerun_diff
 from tests.browser import browser, opened, skip_reason
 from tests.reports import large, named
@@ -86,6 +87,7 @@ def reports(tmp_path_factory):
         "fusion-diff": fusion_diff(fused / "target", fused / "golden"),
         "rerun-diff": rerun_diff(runs),
         "growing": overflow(write_run(tmp_path_factory.mktemp("growing"), growing()), headroom=9),
+        "replay": replay(SAMPLES / "overflow_exp" / "target", engine="numpy"),
         "cool": overflow(SAMPLES / "msprobe_clean" / "golden"),
     }
 
@@ -407,6 +409,13 @@ def test_the_graph_around_a_suspect(show):
     page.locator("#close").click()
     page.evaluate("forPrint(true)")
     assert around(page)[1] == middle, "the first suspect's is printed"
+
+
+@in_chromium
+def test_a_replay_knows_no_readers_and_draws_no_graph(show):
+    page = show("replay")
+    assert "Mint.matmul.0.forward" in page.locator("main").inner_text()
+    assert page.locator("#around").is_hidden() and "undefined" not in page.locator("main").inner_text()
 
 
 @in_chromium

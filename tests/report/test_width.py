@@ -29,6 +29,8 @@ RED, PLAIN = "\x1b[1;31m", "\x1b[0m"
         ("target  a/b/c  msprobe · pytorch · L1 tensor · 54 operators", [
             "target  a/b/c  msprobe · pytorch · L1", "        tensor · 54 operators",
         ]),
+        ("page: '/a folder of mine/where it is/report.html'", ["page: '/a folder of mine/where it is/report.html'"]),
+        ("word: '/my folder/report.html', and what is more", ["word: '/my folder/report.html', and what", "  is more"]),
         ("note:" + " word" * 9, ["note: word word word word word word word", "  word word"]),
         (f"{RED}DIVERGED{PLAIN}: " + "x" * 50 + " y", [f"{RED}DIVERGED{PLAIN}: " + "x" * 50, "  y"]),
         ("网络" * 9 + " 一 二", ["网络" * 9 + " 一", "  二"]),  # two columns each: 36 + 1 + 2

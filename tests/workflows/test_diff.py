@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import os
+import shutil
+import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +25,7 @@ from npucmp.workflows.written import read
 from tests.check.calls import linear, normal, write
 from tests.reports import named, screen
 
+PARQUET = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")
 SOFTMAX = Path(__file__).parent.parent.parent / "sample_dumps" / "msprobe_softmax"
 INF, NAN = math.inf, math.nan
 
@@ -239,11 +243,19 @@ def report(folder, *rows, header="step,rank,op,slot,cause,value,evidence,stack")
 
 
 def test_tables_are_not_believed(tmp_path):
-    """Missing and further cells, numbers that are none, names with everything in them."""
-    found = read(report(tmp_path / "a", "0,,op,output:0", "0,,<b>|op,output:0,BORN,many,why,x.py:1,more,and more"))
+    """Numbers that are none, names with everything in them; missing and further cells, columns that are not there."""
+    found = read(report(tmp_path / "a", "0,,<b>|op,output:0,BORN,many,why,x.py:1"))
     assert [(one.key.op, one.cause, one.value) for one in found.places.values()] == [("<b>|op", "BORN", None)]
     with pytest.raises(DumpError, match="longer than any"):
         read(report(tmp_path / "b", "x" * (3 << 20)))
+    for number, (row, header, why) in enumerate((
+        ("0,,op,output:0", "step,rank,op,slot,cause,value,evidence,stack", "line 2: 4 cells under 8 names"),
+        ("0,,op,output:0,BORN,1,why,x.py:1,more", "step,rank,op,slot,cause,value,evidence,stack", "9 cells under 8"),
+        ("0,,op", "step,rank,op", "roots.csv: has no column cause"),
+        ("", "", "roots.csv: has no column op"),
+    )):  # fmt: skip
+        with pytest.raises(DumpError, match=why):
+            read(report(tmp_path / str(number), row, header=header))
     os.mkfifo(tmp_path / "a" / "tensors.csv")
     with pytest.raises(DumpError, match="a FIFO, not a file"):
         read(tmp_path / "a")
@@ -270,14 +282,109 @@ def test_names_are_paired_as_they_are_written(tmp_path):
 def test_a_table_may_only_be_so_large(tmp_path):
     folder = report(tmp_path / "a", "0,,op,output:0,BORN,1,why,")
     with pytest.raises(DumpError, match="report_bytes"):
-        diff(folder, folder, Limits().changed(["report_bytes=20"]))
+        diff(folder, folder, limits=Limits().changed(["report_bytes=20"]))
+
+
+@pytest.fixture(scope="module")
+def parted(tmp_path_factory, reports):
+    """The same two reports with --parts, with --parquet, and with both, by name."""
+    folder = tmp_path_factory.mktemp("parted")
+    for words in (["--parts"], *([["--parquet"], ["--parts", "--parquet"]] if find_spec("pyarrow") else [])):
+        for name, dump in (("faulty", "target"), ("clean", "golden")):
+            dumps = [str(SOFTMAX / one) for one in (dump, "golden")]
+            CliRunner().invoke(npucmp, ["compare", *dumps, *words, "-q", "-o", str(folder / "".join(words) / name)])
+    return folder
+
+
+FORMS = ["--parts", pytest.param("--parquet", marks=PARQUET), pytest.param("--parts--parquet", marks=PARQUET)]
+
+
+def cut_last(folder):
+    """The end of the last line."""
+    (file,) = folder.glob("tensors*.csv")
+    file.write_text(file.read_text().rstrip("\n").rpartition(",")[0].rpartition(",")[0])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensors_in_parts_and_as_parquet_are_read_too(reports, parted, tmp_path, form):
+    assert not [*(parted / form).glob("*/tensors.csv")]
+    for name in ("faulty", "clean"):
+        assert read(parted / form / name).seen == read(reports / name).seen != {}
+    assert (
+        cli("diff", parted / form / "clean", reports / "faulty")
+        .output.splitlines()[-1]
+        .startswith("NEW: 2 places new, 35 tensors worse.")
+    )
+    got = cli("compare", SOFTMAX / "target", SOFTMAX / "golden", "-q", "--baseline", parted / form / "faulty")
+    assert got.exit_code == 0
+    got = cli("ticket", parted / form / "faulty", "-o", tmp_path / "t.zip")
+    with zipfile.ZipFile(tmp_path / "t.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    assert got.exit_code == 0 and told(diff(tmp_path / "unpacked", reports / "faulty")).keys() == {"same"}
+
+
+def cut(folder, keep):
+    (file,) = folder.glob("tensors*.csv")
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:keep]))
+
+
+INCOMPLETE = {
+    "no tensors": lambda folder: [file.unlink() for file in folder.glob("tensors*")],
+    "no roots": lambda folder: (folder / "roots.csv").unlink(),
+    "no head": lambda folder: cut(folder, 0),
+    "a cell less": lambda folder: cut_last(folder),
+}
+
+
+@pytest.mark.parametrize("how", INCOMPLETE)
+@pytest.mark.parametrize("form", ["", "--parts"])
+def test_a_report_that_is_not_whole_is_no_report_without_a_difference(reports, parted, tmp_path, form, how):
+    clean = parted / form / "clean" if form else reports / "clean"
+    shutil.copytree(clean, tmp_path / "broken")
+    INCOMPLETE[how](tmp_path / "broken")
+    for pair in ((clean, tmp_path / "broken"), (tmp_path / "broken", clean)):
+        with pytest.raises(DumpError, match="broken"):
+            npucmp.main(["diff", *map(str, pair)], standalone_mode=False)
+
+
+def test_rows_that_the_summary_counts_and_the_table_lacks_are_told(reports, tmp_path):
+    shutil.copytree(reports / "clean", tmp_path / "cut")
+    cut(tmp_path / "cut", 101)
+    got = cli("diff", reports / "clean", tmp_path / "cut", "-v")
+    assert got.exit_code == 2 and "cut lacks 51 rows that its summary.json counts" in got.output
+
+
+COUNTED = [
+    ("compare", "tensors", ["op,slot,verdict", "a,output:0,match"], {"verdicts": {"match": 2}}),
+    ("compare", "tensors", ["op,slot,verdict"], {}),  # there is none without tensors
+    ("compare", "roots", ["op,cause"], {"causes": {"BORN": 1}}),
+    ("fusion-diff", "roots", ["op,cause"], {"causes": {"BORN": 1}}),
+    ("replay", "replay", ["op,verdict"], {"verdicts": {"CLEAN": 1}}),
+    ("replay", "edges", ["op,verdict"], {"edges": {"HELD": 1}}),
+    ("check", "health", ["rule,severity"], {"findings": {"severity": {"error": 1}}}),
+    ("precheck", "precheck", ["row,status"], {"statuses": {"same": 1}}),
+]
+
+
+@pytest.mark.parametrize(("command", "table", "lines", "counts"), COUNTED)
+def test_every_table_has_the_rows_that_its_summary_counts(tmp_path, command, table, lines, counts):
+    """One less, and nothing is decided; numbers that cannot be are no counts."""
+    tables = {"roots": ["op,cause"], "tensors": ["op,slot,verdict", "a,output:0,match"], "replay": ["op,verdict"]}
+    odd = [dict.fromkeys(counts, value) for value in ({"a": -1, "b": 10**30, "c": "2"}, [])]
+    for number, told in enumerate([counts, *odd] if counts else [{}]):
+        (folder := tmp_path / str(number)).mkdir()
+        summary = {"npucmp": "1", "command": command, "exit_status": 0, **told}
+        (folder / "summary.json").write_text(json.dumps(summary))
+        for name, some in {**tables, table: lines}.items():
+            (folder / f"{name}.csv").write_text("\n".join(some) + "\n")
+        assert (read(folder).lacking, read(folder).is_decided) == ((1, False) if not number else (0, True))
 
 
 def test_a_merged_report_is_one_of_compare(tmp_path):
     one, other = (report(tmp_path / name, "0,,op,output:0,BORN,1,why,") for name in "ab")
-    (other / "summary.json").write_text('{"npucmp": "1", "command": "merge", "exit_status": 1, "files": ["t.parquet"]}')
-    found = diff(one, other)
-    assert told(found) == {"same": ["op"]} and f"{other} has its tensors as Parquet" in found.notes[0]
+    (other / "summary.json").write_text('{"npucmp": "1", "command": "merge", "exit_status": 1}')
+    assert told(diff(one, other)) == {"same": ["op"]}
 
 
 def test_tables_for_excel_are_read_too(reports, tmp_path):

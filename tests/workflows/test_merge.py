@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def rows(file):
 
 def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     status, shown, _ = merged(monkeypatch, capsys, place / "s1", place / "s0", "-o", place / "out")
-    assert status == 1 and shown.splitlines()[-2].startswith("DIVERGED: error is born in 1 place")
+    assert status == 1 and shown.splitlines()[-3].startswith("DIVERGED: error is born in 1 place")
     for name in ("tensors.csv", "roots.csv"):
         assert (place / "out" / name).read_bytes() == (made / "whole" / name).read_bytes(), name
     summary, known = (json.loads((one / "summary.json").read_text()) for one in (place / "out", made / "whole"))
@@ -72,14 +73,23 @@ def test_tables_are_those_of_one_comparison(made, place, monkeypatch, capsys):
     assert "DIVERGED" in (place / "out/report.html").read_text(encoding="utf-8")
 
 
-def test_parts_are_read_too(made, place, monkeypatch, capsys):
-    head, *lines = (place / "s0/tensors.csv").read_text().splitlines(keepends=True)
-    for rank in (0, 1):
-        some = [line for line in lines if line.startswith(f"0,{rank},")]
-        (place / f"s0/tensors-0-{rank}.csv").write_text("".join([head, *some]))
-    (place / "s0/tensors.csv").unlink()
+@pytest.mark.parametrize("form", [{"parts": True}, {"parquet": True}, {"parts": True, "parquet": True}], ids=str)
+def test_parts_and_parquet_are_read_too(made, place, monkeypatch, capsys, form):
+    """What comes out is the same, of Parquet "0.0" for "0" in columns of floats; nothing is left behind."""
+    if form.get("parquet"):
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    npucmp.write_reports(npucmp.compare(made / "target", made / "golden", step=0), place / "s0", **form)
+    assert not (place / "s0/tensors.csv").exists()
     assert merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")[0] == 1
-    assert (place / "out/tensors.csv").read_bytes() == (made / "whole/tensors.csv").read_bytes()
+    found, known = rows(place / "out/tensors.csv"), rows(made / "whole/tensors.csv")
+    assert len(found) == len(known) and [*found[0]] == [*known[0]]
+    for row, expected in zip(found, known):
+        for name, cell in row.items():
+            assert cell == expected[name] or (name in ("max_ulp", "max_abs_err") and cell == f"{expected[name]}.0"), (
+                name
+            )
+    assert not [*place.glob(".npucmp*")]
 
 
 def test_what_was_written_for_excel_is_read_too(made, place, monkeypatch, capsys):
@@ -139,6 +149,20 @@ def nested(depth):
 
 
 ROW = "holds a row that npucmp does not write"
+
+
+def changed_roots(folder):
+    head, first, *others = (folder / "roots.csv").read_text().splitlines()
+    at = head.split(",").index("value")
+    cells = [cell if number != at else "much" for number, cell in enumerate(first.split(","))]
+    (folder / "roots.csv").write_text("\n".join([head, ",".join(cells), *others]) + "\n")
+
+
+def linked(folder):
+    (folder / "tensors.csv").rename(folder.parent / "elsewhere.csv")
+    (folder / "tensors.csv").symlink_to(folder.parent / "elsewhere.csv")
+
+
 REFUSED = {
     "another version": (changed(npucmp="9.9"), "was made by npucmp 9.9"),
     "another rule": (rule_of(0.5), "were judged by other rules"),
@@ -146,8 +170,14 @@ REFUSED = {
     "partial": (changed(partial=True), "the report is partial"),
     "another command": (changed(command="check"), "is no summary of a report of npucmp compare"),
     "no counts": (changed(verdicts=3), "is no summary of a report of npucmp compare"),
-    "no JSON": (told("summary.json", "{"), "is no summary of a report of npucmp compare"),
-    "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors.csv"),
+    "no JSON": (told("summary.json", "{"), "not JSON"),
+    "numbers that are none": (
+        replaced("summary.json", '"match": ', '"match": NaN, "x": '),
+        "is no summary of a report",
+    ),
+    "a run that is none": (changed(unpaired=[{"step": []}]), "is no summary of a report of npucmp compare"),
+    "a side that is none": (changed(target=[]), "is no summary of a report of npucmp compare"),
+    "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors, which its summary.json lists"),
     "other columns": (replaced("tensors.csv", ",masked", ",mosked"), "the columns of tensors.csv"),
     "a formula": (replaced("tensors.csv", ",forward,", ",=cmd(),"), ROW),
     "a formula behind spaces": (replaced("tensors.csv", ",forward,", ", =cmd(),"), ROW),
@@ -170,7 +200,7 @@ REFUSED = {
         lambda folder: ((folder / "tensors.csv").unlink(), os.mkfifo(folder / "tensors.csv")),
         "a FIFO, not a file",
     ),
-    "no matrix": (lambda folder: (folder / "matrix.csv").unlink(), "no such file"),
+    "no matrix": (lambda folder: (folder / "matrix.csv").unlink(), "holds no matrix"),
     "a matrix without a rank": (without_last("matrix.csv"), "lacks steps and ranks"),
     "a quote that does not end": (replaced("matrix.csv", ",", ',"\x00'), "matrix.csv: "),
     "a root without a place": (replaced("roots.csv", "place,", "plac,"), ROW),
@@ -196,6 +226,9 @@ REFUSED = {
     "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), ROW),
     "a row of no rank": (replaced("tensors.csv", "\n0,1,", "\n0,x,"), "cannot be read"),
     "a root that is none": (replaced("roots.csv", "BORN", "TORN"), "holds a row that npucmp does not write"),
+    "a figure that is none": (changed_roots, "holds a row that npucmp does not write"),
+    "no roots": (lambda folder: (folder / "roots.csv").unlink(), "holds no roots, which its summary.json lists"),
+    "a table elsewhere": (linked, "a link that leads out"),
 }
 
 
@@ -212,11 +245,11 @@ def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_does_not_belong_together_is_refused_by_name(place, monkeypatch, capsys, how):
     spoil, words = REFUSED[how]
-    spoiled = "s1" if "root" in how or how == "all is well" else "s0"
+    spoiled = "s1" if "root" in how or how == "a figure that is none" or how == "all is well" else "s0"
     spoil(place / spoiled)
     status, shown, error = merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")
     assert (status, shown, error.count("\n")) == (2, "", 1)
-    assert words in error and ("roots.csv" in error or str(place / spoiled) in error)
+    assert words in error and str(place / spoiled) in error
     assert not (place / "out").exists()
 
 

@@ -621,6 +621,16 @@ def test_a_file_that_is_no_noise_table_is_refused(tmp_path, text):
         )
 
 
+def test_a_table_of_errors_is_no_noise(tmp_path):
+    """tensors.csv and rerun.csv have the columns too: what they hold would excuse itself."""
+    paths = [str(write_run(tmp_path / str(i), chain({1: 1.5} if i else ()))) for i in range(2)]
+    CliRunner().invoke(command, ["compare", *paths, "-o", str(tmp_path / "c"), "-q"])
+    CliRunner().invoke(command, ["rerun-diff", *paths, "-o", str(tmp_path / "r"), "-q"])
+    for table in ("c/tensors.csv", "r/tensors.csv", "r/rerun.csv"):
+        with pytest.raises(UsageError, match="is a table of errors; --noise wants"):
+            npucmp.compare(*paths, noise=tmp_path / table)
+
+
 # Files and screen
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
+from npucmp.measure.vendor import vendor_of
 from npucmp.report import bundle, write_reports
 from npucmp.report.sanitise import block, code, homeless
 from npucmp.report.ticket import page
@@ -58,7 +59,7 @@ def test_a_page_in_the_order_of_a_reader(report):
         "| `output:0` | `float32 [2, 8, 8]` | `float32 [2, 8, 8]` |",
         "File …/make.py, line 67, in forward, x = x +",
         "| `input:0` | `match` | `0` |",
-        "| `output:0` | `diverged` | `0.001725` | `4.768e-07` | `1.49e-06` | `0.0006392` | `84` |",
+        "| `output:0` | `diverged` | `0.001725` | `4.768e-07` | `1.49e-06` | `0.0006392` | `[1, 2, 4]` |",
         "| `output:0` | `float32` | **fails** | **fails** | `0.001428` | `0.00424` | `46.88 %` | `0 of 0` |",
         "limits of `float32`: `rtol 0.0009766, atol 1.526e-05, limit 0.01, t 0.0001221, s 6.104e-05, e 9.313e-10`",
         "- target: `…/target · msprobe · pytorch · L1 tensor · 54 operators · 151 tensors`",
@@ -92,6 +93,25 @@ def test_what_is_too_large_is_not_read_again_and_said_so(monkeypatch):
     monkeypatch.undo()
     first = compare(*dumps).accused[0]
     assert (first.place, first.op, len(first.vendor)) == (1, "resnet_block_1_bn2_FusedBatchNormV3", 1)
+
+
+def test_what_was_looked_at_is_not_read_again(monkeypatch):
+    """And its figures are the same as of values that are; those of outputs without a look are read."""
+    read = []
+
+    def again(pair, context):
+        read.append(pair.slot)
+        return vendor_of(pair, context)
+
+    monkeypatch.setattr("npucmp.workflows.accused.vendor_of", again)
+    dumps = [SAMPLES / "npy_batch_norm" / side for side in ("target", "golden")]
+    found = compare(*dumps, jobs=1)
+    looked = {(look.place, look.pair.slot): look.vendor for look in found.looks if look.vendor is not None}
+    told = {(one.place, figures.slot): figures for one in found.accused for figures in one.vendor}
+    assert looked and looked == {key: told[key] for key in looked} and len(read) == len(told) - len(looked)
+    monkeypatch.setattr("npucmp.workflows.compare.with_looks", lambda report, *_, **__: report)
+    read.clear()
+    assert compare(*dumps, jobs=1).accused == found.accused and len(read) == len(told)
 
 
 def test_another_place(report):

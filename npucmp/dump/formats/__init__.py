@@ -13,6 +13,7 @@ FORMATS names them in their order: the first that recognises a path reads it, an
 
 from __future__ import annotations
 
+import difflib
 import os
 from contextlib import suppress
 from importlib import import_module
@@ -31,6 +32,8 @@ from npucmp.model.collector import uncollected
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps below what is none itself, folders that are looked at, and how deep
+OF_REPORTS = "summary.json", "report.html"  # that every command with -o writes
+NEIGHBOURS = 1000  # names that are looked at for one like that which is not there
 LISTED = 8  # dumps of one step and rank
 
 FORMATS = (
@@ -145,7 +148,8 @@ def _found(
 ) -> "tuple[Path, ModuleType, ReadContext]":
     where = Path(path)
     if not os.path.exists(where):
-        raise DumpError(where, "no such file or folder; give the dump's root, a step or rank folder, or a dump.json")
+        words = "no such file or folder; give the dump's root, a step or rank folder, or a dump.json"
+        raise DumpError(where, words + "".join(f"; nearest: {near}" for near in _near(where)))
     forget_links()
     context = context.within(where)
     return (*_recognise(where, context), context) if format is None else (where, module_of(format), context)
@@ -190,9 +194,24 @@ def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
     if below:
         words = " or ".join(str(folder) for folder, _ in below)
         raise DumpError(path, f"no dump is recognised here, but below it: give {words}")
+    if record.is_file():
+        raise DumpError(path, f"is a file beside the records of a dump: give {record}")
+    if all((path / name).is_file() for name in OF_REPORTS):
+        raise DumpError(path, "is a report of npucmp and no dump; npucmp diff, ticket and merge read it")
+    for folder in (path, *_folders(path)):
+        if not os.access(folder, os.R_OK):
+            raise DumpError(folder, "cannot be read: permission denied")
     raise DumpError(
         path, "no dump is recognised here; see `npucmp formats` for what is read, or name one with --format"
     )
+
+
+def _near(path: Path) -> "list[str]":
+    """What lies where a path was sought and is called much like it; none where nothing is."""
+    with suppress(OSError):
+        names = (entry.name for entry in islice(os.scandir(path.parent), NEIGHBOURS))
+        return [str(path.with_name(name)) for name in difflib.get_close_matches(path.name, names, 1)]
+    return []
 
 
 def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:

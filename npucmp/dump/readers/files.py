@@ -8,11 +8,12 @@ with SIGBUS; a short pread is an error that can be reported.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from functools import lru_cache
 from types import TracebackType
-from typing import Optional
+from typing import Any, Optional
 
 from npucmp.dump.context import ANYWHERE, DumpFolder, ReadContext
 from npucmp.dump.limits import Limits
@@ -146,6 +147,36 @@ class Part:
         if offset < 0 or length < 0 or offset + length > self.size:
             raise DumpError(self.path, f"ended early: {self.size} bytes, {length} more are needed", offset)
         return self._file.read(self._start + offset, length)
+
+
+class Stream(io.RawIOBase):
+    """An open file as Python's own, for what reads from one of these. It does not close the file."""
+
+    def __init__(self, file: RegularFile) -> None:
+        self._file, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._file.size}[whence]
+        if at < 0:
+            raise ValueError(f"a place before the beginning: {at}")
+        self._at = at
+        return at
+
+    def readinto(self, buffer: Any) -> int:
+        left = max(0, self._file.size - self._at)
+        data = self._file.read(self._at, min(len(buffer), left)) if left else b""
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 @lru_cache(maxsize=4096)

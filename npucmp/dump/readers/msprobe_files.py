@@ -6,7 +6,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional
+from typing import Callable, Iterator, NamedTuple, Optional
 
 from npucmp.dump.readers.places import is_process, micro_of, place_of
 from npucmp.errors import DumpError
@@ -28,11 +28,15 @@ class Files(NamedTuple):
 
 
 def files_of(path: Path) -> "list[Files]":
-    """The dump.json files of a dump by run, or that one file."""
+    """The dump.json files of a dump by run, or that one file. Of a folder that cannot be listed the file that may be in
+    it, which then cannot be read: what is missed there is a run that is broken, not one that is not there."""
     if path.is_file():
         return [_files(path, [("", path)])]
     runs: "dict[Path, list[tuple[str, Path]]]" = {}
-    for file in _without_helpers(list(dump_files(path))):
+    closed: "list[OSError]" = []
+    found = [*dump_files(path, closed.append)]
+    found += [Path(error.filename, "dump.json") for error in closed if isinstance(error, PermissionError)]
+    for file in _without_helpers(found):
         below = file.relative_to(path).parent.parts
         micro = [part for part in below if micro_of(part) is not None]
         where = path.joinpath(*(part for part in below if part not in micro)) if micro else file
@@ -61,11 +65,11 @@ def starts_like_a_dump(path: Path) -> bool:
     return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
 
 
-def dump_files(folder: Path) -> Iterator[Path]:
+def dump_files(folder: Path, closed: "Optional[Callable[[OSError], None]]" = None) -> Iterator[Path]:
     """dump.json files below a folder, in name order; tensor folders are not entered. Where it holds nothing, the
-    debug.json beside it."""
+    debug.json beside it. `closed` is told of each folder that cannot be listed."""
     base = len(folder.parts)
-    for here, folders, files in os.walk(folder):
+    for here, folders, files in os.walk(folder, onerror=closed):
         folders[:] = [] if len(Path(here).parts) - base >= _DEPTH else sorted(f for f in folders if f != DATA_FOLDER)
         found = [Path(here, name) for name in ("dump.json", "debug.json") if name in files]
         if found:

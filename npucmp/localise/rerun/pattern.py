@@ -10,7 +10,7 @@ from npucmp.errors import NpucmpError
 from npucmp.judge.precision import round_off_of
 from npucmp.measure.bits import PLACES, Differing, differences
 from npucmp.measure.pairs import payload_of
-from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of
+from npucmp.model import Evidence, Fact, Measurement, Moments, Pair, Payload, first_of, position
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,9 +163,9 @@ def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
         return ()
     if found.end == math.prod(payload.shape):
         hint = "memory beyond the result, or a tail block computed apart"
-        return _places("the tail from element {first} on", hint, first=first)
-    words = "one piece, from element {first} to {last}"
-    return _places(words, "memory overwritten", first=first, last=found.end - 1)
+        return _places("the tail from {first} on", hint, first=position(first, payload.shape))
+    start, end = (position(place, payload.shape) for place in (first, found.end - 1))
+    return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
 
 
 def by_rounding(moments: Moments, pair: Pair, differing: int) -> "tuple[Evidence, ...]":

@@ -7,6 +7,7 @@ const SHAPES = {
   BORN: "◆", GAP: "◆", WORSENED: "▲", SUSPECT: "△", UNKNOWN: "?", PROPAGATED: "●",
   born: "◆", propagated: "●", killed: "×",
   error: "✗", warning: "▲", hint: "△",
+  GUILTY: "◆", AMPLIFIER: "△",
 };
 const TONES = {
   match: "good", diverged: "bad", nonfinite: "bad", shape: "bad", dtype: "warn", missing: "warn", unreadable: "warn", unknown: "open",

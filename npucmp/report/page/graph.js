@@ -9,8 +9,11 @@ const AROUND = 40; // suspects to choose from
 
 const around = { operator: -1, suspects: [] };
 
+// Of other kinds of reports, and of a replay, nobody knows who reads whom.
+const knowsReaders = () => data.kind === "pairs" && Boolean(rows.producer || operators.parents);
+
 function startGraph() {
-  if (data.kind !== "pairs") return; // of other kinds of reports nobody knows who reads whom
+  if (!knowsReaders()) return;
   around.suspects = suspectsByPlace().slice(0, AROUND);
   const section = document.getElementById("around"), select = section.querySelector("select");
   around.suspects.forEach((one) => select.append(element("option", { value: one }, [ofOperator("place", one), ofOperator("cause", one), ofOperator("op", one)].filter(Boolean).join(" "))));
@@ -22,7 +25,7 @@ function startGraph() {
 }
 
 function showAround(operator) {
-  if (data.kind !== "pairs" || operator < 0) return;
+  if (!knowsReaders() || operator < 0) return;
   around.operator = operator;
   document.getElementById("around").hidden = false;
   const select = document.querySelector("#around select");

@@ -1,0 +1,94 @@
+"""A table of a report that lies as Parquet → the lines of CSV that it was made of. Needs pyarrow.
+
+The file may have come with a ticket: it is read piece by piece by offset, of no types but those that npucmp writes, and
+what it claims of its size is not believed. Words that repeat stay one object each.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from importlib.util import find_spec
+from typing import Any, Iterator, Sequence
+
+from npucmp.dump.readers.files import RegularFile, Stream
+from npucmp.errors import DumpError, MissingExtra, UnsupportedError
+from npucmp.model.written import BOOL, TEXT, WHOLE
+
+EXTRA = "npucmp[parquet]"
+OLDEST = (14, 0, 1)  # of pyarrow; older ones unpickle what a file names (CVE-2023-47248)
+ROWS = 1024  # that are read at once
+TYPES = {"int64": WHOLE, "string": TEXT, "bool": BOOL}  # pyarrow's word → columns that are of this type
+OTHERS = (*TYPES, "double")  # what further columns may be
+
+
+def lines(file: RegularFile, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
+    """The head and the rows as text of CSV, in pieces; of the wanted columns alone, as far as the file has them.
+
+    Raises MissingExtra without pyarrow, DumpError for what npucmp does not write.
+    """
+    pyarrow = _pyarrow(file.path)
+    try:
+        yield from _lines(pyarrow, file, wanted)
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
+        told, *_ = str(error).strip().splitlines() or [type(error).__name__]
+        raise DumpError(file.path, f"is no Parquet file that can be read: {told:.200}") from None
+
+
+def _pyarrow(path: str) -> Any:
+    if find_spec("pyarrow") is None:
+        raise MissingExtra(EXTRA, path)
+    import pyarrow
+
+    if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < OLDEST:
+        least = ".".join(map(str, OLDEST))
+        raise UnsupportedError(f"{path}: pyarrow {pyarrow.__version__} may run what a file names", f"update to {least}")
+    return pyarrow
+
+
+def _lines(pyarrow: Any, file: RegularFile, wanted: "Sequence[str]") -> "Iterator[bytes]":
+    from pyarrow import parquet
+
+    source = pyarrow.PythonFile(Stream(file), mode="r")
+    opened = parquet.ParquetFile(source)
+    claimed, schema = opened.metadata, opened.schema_arrow
+    names = [name for name in schema.names if not wanted or name in wanted]
+    for name in names:
+        if names.count(name) > 1:
+            raise DumpError(file.path, f"has several columns {name!r:.60}")
+        _require_type(file.path, name, str(schema.field(name).type))
+    size = claimed.num_rows * max(1, len(schema.names))  # a cell takes a comma at least
+    file.limits.require(file.path, "report_bytes", size, f"{claimed.num_rows:,} rows, as text {{:,}} bytes at least")
+    texts = [name for name in names if str(schema.field(name).type) == "string"]
+    opened = parquet.ParquetFile(source, metadata=claimed, read_dictionary=texts)
+    yield _written([names])
+    rows = size = 0
+    for batch in opened.iter_batches(ROWS, columns=names, use_threads=False):
+        columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in names]
+        rows += batch.num_rows
+        size += sum(sum(map(len, column)) + len(column) for column in columns)
+        file.limits.require(file.path, "report_bytes", size, "a table of {:,} bytes and more")
+        yield _written(zip(*columns))
+    if rows != claimed.num_rows:
+        raise DumpError(file.path, f"holds {rows:,} rows, and claims {claimed.num_rows:,}")
+
+
+def _require_type(path: str, name: str, found: str) -> None:
+    meant = [kind for kind, names in TYPES.items() if name in names] or OTHERS
+    if found not in meant:
+        raise DumpError(path, f"column {name!r:.60} is of type {found:.60}, where npucmp writes {' or '.join(meant)}")
+
+
+def _cells(column: Any) -> "list[str]":
+    """As they stand in the CSV file."""
+    if hasattr(column, "dictionary"):
+        words = [word or "" for word in column.dictionary.to_pylist()]
+        return ["" if at is None else words[at] for at in column.indices.to_pylist()]
+    return ["" if cell is None else repr(cell) for cell in column.to_pylist()]
+
+
+def _written(rows: Any) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()

@@ -1,0 +1,179 @@
+"""`import npucmp` has the powers of the command line: the same names, the same options, the same answers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import npucmp
+from npucmp.cli import npucmp as group
+from npucmp.dump.formats import FORMATS
+from npucmp.errors import DumpError, UsageError
+from tests.reports import named
+from tests.test_layers import HEAVY
+
+SOFTMAX = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
+TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
+
+WRITERS = ("write_reports", "write_junit")
+FUNCTIONS = {  # command → the functions that do the same
+    "compare": ("compare", *WRITERS), "overflow": ("overflow", *WRITERS), "fusion-diff": ("fusion_diff", *WRITERS),
+    "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check_dump", *WRITERS), "replay": ("replay_dump", *WRITERS),
+    "precheck": ("precheck_dumps", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
+    "plan": ("plan_dump", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
+    "show": ("show", "fit"), "formats": ("formats",),
+}  # fmt: skip
+OF_SCREENS = {"top", "verbose", "quiet", "color", "json"}  # print(result), str(result), result.to_dict()
+OTHERWISE = {  # parameter of a command → the one that does the same
+    "output": "directory", "format_": "format", "junit": "file", "scheduler": "executor", "dumps": "paths",
+    "folders": "reports",
+}  # fmt: skip
+ELSEWHERE = {  # what another function does
+    ("compare", "list_rules"): "RULES", ("check", "listed"): "check_rules", ("replay", "reproducer"): "extract",
+    ("compare", "baseline"): "diff", ("check", "baseline"): "diff", ("replay", "baseline"): "diff",
+    ("fusion-diff", "baseline"): "diff", ("show", "fit"): "fit", ("plan", "output"): "write_plan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", group.list_commands(click.Context(group)))
+def test_every_option_of_a_command_is_a_keyword_of_its_functions(command):
+    known = {
+        name for function in FUNCTIONS[command] for name in inspect.signature(getattr(npucmp, function)).parameters
+    }
+    given = {one.name for one in group.get_command(click.Context(group), command).params}
+    missing = {name for name in given - OF_SCREENS if OTHERWISE.get(name, name) not in known}
+    assert not {name for name in missing if ELSEWHERE.get((command, name)) not in npucmp.__all__}
+
+
+@pytest.mark.parametrize("name", npucmp.__all__)
+def test_what_the_door_names_is_there_and_explained(name):
+    assert name in dir(npucmp)
+    found = getattr(npucmp, name)
+    assert name == "RULES" or len(found.__doc__) > 20
+
+
+def test_nothing_else_is_loaded_until_it_is_asked_for():
+    """Neither numpy nor a room of the package."""
+    code = "import npucmp, sys; print(*sorted(sys.modules))"
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {*got.stdout.split()}
+    assert "npucmp" in loaded and not loaded & {"numpy", "click", "pyarrow", "zipfile", *HEAVY}
+    assert not [name for name in loaded if name.startswith("npucmp.")]
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        npucmp.nothing  # noqa: B018
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """The comparison of a sample, and the folder that the command makes of the same."""
+    folder = tmp_path_factory.mktemp("library") / "report"
+    CliRunner().invoke(group, ["compare", str(TARGET), str(GOLDEN), "-q", "-o", str(folder)])
+    return npucmp.compare(TARGET, GOLDEN), folder
+
+
+def test_reports_at_hand_and_reports_in_folders_are_held_against_each_other(found):
+    report, folder = found
+    clean = npucmp.compare(GOLDEN, GOLDEN)
+    for before, after, status in ((folder, report, 0), (report, folder, 0), (clean, folder, 1), (folder, clean, 0)):
+        held = npucmp.diff(before, after)
+        assert (held.exit_status, len(held.new), len(held.worse)) == (status, 2 * status, 35 * status)
+        assert len(held.same) == (0 if clean in (before, after) else 2)
+    assert held.verdict == "FIXED" and len(held.gone) == 2
+
+
+def test_what_has_lost_its_partner_is_new_where_the_later_result_is_strict(tmp_path):
+    """As with --baseline and --strict."""
+    whole, some = npucmp.compare(GOLDEN, GOLDEN), without("Functional.softmax.1.forward", tmp_path / "some")
+    for strict in (True, False):
+        held = npucmp.diff(whole, npucmp.compare(some, GOLDEN, strict=strict))
+        assert {one.key.op for one in held.new} == ({"Functional.softmax.1.forward"} if strict else set())
+
+
+def without(name, folder):
+    """The sample without one of its operators."""
+    folder.mkdir()
+    told = json.loads(next(GOLDEN.rglob("dump.json")).read_text())
+    del told["data"][name]
+    (folder / "dump.json").write_text(json.dumps({**told, "dump_data_dir": None}))
+    (folder / "dump_tensor_data").symlink_to(next(GOLDEN.rglob("dump_tensor_data")))
+    return folder
+
+
+def test_a_ticket_is_that_of_the_command(found, tmp_path):
+    _, folder = found
+    for name in ("t.md", "t.zip"):
+        CliRunner().invoke(group, ["ticket", str(folder), "-o", str(tmp_path / name), "--place", "2"])
+        names = npucmp.write_ticket(npucmp.ticket(folder, place=2), tmp_path / f"own.{name[2:]}")
+        assert (tmp_path / name).read_bytes() == (tmp_path / f"own.{name[2:]}").read_bytes()
+    with zipfile.ZipFile(tmp_path / "t.zip") as archive:
+        assert archive.namelist() == names and "tensors.csv" in names
+    for place in (0, -1, 3):
+        with pytest.raises(UsageError, match=f"has 2 suspects, none at place {place}"):
+            npucmp.ticket(folder, place=place)
+    with pytest.raises(UsageError, match=r"t\.pdf: a name ending in \.md or \.zip is wanted"):
+        npucmp.write_ticket(npucmp.ticket(folder), "t.pdf")
+
+
+def test_a_dump_is_shown():
+    shown = npucmp.show(TARGET, pattern="*softmax.1.forward", slot="output:0", at=[3, "0,0,4"])
+    ((run, ((operator, (seen,)),)),) = shown.runs
+    assert run.path.startswith(str(TARGET)) and operator.name == "Functional.softmax.1.forward"
+    values = npucmp.load(TARGET, operator.name, "output:0")
+    assert [value for _, value in seen.peek.asked] == [values.flat[3], values[0, 0, 4]]
+    assert seen.measurement.moments.target.maximum == values.max() and not shown.notes
+    with pytest.raises(UsageError, match="a pattern is given by its name"):
+        npucmp.show(TARGET, "*softmax*")
+    with pytest.raises(UsageError, match="need a PATTERN"):
+        npucmp.show(TARGET, values=True)
+
+
+def test_questions_formats_and_rules():
+    run, lacks = npucmp.fit("overflow", TARGET, step=0)
+    assert (run.format, lacks) == ("msprobe", [])
+    with pytest.raises(UsageError, match="no question 'overfow'; nearest: overflow"):
+        npucmp.fit("overfow", TARGET)
+    assert {tree.format for producer in npucmp.formats() for tree in producer.trees} == {*FORMATS}
+    assert (
+        "weight.zero" in {rule.name for rule in npucmp.check_rules()} and len({one.name for one in npucmp.RULES}) > 20
+    )
+
+
+def test_files_beside_a_report(found, tmp_path):
+    report, folder = found
+    assert npucmp.write_junit(report, tmp_path / "new" / "junit.xml").read_text().count("<failure") == 2
+    with pytest.raises(DumpError, match="not written"):
+        npucmp.write_junit(report, folder / "roots.csv" / "junit.xml")
+    files = npucmp.write_reports(named("op"), tmp_path / "out", metrics="gain, snr", parts=True)
+    assert "tensors-0-0.csv" in {file.name for file in files}
+    assert (tmp_path / "out/tensors-0-0.csv").read_text().partition("\n")[0].endswith(",gain,snr")
+    with pytest.raises(UsageError, match="no metric 'gian'; nearest: gain"):
+        npucmp.write_reports(report, tmp_path / "never", metrics=["gian"])
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_result_as_its_summary(found):
+    report, folder = found
+    summary = json.loads((folder / "summary.json").read_text())
+    told = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    apart = ("argv", "seconds", "files")
+    assert {**told, **{name: summary[name] for name in apart}} == summary
+
+
+def test_one_report_is_not_merged_with_letters(found):
+    for wrong in (found[1], str(found[1]), [found[1]], [found[1], found[1]], []):
+        with pytest.raises(UsageError, match="merge wants the folders of several reports, each once"):
+            npucmp.merge(wrong)
+
+
+def test_the_page_names_all_functions():
+    page = (Path(__file__).parent.parent / "docs" / "library.md").read_text(encoding="utf-8")
+    functions = [name for name in npucmp.__all__ if inspect.isfunction(getattr(npucmp, name))]
+    assert len(functions) > 15 and not [name for name in functions if f"npucmp.{name}(" not in page]
