@@ -10,8 +10,10 @@ import errno
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,7 @@ from npucmp.workflows import measuring
 from tests.synthetic import chain, write_run
 from tests.test_resume import content
 
+SAMPLES = Path(__file__).parent.parent / "sample_dumps"
 WRITING = ("open", "write", "fsync", "replace", "ftruncate", "chmod", "mkdir", "lstat")
 READING = ("open", "fstat", "pread")
 
@@ -335,6 +338,34 @@ def test_a_folder_that_cannot_be_listed_is_a_run_that_is_missed(tmp_path, monkey
     assert status == 2 and "could not be read, the others agree" in out.splitlines()[-1]
     for side in closed:
         assert f"unreadable {side}: {tmp_path / side / 'step1' / 'dump.json'}" in out
+
+
+@pytest.mark.parametrize(
+    "sample, closed, is_missed",
+    [
+        ("mindspore_layer_norm/golden", "rank_1", True),
+        ("cann_clean/target", "20261121093000/1", True),
+        ("npy_batch_norm/golden", "rank1", True),
+        ("npy_batch_norm/golden", "lost+found", False),  # of such a folder nothing is read
+    ],
+)
+def test_a_folder_that_cannot_be_listed_is_missed_where_it_is_read(
+    tmp_path, monkeypatch, capsys, sample, closed, is_missed
+):
+    shutil.copytree(SAMPLES / sample, tmp_path / "dump")
+    (tmp_path / "dump" / closed).mkdir()
+    listing, folder = os.scandir, str(tmp_path / "dump" / closed)
+
+    def scandir(path="."):
+        if not isinstance(path, int) and os.fspath(path) == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    dump = tmp_path / "dump"
+    status, out, _ = called(monkeypatch, capsys, "compare", dump, dump, "--jobs", "1", "--no-precheck")
+    assert status == (2 if is_missed else 0)
+    assert (f"unreadable target: {folder}: cannot be listed: Permission denied" in out) == is_missed
 
 
 def test_where_all_folders_are_closed_the_folder_is_named(tmp_path, monkeypatch, capsys):

@@ -82,6 +82,8 @@ def write_reports(
     xlsx     report.xlsx too; needs XlsxWriter
     parts    a file of tensors for each step and rank, tensors-0-3.csv …
     parquet  tensors.parquet instead of tensors.csv; needs pyarrow
+
+        npucmp.write_reports(npucmp.compare("npu_dump", "gpu_dump"), "report", metrics="snr,gain")
     """
     from npucmp.measure.metrics import asked
     from npucmp.report.layout import laid_out
@@ -95,7 +97,10 @@ def write_reports(
 
 
 def write_junit(result: Result, file: "str | os.PathLike[str]") -> Path:
-    """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule."""
+    """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule.
+
+    npucmp.write_junit(npucmp.check_dump("npu_dump"), "npucmp.xml")
+    """
     from npucmp.report import junit
 
     return junit.write(answer_of(result), file)

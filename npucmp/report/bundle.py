@@ -28,7 +28,10 @@ THEN = (1980, 1, 1, 0, 0, 0)  # the first time that a zip knows
 
 def write_ticket(ticket: Ticket, file: "str | os.PathLike[str]") -> "list[str]":
     """Writes a ticket as one page, or with all that goes with it as an archive, by the name: .md or .zip. Returns the
-    names of what it holds. Raises DumpError where it cannot be written, and then nothing has changed."""
+    names of what it holds. Raises DumpError where it cannot be written, and then nothing has changed.
+
+        npucmp.write_ticket(npucmp.ticket("report", place=2), "ticket.md")
+    """
     require_ending(file)
     path = Path(os.path.abspath(file))
     try:

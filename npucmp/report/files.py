@@ -32,7 +32,7 @@ SOMETIMES = ("next_dump.json", "next_dump_golden.json", "matrix.csv", "report.xl
 BELOW = "shards"  # the folder that some reports have, of pages
 OURS = re.compile(  # what a report may hold; whatever else a summary.json lists is no business of ours
     r"(?:tensors|roots|overflow|fusion|rerun|noise|replay|edges|gaps|health|checks|parameters|precheck|inputs|curves|matrix"
-    r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors\.parquet"
+    r"|worst|diff)(?:-[\w.-]{1,80})?\.csv|fusion_switch\.cfg|next_dump(?:_golden)?\.json|report\.\w{1,8}|tensors(?:-\d+){0,3}\.parquet"
 )
 _SUMMARY = 64 << 20  # bytes of a summary.json that is looked into
 _PREFIX, _SUFFIX = ".npucmp-", ".tmp"

@@ -152,6 +152,9 @@ def healths_of(
 
 
 def rules_of(options: CheckOptions = CheckOptions()) -> "list[RuleWords]":
-    """All rules, as a list shows them."""
+    """All rules of a check, as `npucmp check --list` shows them.
+
+    [rule.name for rule in npucmp.check_rules() if rule.severity == "error"]
+    """
     every = options.all_rules()
     return [RuleWords(one.name, one.severity, one.limit, ", ".join(one.needs), one.says, one.off) for one in every]

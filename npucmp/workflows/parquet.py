@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from importlib.util import find_spec
+from collections import Counter
 from typing import Any, Iterator, Sequence
 
 from npucmp.dump.readers.files import RegularFile, Stream
@@ -37,9 +37,10 @@ def lines(file: RegularFile, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
 
 
 def _pyarrow(path: str) -> Any:
-    if find_spec("pyarrow") is None:
-        raise MissingExtra(EXTRA, path)
-    import pyarrow
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingExtra(EXTRA, path) from None
 
     if tuple(map(int, re.findall(r"\d+", pyarrow.__version__)[:3])) < OLDEST:
         least = ".".join(map(str, OLDEST))
@@ -54,8 +55,8 @@ def _lines(pyarrow: Any, file: RegularFile, wanted: "Sequence[str]") -> "Iterato
     opened = parquet.ParquetFile(source)
     claimed, schema = opened.metadata, opened.schema_arrow
     names = [name for name in schema.names if not wanted or name in wanted]
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise DumpError(file.path, f"has several columns {name!r:.60}")
         _require_type(file.path, name, str(schema.field(name).type))
     size = claimed.num_rows * max(1, len(schema.names))  # a cell takes a comma at least

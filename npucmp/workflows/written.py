@@ -52,7 +52,10 @@ class Folder:
             raise UsageError(f"{path}: is a file of a report; give its folder, {os.path.dirname(path) or '.'}")
         if not os.path.isfile(os.path.join(path, SUMMARY)):
             raise UsageError(f"{path}: holds no {SUMMARY}; give a folder that -o DIR of a command wrote")
-        self.names = sorted(os.listdir(path))
+        try:
+            self.names = sorted(os.listdir(path))
+        except OSError as error:
+            raise DumpError(path, f"cannot be listed: {error.strerror}") from None
         self.data = b"".join(self.pieces(SUMMARY, "table_bytes"))
         self.summary = summary_of(self.path, self.data)
         self.command = MERGED.get(str(self.summary["command"]), str(self.summary["command"]))
@@ -71,13 +74,15 @@ class Folder:
     def files(self, table: str) -> "list[str]":
         """Those of a table, which may lie in parts and as Parquet; none where there is none. DumpError where one is not
         there that the summary lists."""
-        there = {_stem(name, table): name for name in sorted(self.names, reverse=True) if _stem(name, table)}
+        there = {_stem(name, table): name for name in reversed(self.names)}
         known = self.summary.get("files")
-        listed = [stem for name in known if (stem := _stem(str(name), table))] if isinstance(known, list) else [*there]
-        for stem in listed:
-            if stem not in there:
+        listed = {_stem(str(name), table): str(name) for name in known} if isinstance(known, list) else there
+        found = []
+        for stem, name in sorted(listed.items()):
+            if stem and stem not in there:
                 raise DumpError(self.path, f"holds no {stem}, which its {SUMMARY} lists; is the report whole?")
-        return [there[stem] for stem in sorted({*listed})]
+            found += [name if name in self.names else there[stem]] if stem else []  # a ticket has CSV for Parquet
+        return found
 
     def text(self, name: str, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
         """A file of a table as CSV, piece by piece; of one that is Parquet the wanted columns alone."""

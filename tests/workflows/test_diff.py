@@ -348,6 +348,18 @@ def test_a_report_that_is_not_whole_is_no_report_without_a_difference(reports, p
             npucmp.main(["diff", *map(str, pair)], standalone_mode=False)
 
 
+def test_of_two_forms_of_a_table_the_one_is_read_that_the_summary_lists(reports, parted, tmp_path):
+    """What lies beside it is of another report."""
+    shutil.copytree(reports / "faulty", tmp_path / "a")
+    (part,) = (parted / "--parts" / "clean").glob("tensors-*.csv")
+    shutil.copy(part, tmp_path / "a")
+    assert read(tmp_path / "a").seen == read(reports / "faulty").seen
+    if find_spec("pyarrow"):
+        shutil.copytree(parted / "--parquet" / "faulty", tmp_path / "b")
+        shutil.copy(reports / "clean" / "tensors.csv", tmp_path / "b")
+        assert read(tmp_path / "b").seen == read(reports / "faulty").seen
+
+
 def test_rows_that_the_summary_counts_and_the_table_lacks_are_told(reports, tmp_path):
     shutil.copytree(reports / "clean", tmp_path / "cut")
     cut(tmp_path / "cut", 101)

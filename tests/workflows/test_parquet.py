@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
+import random
+import sys
+from contextlib import suppress
 
 import pytest
 from click.testing import CliRunner
@@ -11,9 +16,11 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp
 from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError
+from npucmp.report import write_reports
 from npucmp.workflows import parquet as reader
 from npucmp.workflows.diff import diff
 from npucmp.workflows.written import Folder, read
+from tests.reports import named
 
 pa = pytest.importorskip("pyarrow")
 from pyarrow import parquet  # noqa: E402
@@ -161,6 +168,42 @@ def test_names_are_nothing_but_names(tmp_path):
         assert odd not in (tmp_path / "out" / "diff.csv").read_bytes()
 
 
+def test_types_that_a_file_names_are_not_made(tmp_path):
+    """CVE-2023-47248: an extension type of an older pyarrow is a pickle in the schema."""
+
+    class Made:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "made"),)
+
+    kind = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Made())}
+    found = table()
+    schema = pa.schema([one.with_metadata(kind) if one.name == "op" else one for one in found.schema])
+    folder = report(tmp_path / "a", found.cast(schema))
+    stored = parquet.read_metadata(folder / "tensors.parquet").metadata[b"ARROW:schema"]
+    assert b"arrow.py_extension_type" in base64.b64decode(stored)
+    with suppress(NpucmpError):
+        read(folder)
+    assert not (tmp_path / "made").exists()
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+def test_bytes_that_are_others_never_end_in_anything_but_a_line(tmp_path, compression):
+    parquet.write_table(table().take(pa.array([0, 1] * 300)), tmp_path / "whole.parquet", compression=compression)
+    data, chance, folder = (tmp_path / "whole.parquet").read_bytes(), random.Random(1), report(tmp_path / "a")
+    refused = 0
+    for _ in range(100):
+        spoiled = bytearray(data)
+        for _ in range(chance.choice([1, 2, 20])):
+            spoiled[chance.randrange(len(data))] = chance.choice([0, 127, 128, 255])
+        (folder / "tensors.parquet").write_bytes(spoiled)
+        try:
+            read(folder)
+        except NpucmpError as error:
+            refused += 1
+            assert "\n" not in str(error)
+    assert refused > 20
+
+
 def test_what_lies_elsewhere_or_never_ends_is_refused(tmp_path):
     elsewhere = report(tmp_path / "elsewhere")
     for name, make, why in (("link", lambda file: file.symlink_to(elsewhere / "tensors.parquet"), "leads out"),
@@ -177,12 +220,19 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(pa, "__version__", "14.0.0")
     with pytest.raises(UnsupportedError, match=r"pyarrow 14\.0\.0 may run what a file names; update to 14\.0\.1"):
         read(folder)
-    monkeypatch.setattr(reader, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra) as told:
         npucmp.main(["compare", "a", "b", "--baseline", str(folder)], standalone_mode=False)
     assert str(told.value) == (
         f"{folder}/tensors.parquet needs the package npucmp[parquet]: pip install npucmp[parquet]"
     )
+
+
+def test_a_report_of_another_command_leaves_no_parts_behind(tmp_path):
+    write_reports(named("op"), tmp_path, parts=True, parquet=True)
+    assert [file.name for file in tmp_path.glob("tensors*")] == ["tensors-0-0.parquet"]
+    write_reports(diff(tmp_path, tmp_path), tmp_path)
+    assert (tmp_path / "diff.csv").exists() and not [*tmp_path.glob("tensors*")]
 
 
 def test_a_summary_that_counts_more_than_the_file_holds(tmp_path):

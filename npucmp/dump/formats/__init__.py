@@ -8,6 +8,7 @@ A format is a module of this package with
     open_head(head, context) -> Run         with them: that run, with its `problem` where it cannot be read
     calls(run, context) -> dict[str, Call]  optional: the calls that its records tell, by operator, for a replay
     GRAPHS                  a GraphSource: which graphs know its operators; None if none does
+    WALKS                   optional: True where it reads all folders below a path, not only those of steps and ranks
 FORMATS names them in their order: the first that recognises a path reads it, and those behind it are not imported.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections import deque
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -26,6 +28,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
+from npucmp.dump.readers.places import place_of
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
@@ -98,7 +101,7 @@ def open_runs(
             raise DumpError(where, _other_format(where, format, context))
         raise DumpError(where, f"recognised as {module.NAME}, but no operator was dumped in it")
     _require_one_dump(where, runs)
-    return sorted(runs, key=lambda run: (run.step or 0, run.rank or 0))
+    return sorted([*runs, *_closed(where, module)], key=lambda run: (run.step or 0, run.rank or 0))
 
 
 def heads(
@@ -216,6 +219,22 @@ def _near(path: Path) -> "list[str]":
 
 def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
     return next((module for module in map(module_of, FORMATS) if sniffs(module, path, context)), None)
+
+
+def _closed(path: Path, module: ModuleType) -> "list[Run]":
+    """Folders below that cannot be listed and would have been read, each as a run that cannot be: nobody knows what is
+    missed there. Formats that tell heads of runs see to it themselves."""
+    lost: "list[OSError]" = []
+    if path.is_dir() and not hasattr(module, "heads"):
+        deque(os.walk(path, onerror=lost.append), maxlen=0)
+    found = []
+    for error in lost:
+        step, rank, depth = place_of(Path(error.filename).absolute().parts)
+        is_read = getattr(module, "WALKS", False) or depth > len(path.absolute().parts)
+        if isinstance(error, PermissionError) and is_read:
+            because = f"{error.filename}: cannot be listed: {error.strerror}"
+            found.append(Run(error.filename, module.NAME, (), step, rank, problem=because))
+    return found
 
 
 def sniffs(module: ModuleType, path: Path, context: ReadContext = ANYWHERE) -> bool:

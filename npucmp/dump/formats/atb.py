@@ -36,6 +36,7 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "atb"
+WALKS = True
 GRAPHS = None
 
 _TENSOR = re.compile(r"(?P<role>in|out)tensor(?P<index>[0-9]{1,6})(?:_.*)?\.bin", re.IGNORECASE)

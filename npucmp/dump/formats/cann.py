@@ -44,6 +44,7 @@ from npucmp.model import Device, Operator, Payload, Run, Task, TensorRef
 from npucmp.model.optypes import op_type
 
 NAME = "cann"
+WALKS = True
 GRAPHS = GraphSource(of_device=True)
 
 _NAME = re.compile(

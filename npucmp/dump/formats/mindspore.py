@@ -48,6 +48,7 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run, Task, TensorRef
 
 NAME = "mindspore"
+WALKS = True
 GRAPHS = None
 
 _DEPTH = 8

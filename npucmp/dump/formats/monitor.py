@@ -29,6 +29,7 @@ from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.model.dtypes import DTYPES, canonical
 
 NAME = "monitor"
+WALKS = True
 GRAPHS = None
 
 COARSEST = "bfloat16"  # of the types that are trained in: where a table tells none, no rounding is called a difference

@@ -36,6 +36,7 @@ from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
 NAME = "pt"
+WALKS = True
 GRAPHS = None
 
 ALONE = "file"

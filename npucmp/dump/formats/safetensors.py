@@ -17,6 +17,7 @@ from npucmp.dump.readers.trees import holds
 from npucmp.model import Run
 
 NAME = "safetensors"
+WALKS = True
 GRAPHS = None
 
 ENDINGS = (".safetensors",)

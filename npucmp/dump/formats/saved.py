@@ -25,6 +25,7 @@ from npucmp.dump.readers.tensors import tensor_of
 from npucmp.model import Operator, Run
 
 NAME = "saved"
+WALKS = True
 GRAPHS = None
 
 _SAVED = re.compile(
