@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import click
 
@@ -33,6 +34,14 @@ COMMANDS = {  # name → module of npucmp.commands, imported only when it is cal
 
 class _ReaderGone(Exception):
     """Of our output. Not a BrokenPipeError: click would make that the exit status 1, which means that dumps differ."""
+
+
+class _Ended(SystemExit):
+    """By a signal. Not an Exception: nobody on the way takes it for a fault of a dump. Its arguments are words."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.code = self.status = 128 + number  # as a shell has it
 
 
 class Group(click.Group):
@@ -106,7 +115,9 @@ def npucmp() -> None:
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 agrees, 1 differs, 2 could not do it, 130 interrupted."""
+    """Runs the command line and exits: 0 agrees, 1 differs, 2 could not, 130 interrupted, 143 ended by SIGTERM."""
+    _end_in_order()
+    sys.excepthook = _failed
     gc.set_threshold(100_000)  # a run is hundreds of thousands of records, and hardly a cycle among them
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's own threads would only fight with the workers
     from npucmp.errors import NpucmpError
@@ -115,6 +126,8 @@ def main() -> None:
         status = npucmp.main(prog_name="npucmp", standalone_mode=False)
     except click.exceptions.Abort:
         status = _say("interrupted", 130)
+    except _Ended as end:
+        status = _say("; ".join(end.args), end.status)
     except click.ClickException as error:
         with suppress(OSError):
             error.show()
@@ -130,6 +143,28 @@ def main() -> None:
     except MemoryError:
         status = _say("out of memory", 2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _failed(*error: Any) -> NoReturn:
+    """A fault of npucmp itself ends with its traceback, and not with Python's 1, which says that dumps differ."""
+    sys.__excepthook__(*error)
+    raise SystemExit(2)
+
+
+def _end_in_order() -> None:
+    """SIGTERM (kill, timeout, scancel) and SIGHUP (a terminal that is gone) end what is under way as an error does, so
+    that nothing stays behind. They come twice from some; who started us may have us ignore them, as nohup does."""
+    ending = [one for one in (signal.SIGTERM, getattr(signal, "SIGHUP", None)) if one is not None]
+
+    def end(number: int, _: Any) -> NoReturn:
+        for one in ending:
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended(number)
+
+    with suppress(ValueError):  # another thread than the main one
+        for one in ending:
+            if signal.getsignal(one) is signal.SIG_DFL:
+                signal.signal(one, end)
 
 
 def _mute() -> None:

@@ -417,3 +417,71 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
     assert stopped([*words, str(tmp_path / "out"), "--resume"], 10**6, monkeypatch) == 1
     assert 0 < len(measured) <= pairs_measured - 5 and not (tmp_path / "out" / FILE).exists()
     assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+# --- signals
+
+
+def left_by(signalled, place, jobs, apart, number=signal.SIGTERM):
+    """Status and words of a comparison that a signal ended in the middle of the measuring, and its processes."""
+    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.shards as s; real = m.measure; j.EVERY = 0.0; "
+    slow += "m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + ("0" if apart else "1 << 60")
+    words = command(place, "--jobs", jobs)
+    code = f"import sys, npucmp.measure.journal as j; {slow}; sys.argv[1:] = {words!r}"
+    code = [sys.executable, "-c", f"{code}; from npucmp.cli import main; main()"]
+    process = subprocess.Popen(code, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and sum(file.stat().st_size for file in place.glob(f"out/{FILE}*")) < 2000:
+        time.sleep(0.01)
+    signalled(process.pid, number)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors, living(process.pid)
+
+
+def living(group):
+    """The processes of a group, but for those that nobody has asked how they ended."""
+    stats = [text(file).rpartition(")")[2].split() for file in Path("/proc").glob("[0-9]*/stat")]
+    return [one for one in stats if one and one[2] == str(group) and one[0] != "Z"]
+
+
+def text(file):
+    try:
+        return file.read_text()
+    except OSError:  # it has ended meanwhile
+        return ""
+
+
+@pytest.mark.parametrize(("apart", "jobs", "whom"), [(True, 2, os.kill), (True, 1, os.killpg), (False, 2, os.killpg)])
+def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, jobs, whom):
+    """Of the process, as `kill` sends it, or of all, as `timeout` and SLURM do."""
+    status, errors, workers = left_by(whom, place, jobs, apart)
+    assert (status, workers) == (143, [])
+    assert errors == "npucmp: ended by SIGTERM; the same command with --resume goes on from what was measured\n"
+    left = [file.name for file in (place / "out").iterdir()]
+    assert left and all(name.startswith(FILE) for name in left)
+    if apart:
+        monkeypatch.setattr("npucmp.workflows.shards.SMALL", 0)
+    assert finished(place, monkeypatch, "--resume", "--jobs", "1") == 1
+    found, expected = content(place / "out"), content(dump / "expected")
+    assert all(found[name] == expected[name] for name in TABLES) and not [*(place / "out").glob(".npucmp*")]
+
+
+def test_a_killed_one_leaves_nothing_after_the_next(place, monkeypatch):
+    assert left_by(os.kill, place, 1, True, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert [*(place / "out").glob(".npucmp-work-*")]
+    monkeypatch.setattr("npucmp.workflows.shards.SMALL", 0)
+    assert finished(place, monkeypatch, "--jobs", "1") == 1
+    assert not [*(place / "out").glob(".npucmp*")]
+
+
+def test_a_signal_that_is_ignored_stays_so(place):
+    prepare = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); signal.raise_signal(signal.SIGHUP)"
+    hung = "import npucmp.commands.compare as c; c.carry_out = lambda *a: signal.raise_signal(signal.SIGHUP)"
+    assert run(command(place), f"{prepare}; {hung}").returncode == 0
+    got = run(command(place), f"import signal; {hung}")
+    assert (got.returncode, got.stderr) == (129, "npucmp: ended by SIGHUP\n")
+
+
+def test_a_fault_of_our_own_is_not_the_status_of_dumps_that_differ(place):
+    got = run(command(place), "import npucmp.commands.compare as c; c.carry_out = lambda *a: 1 / 0")
+    assert got.returncode == 2 and got.stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"

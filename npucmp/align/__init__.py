@@ -26,6 +26,10 @@ _KNOWN = ("fused", "world", "parts", "weights")  # ways that tell as much as equ
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
 
 
+class DifferentNetworks(UsageError):
+    """Two runs with so little in common that they are not two of one network."""
+
+
 class Alignment(NamedTuple):
     """Matches in target order, and the operators that only one side has."""
 
@@ -47,7 +51,7 @@ def align(
     """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
     be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
 
-    Raises UsageError when the runs have so little in common that they are not two runs of one network.
+    Raises DifferentNetworks when the runs have so little in common that they are not two runs of one network.
     """
     own, vendor = mapping.taken_apart(names or {}, target.operators)
     matches = mapping.match(target.operators, golden.operators, own)
@@ -65,6 +69,16 @@ def align(
     only_target, only_golden = _unmatched(target, golden, matches)
     _require_one_network(target, golden, matches)
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
+
+
+def align_or_part(
+    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
+) -> "tuple[Alignment, Optional[DifferentNetworks]]":
+    """The same for one of several pairs of runs; where two are not of one network nothing of them lines up, and why."""
+    try:
+        return align(target, golden, names, context), None
+    except DifferentNetworks as error:
+        return Alignment((), target.operators, golden.operators), error
 
 
 def _unmatched(target: Run, golden: Run, matches: Sequence[Match]) -> tuple[list[Operator], list[Operator]]:
@@ -94,8 +108,10 @@ def _require_one_network(target: Run, golden: Run, matches: Sequence[Match]) -> 
         return
     broken = next((t for run in (target, golden) for op in run.operators for t in op.tensors if not t.slot), None)
     if broken is not None:
-        raise UsageError(f"too little lines up, and {broken.file or broken.label} cannot be read: {broken.problem}")
-    raise UsageError(
+        raise DifferentNetworks(
+            f"too little lines up, and {broken.file or broken.label} cannot be read: {broken.problem}"
+        )
+    raise DifferentNetworks(
         f"{target.path} and {golden.path} look like different networks: of {len(target.operators)} and "
         f"{len(golden.operators)} operators {alike} line up with equal shapes; "
         "check the paths, or name the partners with --mapping"

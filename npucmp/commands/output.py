@@ -6,8 +6,9 @@ import errno
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 import click
 
@@ -40,7 +41,8 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
     known = _known(baseline, str(context.info_name), given.get("limits"))
-    with bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted) as progress:
+    showing = bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted)
+    with showing as progress, _resumable("journal" in given):
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
@@ -76,6 +78,17 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         tell(fitted(shown, columns), is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
+
+
+@contextmanager
+def _resumable(kept: bool) -> "Iterator[None]":
+    """Whoever is ended by a signal is told if what was measured by then is `kept`."""
+    try:
+        yield
+    except SystemExit as end:
+        if kept:
+            end.args += ("the same command with --resume goes on from what was measured",)
+        raise
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:

@@ -27,7 +27,7 @@ import uuid
 import warnings
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib.parse import urlsplit
@@ -126,7 +126,8 @@ class Cluster:
 
     def close(self) -> None:
         """What is under way is given up."""
-        self._probe.close()
+        with suppress(FileNotFoundError):  # of a run of hours the report that was written has taken it away
+            self._probe.close()
         self._client.close()
 
     def __enter__(self) -> "Cluster":
@@ -247,10 +248,11 @@ def _self() -> "dict[str, str]":
 
 
 def _probe(folder: str) -> Any:
-    """A file in a folder, which is created, that only who sees this folder can see."""
+    """A file in a folder, which is created, that only who sees this folder can see. By its name a later report takes it
+    away (report/files.py) if this process is killed."""
     try:
         os.makedirs(folder, exist_ok=True)
-        return tempfile.NamedTemporaryFile(prefix=".npucmp-seen-", dir=os.path.abspath(folder))
+        return tempfile.NamedTemporaryFile(prefix=".npucmp-seen-", suffix=".tmp", dir=os.path.abspath(folder))
     except OSError as error:
         raise DumpError(folder, f"cannot be written: {error.strerror or error}") from None
 
@@ -309,7 +311,7 @@ def work(place: bytes, task: bytes) -> bytes:
         with _standing(pickle.loads(place)["folder"]):
             try:
                 return pickle.dumps((function(item), None), pickle.HIGHEST_PROTOCOL)
-            except NpucmpError as error:
+            except (NpucmpError, RecursionError) as error:  # a deep stack is what Dask cannot send, and waits for
                 return pickle.dumps((None, error))
 
 

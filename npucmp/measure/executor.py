@@ -238,9 +238,13 @@ def _answering(crew: "list[_Worker]") -> "list[_Worker]":
 def _serve(
     function: Callable[[Any], Any], items: Sequence[Any], orders: "Connection", out: "Connection", parents: "Connection"
 ) -> NoReturn:
-    """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end."""
+    """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end; what
+    its parent does in an orderly end by other signals is none of its business."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, signal.SIG_DFL)
         parents.close()
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
         gc.enable()  # who forked it may do without for a while, this one works for long

@@ -75,7 +75,9 @@ class Journal:
     def __enter__(self) -> "Journal":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:  # whatever ends it early
+            self.flush()
         self.close()
 
     def add(self, measurement: Measurement) -> None:

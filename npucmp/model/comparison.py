@@ -56,6 +56,7 @@ class Tally(NamedTuple):
     incomplete  what of the network one side lacks
     first       the place of its first root, and the cause; None where it has none
     shown       whether any tensor that diverged was measured by its values, which a second look could show
+    bare        comparisons that have tensors, and of none of them anything was decided
     """
 
     verdicts: "Counter[Verdict]"
@@ -66,20 +67,23 @@ class Tally(NamedTuple):
     incomplete: tuple[str, ...] = ()
     first: Optional[tuple[int, Cause]] = None
     shown: bool = False
+    bare: int = 0
 
     @classmethod
     def of(cls, one: Comparison) -> "Tally":
         """That of one comparison."""
+        decided = sum(finding.verdict in DECIDED and finding.has_elements for finding in one.findings)
         first = min(one.roots, key=lambda root: root.place, default=None)
         return cls(
             Counter(finding.verdict for finding in one.findings),
             Counter(root.cause for root in one.roots),
             any(root.cause is Cause.BORN and root.rule == "replay" for root in one.roots),
-            sum(finding.verdict in DECIDED and finding.has_elements for finding in one.findings),
+            decided,
             sum(finding.is_undecided for finding in one.findings),
             one.incomplete,
             None if first is None else (first.place, first.cause),
             any(finding.can_be_shown for finding in one.findings),
+            int(bool(one.findings) and not decided),
         )
 
     @classmethod
@@ -100,6 +104,7 @@ class Tally(NamedTuple):
             tuple(dict.fromkeys(words for one in known for words in one.incomplete)),
             min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
             any(one.shown for one in known),
+            sum(one.bare for one in known),
         )
 
     def spoiled(self) -> "Tally":
@@ -122,8 +127,10 @@ class Tally(NamedTuple):
 
     @property
     def is_decided(self) -> bool:
-        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
-        return bool(self.decided) and not (self.undecided or self.incomplete or self.verdicts[Verdict.UNREADABLE])
+        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others, and
+        no rank for another one of which nothing could be compared."""
+        unread = self.verdicts[Verdict.UNREADABLE]
+        return bool(self.decided) and not (self.undecided or self.incomplete or self.bare or unread)
 
 
 class Apart(Sequence[Comparison]):

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model.cause import Root
+from npucmp.model.cause import Cause, Root
+from npucmp.model.finding import DIFFERS
 from npucmp.model.result import Result
 
 Numbers = tuple[Optional[int], Optional[int]]  # step and rank, None where the dump has none
@@ -30,7 +31,15 @@ class Source(NamedTuple):
 
     @property
     def status(self) -> int:
-        return int(self.summary["exit_status"])
+        """Its exit status, but for what a baseline excused."""
+        return 1 if self.is_excused else int(self.summary["exit_status"])
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it differs and its exit status does not say so."""
+        counts = self.summary["verdicts"], self.summary["causes"]
+        differing = [*(one.value for one in DIFFERS), Cause.SUSPECT.value]
+        return self.summary["exit_status"] == 0 and any(some.get(name) for some in counts for name in differing)
 
 
 @dataclass(frozen=True, repr=False)

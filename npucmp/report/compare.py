@@ -279,6 +279,10 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
     if undecided := tally.undecided:
         advice = "dump with task tensor or md5, or pass --trust-statistics"
         return f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
+    if tally.bare and counts[Verdict.MATCH]:
+        where = f"{tally.bare:,} of {len(report.comparisons):,} steps and ranks"
+        others = f"{count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
+        return f"nothing could be compared in {where}, {others}"
     why = "partners are missing, of types that have nothing in common, or empty"
     return f"nothing could be compared: {why}"
 

@@ -10,9 +10,9 @@ from npucmp.model import Cause, Evidence, Fact, Tally, Verdict
 from npucmp.model.merged import Merged, Source
 from npucmp.report import compare, matrix, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Section, Side, Suspect, Suspects, Table
-from npucmp.report.cell import Cell, First
+from npucmp.report.cell import HERE, PASSED, UNKNOWN, Cell, First
 from npucmp.report.overview import overviewed
-from npucmp.report.part import word_of
+from npucmp.report.part import SIDES, word_of
 from npucmp.report.words import count_of
 
 SHOWN = 50  # roots that a page and a screen may show; roots.csv has all
@@ -24,7 +24,7 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
     suspects = Suspects.of([_suspect(row) for row in _first_of(report)])
     status = report.exit_status
     places = {_key(row, "op", "slot"): int(row["place"]) for row in report.ranked}
-    cells = sorted((cell for one in report.sources for cell in _cells(one, places)), key=lambda one: one.key)
+    cells = _settled([cell for one in report.sources for cell in _cells(one, places, report.ranked)])
     overview, told = overviewed(cells)
     aligned = _aligned(report)
     shown = Counter(row["cause"] == Cause.PROPAGATED.value for row in _first_of(report))
@@ -109,7 +109,7 @@ def _tally(report: Merged) -> Tally:
 def _sentence(report: Merged, tally: Tally, status: int) -> str:
     count = count_of(len(report.sources), "report")
     if status == 1:
-        return f"{compare.found_words(tally)}; joined from {count}"
+        return f"{compare.found_words(tally, len(_unpaired(report)))}; joined from {count}"
     if status == 0:
         return f"{count_of(tally.verdicts[Verdict.MATCH], 'tensor')} compared in {count}, none diverged"
     undecided = sum(one.status == 2 for one in report.sources)
@@ -119,7 +119,7 @@ def _sentence(report: Merged, tally: Tally, status: int) -> str:
 def _words(one: Source) -> str:
     """ "AGREES · 8 steps and ranks"."""
     word = {0: "agrees", 1: "differs"}.get(one.status, "undecided")
-    return f"{word} · {len(one.shards):,} steps and ranks"
+    return f"{word} · {len(one.shards):,} {'step and rank' if len(one.shards) == 1 else 'steps and ranks'}"
 
 
 def _left_out(report: Merged) -> "Iterator[str]":
@@ -144,16 +144,48 @@ def _key(row: "Mapping[str, str]", op: str, slot: str) -> "tuple[str, ...]":
     return tuple(row.get(name, "") for name in ("step", "rank", op, slot))
 
 
-def _cells(one: Source, places: "Mapping[tuple[str, ...], int]") -> "list[Cell]":
-    """The steps and ranks of a report, by its matrix.csv, or of one by its summary; with places as they are now."""
+def _cells(one: Source, places: "Mapping[tuple[str, ...], int]", ranked: "Sequence[Mapping[str, str]]") -> "list[Cell]":
+    """The steps and ranks of a report, by its matrix.csv; one of a single step and rank has none. With places as they
+    are now."""
     if one.matrix:
         return [_cell(row, places.get(_key(row, "first_op", "first_slot"), len(places) + 1)) for row in one.matrix]
-    summary, (step, rank) = one.summary, one.shards[0] if one.shards else (None, None)
-    status = one.status
-    word = {0: "AGREES", 1: "DIVERGED"}.get(status, "UNDECIDED")
-    target, golden = (str(summary.get(side, {}).get("path", "")) for side in ("target", "golden"))
+    summary, where = one.summary, one.shards[0] if one.shards else (None, None)
+    target, golden = (str(summary.get(side, {}).get("path", "")) for side in SIDES)
     counts = tuple((name, int(count)) for name, count in summary["verdicts"].items())
-    return [Cell(step, rank, target, golden, word, counts=counts)]
+    numbers = ["" if number is None else str(number) for number in where]
+    roots = [row for row in ranked if [row.get("step"), row.get("rank")] == numbers]
+    cell = Cell(*where, target, golden, _word(one.status, roots), counts=counts)
+    if roots:
+        first = min(roots, key=lambda row: (row["cause"] == Cause.PROPAGATED.value, int(row["place"])))
+        row = _typed(first)
+        known = row["place"], row.get("op", ""), row.get("slot", ""), row["order"], row["cause"], row.get("value")
+        cell = cell._replace(first=First(*known), origin=_origin(roots, first))
+    return [cell, *map(_alone, summary["unpaired"])]
+
+
+def _alone(run: "Mapping[str, Any]") -> Cell:
+    """A run without a partner, as a summary has it."""
+    target, golden = (str(run["path"]) if run["side"] == side else "" for side in SIDES)
+    return Cell(run.get("step"), run.get("rank"), target, golden, "ALONE", because=f"only in {run['side']}")
+
+
+def _word(status: int, roots: "Sequence[Mapping[str, str]]") -> str:
+    suspected = bool(roots) and roots[0]["cause"] == Cause.SUSPECT.value
+    return {0: "AGREES", 1: "SUSPECTED" if suspected else "DIVERGED"}.get(status, "UNDECIDED")
+
+
+def _origin(roots: "Sequence[Mapping[str, str]]", first: "Mapping[str, str]") -> str:
+    """As far as roots.csv tells where an error comes from."""
+    bears = any(row["cause"] not in (Cause.PROPAGATED.value, Cause.UNKNOWN.value) for row in roots)
+    return HERE if bears else UNKNOWN if first["cause"] == Cause.UNKNOWN.value else PASSED
+
+
+def _settled(cells: "Sequence[Cell]") -> "list[Cell]":
+    """In order; what no report had a partner of is one cell, and none where a report has compared it."""
+    compared = [one for one in cells if one.verdict != "ALONE"]
+    known = {one.key for one in compared}
+    alone = {one.key: one for one in cells if one.key not in known}
+    return sorted([*compared, *alone.values()], key=lambda one: one.key)
 
 
 def _cell(row: "Mapping[str, str]", place: int) -> Cell:

@@ -6,15 +6,15 @@ An empty cell is null; NaN is not. Text that a spreadsheet would take for a form
 
 from __future__ import annotations
 
-import io
 from importlib.util import find_spec
-from typing import Any, BinaryIO, Iterator, Sequence
+from itertools import chain
+from typing import Any, BinaryIO, Iterable, Iterator, Sequence
 
 from npucmp.errors import MissingExtra
 from npucmp.model.written import BOOL, TEXT, WHOLE
 from npucmp.report.files import Joined
 
-BLOCK = 8 << 20  # bytes of CSV that become a group of rows; no row is as long
+BLOCK = 8 << 20  # bytes of CSV that become a group of rows
 
 
 def require() -> None:
@@ -42,35 +42,30 @@ class Packed:
             false_values=["False"],
             strings_can_be_null=True,
         )
-        read = csv.ReadOptions(block_size=BLOCK)
-        schema = pyarrow.schema([*named.items()])
-        with parquet.ParquetWriter(file, schema) as writer:
-            for batch in csv.open_csv(_Stream(iter(self._lines)), read_options=read, convert_options=convert):
-                writer.write_batch(batch)
+        with parquet.ParquetWriter(file, pyarrow.schema([*named.items()])) as writer:
+            for block in _blocks(self._lines):
+                read = csv.ReadOptions(column_names=[*named], block_size=len(block) + 1)
+                writer.write_table(csv.read_csv(pyarrow.BufferReader(block), read, convert_options=convert))
+
+
+def _blocks(pieces: "Iterable[bytes]") -> "Iterator[bytes]":
+    """Whole lines behind the first, which has the names: BLOCK bytes at most, or a line that is longer. Where they are
+    cut does not depend on the pieces. pyarrow's own blocks end the process at a line that is longer than two."""
+    left, is_first = bytearray(), True
+    for piece in chain(pieces, [b""]):
+        left += piece
+        if is_first and b"\n" in left:
+            del left[: left.index(b"\n") + 1]
+            is_first = False
+        while left and not is_first and (len(left) > BLOCK or not piece):
+            end = left.rfind(b"\n", 0, BLOCK) + 1 or left.find(b"\n", BLOCK) + 1
+            if not end:  # the rest of it is to come
+                break
+            yield bytes(left[:end])
+            del left[:end]
 
 
 def _type_of(pyarrow: Any, name: str) -> Any:
     if name in WHOLE:
         return pyarrow.int64()
     return pyarrow.bool_() if name in BOOL else pyarrow.string() if name in TEXT else pyarrow.float64()
-
-
-class _Stream(io.RawIOBase):
-    """Pieces as a file that can be read."""
-
-    def __init__(self, pieces: "Iterator[bytes]") -> None:
-        self._pieces, self._left = pieces, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._left:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return 0
-            self._left = piece
-        some = self._left[: len(buffer)]
-        buffer[: len(some)] = some
-        self._left = self._left[len(some) :]
-        return len(some)

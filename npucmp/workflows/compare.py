@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.align import Alignment, align, pairs
+from npucmp.align import Alignment, align_or_part, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
@@ -27,7 +27,7 @@ from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
 from npucmp.workflows.measuring import measured
-from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
+from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_numbers, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs
 
@@ -108,7 +108,8 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     tolerances, rules, names = options.decides(), Rulebook(options.skip_rules), options.names()
     disk = options.bytes_on_disk()
     lefts, rights = sides.targets, sides.goldens
-    remarks = [*unfit_globs(options, [*lefts, *rights]), *unfit_names(names, lefts, rights)]
+    remarks = [*unfit_numbers(options, [*lefts, *rights]), *unfit_globs(options, [*lefts, *rights])]
+    remarks += unfit_names(names, lefts, rights)
     broken = tuple((side, run) for side, runs in (("target", lefts), ("golden", rights)) for run in runs if run.problem)
     lefts, rights = ([run for run in runs if not run.problem] for runs in (lefts, rights))
     together, unpaired = pair_runs(lefts, rights, options.partners())
@@ -119,7 +120,12 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         )
     remarks += odd_pairs(together)
     context = options.context(sides.target_path, sides.golden_path)
-    aligned = [(target, golden, align(target, golden, names, context)) for target, golden in together]
+    lined_up = [align_or_part(*both, names, context) for both in together]
+    unlike = [error for _, error in lined_up if error is not None]
+    if len(unlike) == len(together):
+        raise unlike[0]
+    remarks += map(str, unlike)
+    aligned = [(*both, alignment) for both, (alignment, _) in zip(together, lined_up)]
     every = [list(pairs(*one)) for one in aligned]
     split = [options.split(some) for some in every]
     todo, left_out = [meant for meant, _ in split], [others for _, others in split]

@@ -33,20 +33,29 @@ from npucmp.workflows.spool import Folder as Spool
 from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
 LINE = 16 << 20  # bytes of a row
+DEEPEST = 32  # lists and objects within each other in a summary; those of npucmp have a third of that
 COUNTS = ("verdicts", "causes", "aligned")
+RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and what is text of each
+WHOLE, REAL = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
 SWITCHES = ("--strict", "--trust-statistics", "--noise")
-COUNTABLE = 1 << 63
-REAL = ("value", "limit", "input_error", "output_error", "growth")  # of roots.csv
-# What a spreadsheet would take for a formula, and what moves a cursor: nothing that npucmp writes into a table.
-_FOREIGN = re.compile(rb"(?:^|,)\"?(?:[=+@]|-(?![\d.]|inf))|[\x00-\x09\x0b-\x1f\x7f]")
+ODD = "holds a row that npucmp does not write; was it changed?"
+_NUMBER = re.compile("[0-9]{1,18}")
+# What npucmp writes into no table: what moves a cursor, vanishes or turns a line around, and at the start of a cell
+# what a spreadsheet would take for a formula.
+_CONTROL = re.compile(
+    rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
+)
+_START = rb"(?:\s|\xc2\xa0)*(?:[=+@]|\xef\xbc[\x8b\x8d\x9d\xa0]|-(?!(?:[\d.]+(?:e[-+]?\d+)?|inf)\"?(?:,|$)))"
+_FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START)
 
 
 class Rows(NamedTuple):
-    """The rows of one step and rank."""
+    """The rows of one step and rank: where they are, and how many."""
 
     step: Optional[int]
     rank: Optional[int]
     place: Slice
+    lines: int
 
     @property
     def key(self) -> "tuple[int, int]":
@@ -74,16 +83,19 @@ def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
         raise UsageError(f"the columns of tensors.csv are not the same in {' and '.join([*heads.values()][:2])}")
     shards = [[rows for _, part in some for rows in part] for some in tables]
     _require_apart(paths, shards)
+    roots = [_roots(folder) for folder in folders]
     sources = [
-        Source(folder.path, summary, [(one.step, one.rank) for one in some], [*folder.rows("matrix.csv")])
+        Source(folder.path, summary, [(one.step, one.rank) for one in some], _matrix(folder, some))
         for folder, summary, some in zip(folders, summaries, shards)
     ]
+    for source, some, found in zip(sources, shards, roots):
+        _require_whole(source, some, found)
     return Merged(
         paths=tuple(paths),
         sources=tuple(sources),
         columns=tuple(next(csv.reader([next(iter(heads))]))),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
-        ranked=_ranked(folders),
+        ranked=_ranked(roots),
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
@@ -95,21 +107,38 @@ def _summary(folder: Folder) -> "Mapping[str, Any]":
     """That of a report, if it holds what is made use of."""
     path, found = Path(folder.path, SUMMARY), folder.summary
     try:
-        counts = [count for name in COUNTS for count in found[name].values()]
-        lists = [found[name] for name in ("rules", "notes", "unpaired", "broken")]
-        lost = [told for one in (*found["unpaired"], *found["broken"]) for told in one.values()]
-        known = all(isinstance(one, (int, float)) and 0 <= one < COUNTABLE for one in (*counts, found["bytes_read"]))
-        known = known and all(isinstance(one, list) for one in lists)
-        known = known and all(isinstance(one, (str, int, type(None))) for one in lost)
-        known = known and all(isinstance(found.get(side, {}), dict) for side in ("target", "golden"))
-        partial, status = found["partial"], found["exit_status"]
-    except (KeyError, TypeError, AttributeError):
-        known = False
-    if found["command"] != "compare" or not known:
+        is_ours = _is_shallow(found) and _is_ours(found)
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        is_ours = False
+    if not is_ours:
         raise DumpError(path, "is no summary of a report of npucmp compare")
-    if partial or status not in (0, 1, 2):
+    if found["partial"] or found["exit_status"] not in (0, 1, 2):
         raise DumpError(path, "the report is partial: finish it with the same command and --resume")
     return found
+
+
+def _is_ours(found: "Mapping[str, Any]") -> bool:
+    """Whether a summary has what is read of it here, of the types that npucmp writes."""
+    counts = [count for name in COUNTS for count in found[name].values()]
+    runs = [(run, texts) for name, texts in RUNS.items() for run in found[name]]
+    return (
+        found["command"] == "compare"
+        and all(map(_is_count, [*counts, found["bytes_read"], found["exit_status"]]))
+        and all(isinstance(found[name], list) for name in ("rules", "notes"))
+        and all(isinstance(found.get(side, {}), dict) for side in ("target", "golden"))
+        and all(isinstance(run[name], str) for run, texts in runs for name in texts)
+        and all(run.get(name) is None or _is_count(run[name]) for run, _ in runs for name in ("step", "rank"))
+    )
+
+
+def _is_count(value: object) -> bool:
+    """Neither NaN nor what no run has as many of; shares are counted too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _is_shallow(value: object, left: int = DEEPEST) -> bool:
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left > 0 and all(_is_shallow(one, left - 1) for one in below)
 
 
 def _require_alike(folders: "Sequence[str]", summaries: "Sequence[Mapping[str, Any]]") -> None:
@@ -134,7 +163,7 @@ def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
             key = str(rule.get("metric")), str(rule.get("dtype"))
             found.setdefault(key, []).append(json.dumps(rule, sort_keys=True))
     words = [str(word) for word in summary.get("argv", ())] if isinstance(summary.get("argv"), list) else []
-    told = [word for word in words if word in SWITCHES]
+    told = [word for word in (word.partition("=")[0] for word in words) if word in SWITCHES]
     told += [note for note in map(str, summary["notes"]) if note.startswith("judged without")]
     return {**found, **{(word, ""): [] for word in told}}
 
@@ -156,7 +185,9 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> "Iterator[tuple[str, lis
             else:
                 with folder.opened(name) as opened:
                     yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
-        except (OSError, ValueError) as error:
+        except UnicodeDecodeError:
+            raise DumpError(path, "is not UTF-8 text") from None
+        except (OSError, ValueError, csv.Error) as error:
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
@@ -165,22 +196,36 @@ def _indexed(path: Path, file: Any, lying: Path) -> "tuple[str, list[Rows]]":
     found: "list[Rows]" = []
     head = file.readline(LINE)
     names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-    if not names.startswith(b"step,rank,") or not head.endswith(b"\n"):
+    if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
         raise DumpError(path, "is no table of tensors of npucmp compare")
     start = at = len(head)
-    for cells, lines in groupby(_lines(path, file), key=lambda line: line.split(b",", 2)[:2]):
-        at += sum(map(len, lines))
+    for cells, lines in groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2]):
+        sizes = [*map(len, lines)]
+        at += sum(sizes)
         step, rank = (int(cell) if cell else None for cell in cells)
-        found.append(Rows(step, rank, Slice(lying, start, at)))
+        found.append(Rows(step, rank, Slice(lying, start, at), len(sizes)))
         start = at
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
-def _lines(path: Path, file: Any) -> "Iterator[bytes]":
+def _lines(path: Path, file: Any, commas: int) -> "Iterator[bytes]":
+    """Those of rows with as many cells as there are columns, of which quoted ones may hold commas of their own."""
     while line := file.readline(LINE):
-        if not line.endswith(b"\n") or _FOREIGN.search(line, 0, len(line) - 1):
-            raise DumpError(path, "holds a row that npucmp does not write; was it changed?")
+        bare = line.split(b'"')[::2]  # what stands outside of quotes
+        if sum(some.count(b",") for some in bare) != commas or not line.endswith(b"\n") or _is_foreign(line[:-1]):
+            raise DumpError(path, ODD)
         yield line
+
+
+def _is_foreign(line: bytes) -> bool:
+    """Whether a row holds what npucmp does not write. ValueError if it is no text."""
+    if _CONTROL.search(line):
+        return True
+    text = "" if line.isascii() else line.decode("utf-8")
+    if not _FORMULAS.search(line):
+        return False
+    cells = next(csv.reader([text or line.decode("ascii")]), []) if b'"' in line else None  # they may have commas
+    return cells is None or any(_FORMULA.match(cell.encode()) for cell in cells)
 
 
 def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]") -> None:
@@ -194,26 +239,63 @@ def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]")
             known[one.key] = folder
 
 
-def _ranked(folders: "Sequence[Folder]") -> "list[Mapping[str, str]]":
+def _require_whole(source: Source, shards: "Sequence[Rows]", roots: "Sequence[Mapping[str, str]]") -> None:
+    """As many rows as were counted when the report was written: none of its files is lost or of another report."""
+    rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
+    for what, name, found in rows:
+        told = int(sum(source.summary[name].values()))
+        if found != told:
+            words = f"its tables hold {found:,} {what}s, its summary.json counts {told:,}"
+            raise DumpError(source.path, f"{words}: a file is missing or was changed")
+    if source.is_excused and "baseline" not in source.summary:
+        words = "its exit status is not that of what it counts; was it changed?"
+        raise DumpError(Path(source.path, SUMMARY), words)
+
+
+def _matrix(folder: Folder, shards: "Sequence[Rows]") -> "list[Mapping[str, str]]":
+    """The rows of matrix.csv, which a report of one step and rank does not have."""
+    found = [*folder.rows("matrix.csv")]
+    numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
+    known = {(int(row["step"] or 0), int(row["rank"] or 0)) for row in numbered}
+    if (found or len(shards) > 1) and not {one.key for one in shards} <= known:
+        path = Path(folder.path, "matrix.csv")
+        raise DumpError(path, "lacks steps and ranks that the tables have; was it changed?")
+    return found
+
+
+def _roots(folder: Folder) -> "list[Mapping[str, str]]":
+    """The rows of roots.csv, whose numbers are some."""
+    if not folder.files("roots.csv"):
+        raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
+    found, causes = [*folder.rows("roots.csv")], {cause.value for cause in Cause}
+    for row in found:
+        if not (_has_numbers(row, WHOLE, REAL) and row["place"] and row["order"] and row.get("cause") in causes):
+            raise DumpError(Path(folder.path, "roots.csv"), ODD)
+    return found
+
+
+def _ranked(tables: "Sequence[Sequence[Mapping[str, str]]]") -> "list[Mapping[str, str]]":
     """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
     second, as each report had them in the order in which ranks wait for each other."""
     gravity = {cause.value: GRAVITY[cause] for cause in Cause}
     keyed = []
-    for folder in folders:
+    for table in tables:
         seen: "Counter[tuple[int, int]]" = Counter()
-        if not folder.files("roots.csv"):
-            raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
-        try:
-            for row in sorted(folder.rows("roots.csv"), key=lambda row: int(row["place"])):
-                [float(row[name] or 0) for name in REAL]
-                kind = int(row["step"] or 0), gravity[row["cause"]]
-                seen[kind] += 1
-                keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
-        except (KeyError, ValueError):
-            path = Path(folder.path, "roots.csv")
-            raise DumpError(path, "holds a row that npucmp does not write; was it changed?") from None
+        for row in sorted(table, key=lambda row: int(row["place"])):
+            kind = int(row["step"] or 0), gravity[row["cause"]]
+            seen[kind] += 1
+            keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
     keyed.sort(key=lambda one: one[0])
     return [{**row, "place": str(place)} for place, (_, row) in enumerate(keyed, 1)]
+
+
+def _has_numbers(row: "Mapping[str, str]", whole: "Sequence[str]", real: "Sequence[str]" = ()) -> bool:
+    """Whether these cells are there, and empty or numbers."""
+    try:
+        [float(row[name] or 0) for name in real]
+        return all(row[name] == "" or _NUMBER.fullmatch(row[name]) for name in whole)
+    except (KeyError, ValueError):
+        return False
 
 
 def _notes(sources: "Sequence[Source]") -> "tuple[str, ...]":
@@ -223,4 +305,6 @@ def _notes(sources: "Sequence[Source]") -> "tuple[str, ...]":
         f"joined from {len(sources)} reports: what crosses steps and ranks was settled within each, not between them"
     )
     undecided = first_of([one.path for one in sources if one.status == 2], 4)
-    return (words, *dict.fromkeys(own), *([f"left open in {undecided}"] if undecided else []))
+    known = first_of([one.path for one in sources if one.is_excused], 4)
+    excused = [f"what a baseline excused in {known} counts here"] if known else []
+    return (words, *excused, *dict.fromkeys(own), *([f"left open in {undecided}"] if undecided else []))

@@ -13,6 +13,7 @@ from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import applies
 from npucmp.model import Operator, Pair, Run
+from npucmp.workflows.numbers import Numbered, some
 from npucmp.workflows.runs import Choice
 
 NOTED = 5  # of one kind
@@ -30,6 +31,13 @@ def unfit_globs(choice: Choice, runs: "Iterable[Run]", include: str = "--include
         globs = " ".join(map(repr, choice.include))
         raise UsageError(f"no operator fits {include}{globs}", _near(choice.include[0], operators))
     return _noted([_told(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
+
+
+def unfit_numbers(choice: Choice, runs: "Sequence[Numbered]") -> "list[str]":
+    """Notes on steps and ranks that the user named and no run of either dump carries."""
+    known = {"step": {run.step or 0 for run in runs}, "rank": {run.rank or 0 for run in runs}}
+    unfit = {name: [*some(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
+    return [f"no run has {name} {','.join(words)}, which --{name} names" for name, words in unfit.items() if words]
 
 
 def unfit_names(names: Names, targets: "Sequence[Run]", goldens: "Sequence[Run]") -> "list[str]":

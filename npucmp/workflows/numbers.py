@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Iterator, NamedTuple, Optional, Protocol, Sequence, Union
+from typing import AbstractSet, Iterable, Iterator, NamedTuple, Optional, Protocol, Sequence, Union
 
 from npucmp.errors import UsageError
 
@@ -32,12 +32,18 @@ class Some(NamedTuple):
         """Whether it is one of these."""
         return not self.ranges or any(low <= number <= high for low, high in self.ranges)
 
+    def unfit(self, known: "AbstractSet[int]") -> "Iterator[str]":
+        """What of it holds none of these numbers, as a user writes it."""
+        for low, high in self.ranges:
+            if not any(low <= number <= high for number in known):
+                yield str(low) if low == high else f"{low}-{high}"
+
 
 def some(name: str, asked: Numbers) -> Some:
     """The numbers that are meant by "0,8-15", by a number, or by several. UsageError names `name` and what is wrong."""
     if asked is None:
         return Some()
-    words = asked.split(",") if isinstance(asked, str) else [asked] if isinstance(asked, int) else [*asked]
+    words = asked.split(",") if isinstance(asked, str) else [asked] if not isinstance(asked, Iterable) else [*asked]
     found = [_RANGE.fullmatch(str(word).strip()) for word in words]
     ranges = [(int(one[1]), int(one[2] or one[1])) for one in found if one]
     if not ranges or None in found or any(high < low for low, high in ranges):
@@ -69,8 +75,14 @@ class Partner(NamedTuple):
 
 
 def partners(given: "Sequence[str]") -> "list[Partner]":
-    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"."""
-    return [*map(_partner, given)]
+    """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; those of a step and a rank first."""
+    found = dict.fromkeys(map(_partner, given))
+    known: "dict[End, Partner]" = {}
+    for one in found:
+        other = known.setdefault(one.target, one)
+        if other.golden != one.golden:
+            raise UsageError(f"--pair {one.text}: contradicts --pair {other.text}")
+    return sorted(found, key=lambda one: None in one.target)
 
 
 def _partner(text: str) -> Partner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections import deque
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from itertools import compress
@@ -196,22 +197,49 @@ def pair_runs(
         _require("golden", one, one.golden, goldens)
     if len(targets) == len(goldens) == 1:
         return [(targets[0], goldens[0])], ()
-    left = list(goldens)
-    together, alone, used = [], [], []
-    for target in targets:
-        told = next((one.golden.instead(target) for one in apart if one.target.has(target)), None)
-        sought: Numbered = told or target
-        among = left if told is None else goldens
-        found = min((g for g in among if meets(sought, g)), key=lambda g: distance(sought, g), default=None)
-        if found is None:
-            alone.append(("target", target))
-            continue
-        together.append((target, found))
-        if told is None:
-            left.remove(found)
-        else:
-            used.append(found)
-    return together, tuple(alone + [("golden", run) for run in left if not any(run is one for one in used)])
+    nearest = _Nearest(goldens)
+    told = [next((one.golden.instead(run) for one in apart if one.target.has(run)), None) for run in targets]
+    found: "list[Optional[int]]" = [
+        nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, told)
+    ]
+    for number, (run, other) in enumerate(zip(targets, told)):  # what is in doubt takes none from what is not
+        if found[number] is None and other is None:
+            found[number] = nearest.to(run, in_doubt=True)
+    used = {*found}
+    together = [(run, goldens[at]) for run, at in zip(targets, found) if at is not None]
+    alone = [("target", run) for run, at in zip(targets, found) if at is None]
+    return together, tuple(alone + [("golden", run) for at, run in enumerate(goldens) if at not in used])
+
+
+class _Nearest:
+    """Which of some runs may be of the step and rank of another, and is the least in doubt; of those the first."""
+
+    def __init__(self, runs: "Sequence[Numbered]") -> None:
+        self._left: "dict[End, deque[int]]" = {}  # places of those that nobody has taken
+        for at, run in enumerate(runs):
+            self._left.setdefault(End(run.step, run.rank), deque()).append(at)
+        self._first = {key: some[0] for key, some in self._left.items()}
+
+    def to(self, sought: Numbered, in_doubt: bool = False) -> Optional[int]:
+        """One that nobody has taken, which is taken by that: of the same numbers, or `in_doubt` of whatever may be."""
+        near = self._near(sought) if in_doubt else [End(sought.step, sought.rank)]
+        left = {key: self._left[key][0] for key in near if self._left.get(key)}
+        key = self._least(sought, left)
+        return None if key is None else self._left[key].popleft()
+
+    def of_all(self, sought: Numbered) -> Optional[int]:
+        """One that may be taken; nobody takes it by that."""
+        key = self._least(sought, {key: self._first[key] for key in self._near(sought)})
+        return None if key is None else self._first[key]
+
+    def _near(self, sought: Numbered) -> "Iterator[End]":
+        if None in (sought.step, sought.rank):
+            return (key for key in self._first if meets(sought, key))
+        likely = (End(step, rank) for step in (sought.step, None) for rank in (sought.rank, None))
+        return (key for key in likely if key in self._first)
+
+    def _least(self, sought: Numbered, places: "dict[End, int]") -> Optional[End]:
+        return min(places, key=lambda key: (distance(sought, key), places[key]), default=None)
 
 
 def _require(side: str, one: Partner, end: End, runs: "Sequence[Numbered]") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.align import align, pairs
+from npucmp.align import align_or_part, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
@@ -117,7 +117,7 @@ def measure(work: Work, shard: Shard) -> Measured:
         unfit = unfit_globs(options, [target, golden])
     except UsageError as error:
         unfit, unheard = [], error
-    alignment = align(target, golden, names, context)
+    alignment, unlike = align_or_part(target, golden, names, context)
     every = list(pairs(target, golden, alignment))
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
@@ -140,9 +140,9 @@ def measure(work: Work, shard: Shard) -> Measured:
         size=sum(map(payload_bytes, todo)) + sum(os.path.getsize(head.path) for head in shard[1:]),
         reduced=reduced_in(found),
         dtypes=dtypes,
-        odd=tuple(odd_pairs([(target, golden)])),
+        odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
         unfit=tuple(unfit),
-        unheard=unheard,
+        unheard=unlike or unheard,
         kept=kept,
     )
 

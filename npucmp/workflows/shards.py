@@ -19,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.formats import graph_source
@@ -28,6 +29,7 @@ from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Head, Report, Run
 from npucmp.workflows.crew import Crew, Lost, unopened, without
+from npucmp.workflows.misfits import unfit_numbers
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, keys, pair_runs
 from npucmp.workflows.shard import (
@@ -118,8 +120,11 @@ def _compared(
     broken = [one for some in measured for one in some.broken]
     readable = [shard for shard, one in zip(shards, measured) if not one.broken]
     if not readable and not interrupted:
-        raise DumpError(broken[0][1].path, f"none of {len(shards)} steps and ranks can be read: {broken[0][1].problem}")
+        side, run = broken[0]
+        words = f"none of {len(shards)} steps and ranks can be read on both sides, the first: {run.problem}"
+        raise DumpError(target if side == "target" else golden, words)
     found = [one for one in measured if not one.broken]
+    named = unfit_numbers(options, [*chain(*pairing.together), *(head for _, head in pairing.unpaired)])
     remarks = _remarks(found, options) if found else ()
     said = [one.reduced for one in found]
     reduced = True in said and False not in said
@@ -133,7 +138,7 @@ def _compared(
         unpaired=tuple((side, unopened(head)) for side, head in (*pairing.unpaired, *_left(shards, measured))),
         broken=(*broken, *steps.gone),
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
-        notes=(*remarks, *dict.fromkeys(note for one in measured for note in one.kept), *interrupted),
+        notes=(*named, *remarks, *dict.fromkeys(note for one in measured for note in one.kept), *interrupted),
         seconds=time.monotonic() - started,
         bytes_read=sum(one.bytes_read for one in measured),
         partial=bool(interrupted),

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
+import socket
 import tempfile
 import time
 import weakref
@@ -24,21 +26,24 @@ from npucmp.errors import DumpError
 
 Names = Mapping[int, Mapping[str, str]]  # number of a shard → what lies there → the name of its file
 _PREFIX = ".npucmp-work-"
-_STALE = 24 * 3600.0  # seconds without a new file: of a run that was killed
+_NAME = re.compile(rf"{re.escape(_PREFIX)}([0-9a-f]{{16}})-([0-9]{{1,9}})-\w+")  # machine and process that made it
+_STALE = 24 * 3600.0  # seconds without a new file: of a run that was killed, on whatever machine
 
 
 class Folder:
     """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object, or
-    with what fails within it."""
+    with what fails within it; if this process is killed, with the next one that makes a folder there."""
 
     def __init__(self, under: "Optional[str | os.PathLike[str]]" = None) -> None:
+        place = tempfile.gettempdir() if under is None else under
+        self._new = None if os.path.isdir(place) else place
         try:
-            if under is not None:
-                os.makedirs(under, exist_ok=True)
-                _clear(under)
-            self.path = os.path.abspath(tempfile.mkdtemp(prefix=_PREFIX, dir=under))
+            os.makedirs(place, exist_ok=True)
+            _clear(place)
+            maker = f"{_machine()}-{os.getpid()}-"
+            self.path = os.path.abspath(tempfile.mkdtemp(prefix=_PREFIX + maker, dir=place))
         except OSError as error:
-            raise DumpError(under or tempfile.gettempdir(), f"cannot be written: {error.strerror or error}") from None
+            raise DumpError(place, f"cannot be written: {error.strerror or error}") from None
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
 
     def __enter__(self) -> "Folder":
@@ -47,6 +52,9 @@ class Folder:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self.remove()
+            if self._new is not None:
+                with suppress(OSError):  # what was measured is kept there
+                    os.rmdir(self._new)
 
 
 class Spool:
@@ -111,11 +119,38 @@ def _hash(data: bytes = b"") -> Any:
     return blake2b(data, digest_size=20)
 
 
-def _clear(under: "str | os.PathLike[str]") -> None:
-    """Removes what runs of this user left that were killed a day ago or earlier."""
-    with suppress(OSError), os.scandir(under) as found:
+def _clear(place: "str | os.PathLike[str]") -> None:
+    """Removes what runs of this user left that were killed: here, or a day ago or earlier."""
+    with suppress(OSError), os.scandir(place) as found:
         for entry in found:
             if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
                 state = entry.stat(follow_symlinks=False)
-                if state.st_uid == os.getuid() and state.st_mtime < time.time() - _STALE:
+                is_stale = state.st_mtime < time.time() - _STALE
+                if state.st_uid == os.getuid() and (is_stale or _is_abandoned(entry.name)):
                     shutil.rmtree(entry.path, ignore_errors=True)
+
+
+def _is_abandoned(name: str) -> bool:
+    """Whether a folder of that name was made on this machine by a process that is no more. A name can lie: who made it
+    is asked only of what this user owns, and whoever lives keeps what bears its number."""
+    made = _NAME.fullmatch(name)
+    if made is None or made[1] != _machine():
+        return False
+    try:
+        os.kill(int(made[2]), 0)  # asks, and sends nothing
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # of another user
+        return False
+    return False
+
+
+def _machine() -> str:
+    """Whose processes have the numbers that this one sees: a start of a machine, and on it a container. Where the
+    system does not tell it is nobody else's, and a folder is never taken for abandoned."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        told = "\0".join([socket.gethostname(), start, os.readlink("/proc/self/ns/pid")])
+    except (OSError, ValueError):
+        told = os.urandom(16).hex()
+    return blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()

@@ -12,6 +12,7 @@ import pytest
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure import cluster
 from npucmp.measure.cluster import RETRIES, Cluster, address_of
+from npucmp.report import files
 
 
 class Killed(Exception):
@@ -152,6 +153,15 @@ def test_an_item_that_ends_its_workers_costs_only_itself(connected, dask):
     assert found == [one * one if one != 5 else "5 lost: 4 workers ended over it" for one in range(70)]
 
 
+def test_what_a_killed_run_showed_its_workers_goes_with_a_later_report(dask, dump, tmp_path):
+    """And that of a run of hours with its own."""
+    with Cluster("tcp://localhost:8786", [dump], str(tmp_path / "out")):
+        (shown,) = (tmp_path / "out").iterdir()
+        os.utime(shown, (0, 0))
+        files.write(tmp_path / "out", {"summary.json": b"{}"})
+        assert [one.name for one in (tmp_path / "out").iterdir()] == ["summary.json"]
+
+
 def needs(item):
     if item == "broken":
         raise DumpError("x.npy", "is no array")
@@ -160,6 +170,8 @@ def needs(item):
         raise OSError("stale file handle")
     if item == "gone":
         raise OSError("no such file")
+    if item == "deep":
+        raise RecursionError("too deep")
     return item
 
 
@@ -167,19 +179,25 @@ tries = []
 
 
 @pytest.mark.parametrize(
-    "items, found, raised", [(["slow"], ["slow"], None), (["a", "gone"], ["a"], OSError), (["broken"], [], DumpError)]
+    "items, found, raised",
+    [
+        (["slow"], ["slow"], None),
+        (["a", "gone"], ["a"], OSError),
+        (["broken"], [], DumpError),
+        (["deep"], [], RecursionError),  # as it is, it would be tried again, and Dask could not send it
+    ],
 )
 def test_what_the_system_could_not_do_is_tried_again_and_what_a_task_raises_is_raised(connected, items, found, raised):
     tries.clear()
     got = []
     try:
         got.extend(connected.map(needs, items, lost))  # extend takes them one by one
-    except (OSError, NpucmpError) as error:
+    except (OSError, NpucmpError, RecursionError) as error:
         assert type(error) is raised
     else:
         assert raised is None
     assert got == found
-    assert len(tries) == {"slow": RETRIES + 1, "a": RETRIES + 2, "broken": 0}[items[0]]
+    assert len(tries) == {"slow": RETRIES + 1, "a": RETRIES + 2, "broken": 0, "deep": 1}[items[0]]
 
 
 def test_work_that_nobody_wants_is_cancelled(connected, dask):

@@ -2,10 +2,12 @@
 
 import csv
 import json
+import os
 import shutil
 import sys
 import tempfile
 
+import numpy as np
 import pytest
 
 import npucmp
@@ -131,6 +133,24 @@ def replaced(file, old, new):
     return change
 
 
+def without_last(file):
+    def change(folder):
+        lines = (folder / file).read_text().splitlines(keepends=True)
+        (folder / file).write_text("".join(lines[:-1]))
+
+    return change
+
+
+def nested(depth):
+    found = {}
+    for _ in range(depth):
+        found = {"": found}
+    return found
+
+
+ROW = "holds a row that npucmp does not write"
+
+
 def changed_roots(folder):
     head, first, *others = (folder / "roots.csv").read_text().splitlines()
     at = head.split(",").index("value")
@@ -143,7 +163,6 @@ def linked(folder):
     (folder / "tensors.csv").symlink_to(folder.parent / "elsewhere.csv")
 
 
-OF_ROOTS = ("a root that is none", "a figure that is none", "no roots")
 REFUSED = {
     "another version": (changed(npucmp="9.9"), "was made by npucmp 9.9"),
     "another rule": (rule_of(0.5), "were judged by other rules"),
@@ -159,12 +178,53 @@ REFUSED = {
     "a run that is none": (changed(unpaired=[{"step": []}]), "is no summary of a report of npucmp compare"),
     "a side that is none": (changed(target=[]), "is no summary of a report of npucmp compare"),
     "no table": (lambda folder: (folder / "tensors.csv").unlink(), "holds no tensors, which its summary.json lists"),
-    "other columns": (
-        replaced("tensors.csv", ",masked", ",masked,more"),
-        "the columns of tensors.csv",
+    "other columns": (replaced("tensors.csv", ",masked", ",mosked"), "the columns of tensors.csv"),
+    "a formula": (replaced("tensors.csv", ",forward,", ",=cmd(),"), ROW),
+    "a formula behind spaces": (replaced("tensors.csv", ",forward,", ", =cmd(),"), ROW),
+    "a formula that begins as a number": (replaced("tensors.csv", ",forward,", ",-1+cmd(),"), ROW),
+    "a formula as wide as Chinese": (replaced("tensors.csv", ",forward,", ",\uff1dcmd(),"), ROW),
+    "a formula among quoted cells": (replaced("tensors.csv", ",forward,", ',"=cmd(1,2)",'), ROW),
+    "a formula for a column": (replaced("tensors.csv", ",masked", ",=masked"), "is no table of tensors"),
+    "text that runs backwards": (replaced("tensors.csv", ",forward,", ",\u202eforward,"), ROW),
+    "text in no encoding": (
+        lambda folder: (folder / "tensors.csv").write_bytes(
+            (folder / "tensors.csv").read_bytes().replace(b",forward,", b",\xfforward,")
+        ),
+        "is not UTF-8 text",
     ),
-    "a formula": (replaced("tensors.csv", ",forward,", ",=cmd(),"), "holds a row that npucmp does not write"),
-    "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), "cannot be read"),
+    "a row of fewer cells": (replaced("tensors.csv", ",forward,", ","), ROW),
+    "a row of more cells": (replaced("tensors.csv", ",forward,", ",forward,,"), ROW),
+    "a lost row": (without_last("tensors.csv"), "its tables hold 20 tensors, its summary.json counts 21"),
+    "a lost root": (without_last("roots.csv"), "a file is missing or was changed"),
+    "a table that never ends": (
+        lambda folder: ((folder / "tensors.csv").unlink(), os.mkfifo(folder / "tensors.csv")),
+        "a FIFO, not a file",
+    ),
+    "no matrix": (lambda folder: (folder / "matrix.csv").unlink(), "holds no matrix"),
+    "a matrix without a rank": (without_last("matrix.csv"), "lacks steps and ranks"),
+    "a quote that does not end": (replaced("matrix.csv", ",", ',"\x00'), "matrix.csv: "),
+    "a root without a place": (replaced("roots.csv", "place,", "plac,"), ROW),
+    "a root of an odd number": (replaced("roots.csv", ",output:0,rel_l2,", ",output:0,rel_l2,x"), ROW),
+    "all is well": (changed(exit_status=0), "its exit status is not that of what it counts"),
+    **{
+        f"{name} {value!r:.20}": (changed(**{name: value}), "is no summary of a report of npucmp compare")
+        for name, value in (
+            ("bytes_read", 10**400),
+            ("bytes_read", float("inf")),
+            ("bytes_read", float("nan")),
+            ("causes", {"BORN": -1}),
+            ("aligned", {"operators": "many"}),
+            ("exit_status", "0"),
+            ("unpaired", [3]),
+            ("unpaired", [{"side": "target", "path": "x", "step": []}]),
+            ("broken", [None]),
+            ("target", "x"),
+            ("golden", nested(40)),
+            ("rules", nested(900)),
+        )
+    },
+    "a cut row": (replaced("tensors.csv", "\n0,1,", "\nx"), ROW),
+    "a row of no rank": (replaced("tensors.csv", "\n0,1,", "\n0,x,"), "cannot be read"),
     "a root that is none": (replaced("roots.csv", "BORN", "TORN"), "holds a row that npucmp does not write"),
     "a figure that is none": (changed_roots, "holds a row that npucmp does not write"),
     "no roots": (lambda folder: (folder / "roots.csv").unlink(), "holds no roots, which its summary.json lists"),
@@ -185,7 +245,7 @@ def test_numbers_that_are_none_are_not_known(place, monkeypatch, capsys):
 @pytest.mark.parametrize("how", REFUSED)
 def test_what_does_not_belong_together_is_refused_by_name(place, monkeypatch, capsys, how):
     spoil, words = REFUSED[how]
-    spoiled = "s1" if how in OF_ROOTS else "s0"
+    spoiled = "s1" if "root" in how or how == "a figure that is none" or how == "all is well" else "s0"
     spoil(place / spoiled)
     status, shown, error = merged(monkeypatch, capsys, place / "s0", place / "s1", "-o", place / "out")
     assert (status, shown, error.count("\n")) == (2, "", 1)
@@ -199,3 +259,48 @@ def test_a_step_and_rank_is_in_one_report(place, monkeypatch, capsys):
     for words in ((place / "s1",), (place / "s1", place / "s1")):
         status, _, error = merged(monkeypatch, capsys, *words)
         assert status == 2 and "the folders of several reports, each once" in error
+
+
+def test_what_names_of_operators_hold_is_no_reason_to_refuse_a_report(tmp_path, monkeypatch, capsys):
+    for step in (0, 1):
+        for side in ("target", "golden"):
+            write_run(tmp_path / side, {"Torch.a, =b,-c.0.forward": {"out": [np.ones(3, np.float32)]}}, step)
+        report = npucmp.compare(tmp_path / "target", tmp_path / "golden", step=step)
+        npucmp.write_reports(report, tmp_path / f"s{step}")
+    assert merged(monkeypatch, capsys, tmp_path / "s0", tmp_path / "s1", "-o", tmp_path / "out")[0] == 0
+    assert [row["op"] for row in rows(tmp_path / "out/tensors.csv")] == ["Torch.a, =b,-c.0.forward"] * 2
+
+
+def test_what_a_baseline_excused_differs(made, place, monkeypatch, capsys):
+    """The joined report shows it all the same; it must not agree."""
+    words = ["compare", *map(str, (made / "target", made / "golden")), "--step", "1", "-q"]
+    monkeypatch.setattr(sys, "argv", ["npucmp", *words, "-o", str(place / "s2"), "--baseline", str(place / "s1")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    status, shown, _ = merged(monkeypatch, capsys, place / "s0", place / "s2")
+    assert status == 1 and shown.splitlines()[-1].startswith("DIVERGED")
+    assert f"what a baseline excused in {place / 's2'} counts here" in shown
+
+
+def test_reports_of_one_rank_each_say_where_it_begins(made, tmp_path, monkeypatch, capsys):
+    """They have no matrix.csv; a run that one had no partner of is alone only where no other report has compared it."""
+    one_sided = tmp_path / "golden"
+    shutil.copytree(made / "golden/step1/rank1", one_sided / "step1/rank1")
+    reports = {"r0": {"rank": 0}, "r1": {"golden": one_sided}, "s0": {"step": 0, "rank": 0}}
+    for name, given in reports.items():
+        more = {"golden": made / "golden", **({} if name == "s0" else {"step": 1}), **given}
+        npucmp.write_reports(npucmp.compare(made / "target", **more), tmp_path / name)
+    status, shown, _ = merged(monkeypatch, capsys, *map(tmp_path.joinpath, reports), "-o", tmp_path / "out")
+    known = {(row["step"], row["rank"]): row for row in rows(made / "whole/matrix.csv")}
+    found = rows(tmp_path / "out/matrix.csv")
+    assert status == 1 and [(row["step"], row["rank"]) for row in found] == [("0", "0"), ("1", "0"), ("1", "1")]
+    for row in found:
+        whole = known[row["step"], row["rank"]]
+        assert [row[name] for name in ("verdict", "first_op", "first_slot", "value")] == [
+            whole[name] for name in ("verdict", "first_op", "first_slot", "value")
+        ]
+    begins = json.loads((tmp_path / "out/summary.json").read_text())["begins"]
+    assert (begins["step"], begins["rank"]) == (1, 0) and f"The error {begins['sentence']}\n" in shown
+    _, shown, _ = merged(monkeypatch, capsys, tmp_path / "s0", tmp_path / "r1")
+    assert "in one of the dumps only" in shown and "only in target: " in shown

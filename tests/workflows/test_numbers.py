@@ -1,5 +1,6 @@
 """Steps and ranks: chosen by lists and ranges, held against others by --pair, recognised in the trees of all tools."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import npucmp
 from npucmp.dump.formats.cann import _place
 from npucmp.dump.readers.places import place_of
 from npucmp.errors import NpucmpError, UsageError
+from npucmp.measure.executor import Serial
+from npucmp.model import Run
 from npucmp.workflows.numbers import partners, some
+from npucmp.workflows.runs import pair_runs
 from tests.synthetic import write_run
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4) / 7
@@ -42,6 +46,12 @@ def test_a_pair_names_the_same_on_both_sides(text):
         partners([text])
 
 
+def test_pairs_that_contradict_each_other_are_refused():
+    assert partners(["step1=step0", "step_1=step0"])[0].target.step == 1
+    with pytest.raises(UsageError, match="--pair step1=step2: contradicts --pair step1=step0"):
+        partners(["step1=step0", "step1=step2"])
+
+
 def compared(tmp_path, targets, goldens, **options):
     report = npucmp.compare(dump(tmp_path / "t", targets), dump(tmp_path / "g", goldens), **options)
     return [((a.step, a.rank), (b.step, b.rank)) for a, b in ((one.target, one.golden) for one in report.comparisons)]
@@ -67,6 +77,7 @@ def test_runs_are_chosen(tmp_path, options, meant):
     [
         ({"pair": ["step1=step0"]}, [((1, 0), (0, 0)), ((1, 1), (0, 1))]),
         ({"pair": ["step1=step0"], "step": 1, "rank": 1}, [((1, 1), (0, 1))]),
+        ({"pair": ["step1=step0", "step1/rank0=step0/rank1"]}, [((1, 0), (0, 1)), ((1, 1), (0, 1))]),
         ({"pair": ["step1/rank1=step0/rank0", "step1/rank0=step0/rank1"]}, [((1, 0), (0, 1)), ((1, 1), (0, 0))]),
     ],
 )
@@ -119,3 +130,39 @@ def test_the_tree_of_verl(tmp_path):
         (written / f"step{step}").rename(written / f"step_{step}")
     report = npucmp.compare(written, written)
     assert [(one.step, one.rank) for one in report.comparisons] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_numbers_that_no_run_has_are_told(tmp_path):
+    """Of a range some are enough; one that one dump has is a run without a partner."""
+    left, right = dump(tmp_path / "t", [(0, 0), (0, 1), (0, 5)]), dump(tmp_path / "g", [(0, 0), (0, 1)])
+    told = [{one for one in npucmp.compare(left, right, rank=rank, step="0-99", executor=crew).notes if "--" in one}
+            for rank in ("0-9", "0,5", "0,8-15,3") for crew in (None, Serial())]  # fmt: skip
+    assert told == [set()] * 4 + [{"no run has rank 8-15,3, which --rank names"}] * 2
+
+
+def test_as_many_as_there_are_on_a_cluster_are_paired_at_once():
+    """By their numbers, without looking through all for each; those without one are left for who has none."""
+    where = [(step, rank) for step in range(12) for rank in range(1000)]
+    runs = [[Run(f"{side}{one}", "npy", (), *one) for one in some] for side, some in (("t", where), ("g", where[::-1]))]
+    started = time.process_time()
+    together, alone = pair_runs(*runs)
+    assert time.process_time() - started < 3  # all by all: 144 million
+    assert not alone and all((a.step, a.rank) == (b.step, b.rank) for a, b in together) and len(together) == 12_000
+
+
+@pytest.mark.parametrize(
+    ("targets", "goldens", "meant"),
+    [
+        ([(0, 0), (0, 1)], [(0, None), (0, 1)], [((0, 0), (0, None)), ((0, 1), (0, 1))]),
+        ([(0, 0), (0, 0)], [(0, 0), (0, 0)], [((0, 0), (0, 0))] * 2),
+        ([(None, None), (1, 1)], [(0, 0), (1, 1)], [((None, None), (0, 0)), ((1, 1), (1, 1))]),
+        ([(0, None), (0, 0)], [(0, 0), (0, 1)], [((0, None), (0, 1)), ((0, 0), (0, 0))]),
+        ([(None, 1), (2, 1)], [(3, 0), (3, 1)], [((None, 1), (3, 1))]),
+        ([(0, 0), (0, 0)], [(0, 0), (1, None)], [((0, 0), (0, 0))]),
+    ],
+)
+def test_a_number_that_is_not_there_matches_any(targets, goldens, meant):
+    runs = [[Run(f"{at}", "npy", (), *one) for at, one in enumerate(some)] for some in (targets, goldens)]
+    together, alone = pair_runs(*runs)
+    assert [((a.step, a.rank), (b.step, b.rank)) for a, b in together] == meant
+    assert len({*map(id, sum(together, ()))}) + len(alone) == len(targets) + len(goldens)

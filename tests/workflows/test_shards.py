@@ -1,6 +1,7 @@
 """Comparisons in shards say what comparisons in one process say, whoever works."""
 
 import csv
+import json
 import os
 import pickle
 import stat
@@ -21,6 +22,7 @@ from npucmp.measure.executor import Processes, Serial
 from npucmp.model import Apart
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
+from npucmp.report.files import Joined
 from npucmp.workflows import measuring, shard, shards
 from npucmp.workflows.options import Options
 from npucmp.workflows.shards import compared_in_shards
@@ -129,6 +131,38 @@ def test_a_broken_run_and_one_without_partner_are_told(dumps):
     assert told(found)[0] == told(known)[0]
 
 
+def test_a_rank_of_another_network_costs_itself(dumps):
+    """Its reason is told, and all of the rest is compared; alone it is an error."""
+    for side, name in zip(dumps, ("linear", "bmm")):
+        record = {"output": [{"type": "mindspore.Tensor", "dtype": "float32", "shape": [len(name)]}]}
+        data = {f"Torch.{name}.{number}.forward": record for number in range(3)}
+        (side / "step0/rank1/dump.json").write_text(json.dumps({"task": "tensor", "data": data}))
+    found, known = compared_in_shards(*dumps, Options(executor=Serial())), npucmp.compare(*dumps, precheck=False)
+    assert [bool(one.findings) for one in found.comparisons] == [True] * 4 and told(found)[0] == told(known)[0]
+    for report in (found, known):
+        assert [1 for note in report.notes if "step0/rank1" in note and "look like different networks" in note] == [1]
+    for executor in (None, Serial()):
+        with pytest.raises(UsageError, match="look like different networks"):
+            npucmp.compare(*dumps, step=0, rank=1, executor=executor)
+
+
+def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
+    """Be it empty on one side. A rank that has nothing of what is asked for is no doubt."""
+    sides = [written(tmp_path / side, pipeline, steps=1) for side in ("target", "golden")]
+    crews = (None, Serial())
+    for executor in crews:
+        found = npucmp.compare(*sides, include="*linear.0*", executor=executor)
+        assert found.exit_status == 0
+    file = sides[0] / "step0/rank1/dump.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "data": {}}))
+    for executor in crews:
+        found = npucmp.compare(*sides, executor=executor)
+        assert found.exit_status == 2
+        assert "nothing could be compared in 1 of 2 steps and ranks" in screen(found).splitlines()[-1]
+    (sides[1] / "step0/rank1/dump.json").write_text(file.read_text())
+    assert {npucmp.compare(*sides, executor=executor).exit_status for executor in crews} == {0}  # there is nothing
+
+
 def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
     opened = shard.open_head
 
@@ -235,6 +269,28 @@ def test_parquet_holds_what_csv_does(pipelined, tmp_path, monkeypatch, capsys):
             said = float(row[name]) if isinstance(cell, float) else row[name]
             assert str(said) == ("" if cell is None else str(cell)), name
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("size", [1, 7, 10**6])
+def test_blocks_are_whole_lines_wherever_pieces_end(monkeypatch, size):
+    monkeypatch.setattr(report_parquet, "BLOCK", 10)
+    lines = [b"a,b\n", b"1,2\n", b"3,4\n", b"5,long one\n", b"6,\n", b"7,8\n"]
+    data = b"".join(lines)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    assert [*report_parquet._blocks(pieces)] == [b"1,2\n3,4\n", b"5,long one\n", b"6,\n7,8\n"]
+    assert [*report_parquet._blocks([lines[0]])] == []
+
+
+def test_a_row_of_any_length_becomes_parquet(tmp_path):
+    """The name of an operator is the dump's."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [["0", "a" * (3 * report_parquet.BLOCK), "nan"], ["1", "", ""], ["2", "b", "1e-3"]]
+    lines = Joined([b"step,op,rel_l2\n", *(",".join(row).encode() + b"\n" for row in rows)])
+    with open(tmp_path / "out", "wb") as file:
+        report_parquet.Packed(("step", "op", "rel_l2"), lines).write_to(file)
+    found = parquet.read_table(tmp_path / "out").to_pydict()
+    assert found["step"] == [0, 1, 2] and found["op"] == [rows[0][1], None, "b"]
+    assert repr(found["rel_l2"]) == "[nan, None, 0.001]"
 
 
 def test_parquet_without_its_package_is_told_before_anything_is_read(dumps, tmp_path, monkeypatch, capsys):

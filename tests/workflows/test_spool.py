@@ -7,6 +7,7 @@ import time
 import pytest
 
 from npucmp.errors import DumpError
+from npucmp.workflows import spool
 from npucmp.workflows.spool import Folder, Spool
 
 
@@ -91,3 +92,49 @@ def test_where_nothing_can_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DumpError, match="file: cannot be written"):
         Folder(tmp_path / "file")
+
+
+def made_by(child, place):
+    """The folder that a process made which does `child` with it and then ends as if it were killed."""
+    if not (process := os.fork()):
+        try:
+            folder = Folder(place)
+            child(folder)
+        finally:
+            os._exit(9)
+    return process
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/ns/pid"), reason="a system that does not tell whose a process is")
+def test_what_a_killed_process_of_this_machine_left_goes_at_once(tmp_path, monkeypatch):
+    os.waitpid(made_by(lambda folder: laid(folder, "left"), tmp_path), 0)
+    (left,) = tmp_path.iterdir()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(spool, "_machine", lambda: "f" * 16)
+        Folder(tmp_path).remove()
+    assert [*tmp_path.iterdir()] == [left]  # it may be at work there
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    Folder(tmp_path).remove()
+    assert [*tmp_path.iterdir()] == [left]  # another user's
+    monkeypatch.undo()
+    Folder(tmp_path).remove()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_a_living_process_works_in_stays(tmp_path):
+    done, waiting = os.pipe()
+    process = made_by(lambda folder: (os.close(waiting), os.read(done, 1)), tmp_path)
+    while not [*tmp_path.iterdir()]:
+        time.sleep(0.01)
+    Folder(tmp_path).remove()
+    (own,) = tmp_path.iterdir()
+    os.close(waiting)
+    os.waitpid(process, 0)
+    made = "-".join(own.name.split("-")[:4])  # up to the number of that process
+    for odd in (f"{made}-x.y", f"{made}", f".npucmp-work-{'0' * 16}-1-abc", own.name.replace("work", "word")):
+        (tmp_path / odd).mkdir()
+    (tmp_path / f"{made}-link").symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").mkdir()
+    before = {*tmp_path.iterdir()} - {own}
+    Folder(tmp_path).remove()
+    assert {*tmp_path.iterdir()} == before

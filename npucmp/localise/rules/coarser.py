@@ -21,7 +21,7 @@ WHOLE = 0.25  # share of its operators that have one, from which on a run is in 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:
     """Share of the operators beside one that turn to a coarser type than the golden's; modules count where there is
-    nothing else, as what they write is written inside them."""
+    nothing else, as what they write is written inside them. 0 where there is none at all."""
     counted = [node for node in nodes if not node.operator.path] or nodes
     have = [node for node in counted if _any_coarser(node.outputs or node.inputs)]
     if len(have) >= max(2.0, WHOLE * len(counted)):
@@ -29,7 +29,7 @@ def habit(nodes: Sequence[OperatorFindings]) -> float:
     begins = sum(map(_begins, have))
     if not any(node.outputs for node in nodes):  # inputs alone: each tensor once
         begins = len({fingerprint(one) for node in have for one in node.inputs if _coarser(one.pair)})
-    return max(0, begins - 1) / len(counted)
+    return max(0, begins - 1) / max(1, len(counted))
 
 
 def _begins(node: OperatorFindings) -> bool:
