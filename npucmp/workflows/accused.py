@@ -51,7 +51,7 @@ def accused_of(
     wanted = {root.pair.order for root in suspects[:MOST]}
     outputs: "dict[int, list[Finding]]" = {}
     for finding in one.findings:
-        if finding.pair.order in wanted and is_output(finding.pair):
+        if finding.pair.order in wanted and is_output(finding.pair) and finding.measurement.moments is not None:
             outputs.setdefault(finding.pair.order, []).append(finding)
     found = []
     for root in suspects[:MOST]:

@@ -21,7 +21,7 @@ from npucmp.report.ticket import page
 from npucmp.workflows.compare import compare
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named
-from tests.synthetic import chain, write_run
+from tests.synthetic import chain, with_statistics, write_run
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
 SOFTMAX = "Functional.softmax.1.forward"
@@ -80,6 +80,17 @@ def test_the_figures_are_those_of_a_plain_reading(tmp_path, monkeypatch):
     target, golden = (np.load(file).astype(np.float64) for file in files)
     relative = np.abs(target - golden) / (np.abs(golden) + 1e-7)
     assert f"`{relative.mean():.4g}` | `{relative.max():.4g}`" in page(Bundle(tmp_path).ticket())
+
+
+def test_of_statistics_no_figures_are_missed(tmp_path, monkeypatch):
+    """There is nothing to be read again, however large the tensors were."""
+    monkeypatch.setattr("npucmp.workflows.accused.ELEMENTS", 1)
+    for side, factor in (("target", 2.0), ("golden", 1.0)):
+        x = np.linspace(-3, 5, 1000, dtype=np.float32)
+        write_run(tmp_path / side, {"Torch.exp.0.forward": {"in": [x], "out": [np.exp(x) * np.float32(factor)]}})
+        with_statistics(tmp_path / side, alone=True)
+    found = compare(tmp_path / "target", tmp_path / "golden")
+    assert found.accused and not any("vendor" in note for note in found.notes)
 
 
 def test_what_is_too_large_is_not_read_again_and_said_so(monkeypatch):
