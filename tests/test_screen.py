@@ -108,9 +108,9 @@ def test_files_can_be_found(tmp_path, monkeypatch):
     ranks = [str(SAMPLE.parent / "msprobe_two_ranks" / side) for side in ("target", "golden")]
     for words, more in (([], []), (["--parts"], ["tensors-*.csv (4 files)"])):
         shown = CliRunner().invoke(npucmp, ["compare", *ranks, *words, "-o", str(folder)]).stdout
-        (page,) = [line for line in shown.splitlines() if line.startswith("page: ")]
-        assert shlex.split(page)[1:] == [str(folder / "report.html")]
-        head, names = re.split(r":\s+", shown.partition("\nfiles in ")[2], maxsplit=1)
+        page, _, others = shown.partition("\npage: ")[2].partition("files in ")
+        assert shlex.split(page) == [str(folder / "report.html")]
+        head, names = re.split(r":\s+", others, maxsplit=1)
         assert shlex.split(head) == [str(folder)] and max(map(len, names.splitlines())) <= 80
         found = " ".join(names.split()).split(", ")
         plain = {file.name for file in folder.iterdir() if file.is_file() and not file.name.startswith("tensors-")}

@@ -44,7 +44,7 @@ def render(
     screen = _Screen(answer, paint or (lambda text, _: text), verbose, width)
     lines = [*screen.sections(top), *screen.below(str(files[0].parent) if files else "")]
     if files:
-        lines += map(visible, _written(files))
+        lines.append(visible("  ".join(_written(files))))
     return "\n".join(lines) + "\n"
 
 

@@ -112,7 +112,7 @@ def test_commands_that_could_not_decide_say_what_lacks(tmp_path):
     """In one line for dumps that lack the same, above the verdict; others say nothing of it."""
     target, golden = (with_statistics(write_run(tmp_path / side, chain()), alone=True) for side in "tg")
     got = CliRunner().invoke(group, ["compare", str(target), str(golden), "-o", str(tmp_path / "out")])
-    *_, line, verdict, _, _ = got.stdout.splitlines()
+    *_, line, verdict, _ = got.stdout.splitlines()
     assert got.exit_code == 2 and verdict.startswith("UNDECIDED")
     assert line == (
         f"{target} and {golden} do not answer compare: no values, only statistics: that never proves agreement, "
