@@ -35,7 +35,7 @@ def detail(
 ) -> Detail:
     """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
-    more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules]}
+    more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
     offsets = [*accumulate((len(one.operators) for one in parts), initial=0)]
     rows: Columns = (
         {name: [*chain.from_iterable(one.rows[name] for one in parts)] for name in parts[0].rows} if parts else {}

@@ -9,8 +9,8 @@ const AROUND = 40; // suspects to choose from
 
 const around = { operator: -1, suspects: [] };
 
-// Of other kinds of reports, and of a replay, nobody knows who reads whom.
-const knowsReaders = () => data.kind === "pairs" && Boolean(rows.producer || operators.parents);
+// Of reports on single tensors, and of a replay, nobody knows who reads whom.
+const knowsReaders = () => Boolean(data.readers);
 
 function startGraph() {
   if (!knowsReaders()) return;
