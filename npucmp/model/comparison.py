@@ -14,8 +14,14 @@ from npucmp.model.pair import Pair
 
 DECIDED = DIFFERS | {Verdict.MATCH}  # the two sides were really held against each other
 Part = TypeVar("Part")
-Where = tuple[Optional[int], Optional[int]]  # step and rank
 PartOf = Callable[[int, "Comparison"], Part]  # of a comparison and its number
+
+
+class Where(NamedTuple):
+    """As dumps number it; None where they do not."""
+
+    step: Optional[int]
+    rank: Optional[int]
 
 
 @dataclass(frozen=True, repr=False)

@@ -63,7 +63,7 @@ def filed(
 def lost_files(filing: Filing, where: Where, because: str) -> Filed:
     """Of a comparison that ends whoever works on it: a row with the reason."""
     names = (*tables.TENSOR_COLUMNS, *filing.metrics)
-    row = {"step": where[0], "rank": where[1], "verdict": Verdict.UNREADABLE.value, "because": because}
+    row = {"step": where.step, "rank": where.rank, "verdict": Verdict.UNREADABLE.value, "because": because}
     return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
 
 

@@ -49,7 +49,7 @@ class Shard(NamedTuple):
     @property
     def where(self) -> Where:
         """As the dumps number it."""
-        return self.golden.step if self.target.step is None else self.target.step, self.rank
+        return Where(self.golden.step if self.target.step is None else self.target.step, self.rank)
 
 
 @dataclass(frozen=True)
