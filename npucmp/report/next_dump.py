@@ -12,7 +12,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence
 from npucmp.localise.next_dump import Open, Wishes, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, each
 from npucmp.plan.configs import text_of
-from npucmp.plan.growing import FORMATS, Given, Growing, recorded
+from npucmp.plan.growing import FORMATS, Given, Growing, Sizes, recorded
 from npucmp.plan.recorded import Recorded, network
 from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
@@ -135,10 +135,12 @@ def _given(
     for number in sorted(meant):
         key = wanted[number].networks
         alike.setdefault(key if all(key) else number, []).append(number)
+    known: "dict[object, Mapping[str, Sizes]]" = {}  # what is given in most runs, kept once
     numbers = [some[0] for some in alike.values()]
     told = each(report.comparisons, partial(given_of, names), numbers=numbers)
     for some, both in zip(alike.values(), told):
         for at, one in both.items():
+            one = one._replace(names=known.setdefault(tuple(sorted(one.names.items())), one.names))
             runs = [(number, wanted[number].runs[at]) for number in some]
             found[at].update((number, one._replace(step=step, rank=rank)) for number, (_, step, rank) in runs)
     return found
