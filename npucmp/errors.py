@@ -49,7 +49,14 @@ class MissingExtra(NpucmpError):
 
     def __init__(self, package: str, why: str) -> None:
         self.package = package
-        super().__init__(f"{why} needs the package {package}: pip install {package}")
+        super().__init__(f"{why} needs the package {package}: {install_line(package)}")
+
+
+def install_line(package: str) -> str:
+    """The command that installs a package; an extra of npucmp is installed from a checkout."""
+    return (
+        f"pip install -e '.{package[len('npucmp') :]}'" if package.startswith("npucmp[") else f"pip install {package}"
+    )
 
 
 class UsageError(NpucmpError):

@@ -75,17 +75,19 @@ def by_name(operator: Operator, slot: str) -> str:
 def named_arguments(operator: Operator) -> "dict[str, Scalar]":
     """The arguments of an operator by name ("eps"), by slot where nobody knows its name ("input:3"); those within
     a list have its name and their place ("stride.0")."""
+    return {argument_name(operator, slot): value for slot, value in operator.arguments.items()}
+
+
+def argument_name(operator: Operator, slot: str) -> str:
+    """The key of `named_arguments` under which an argument stands."""
     names = places(operator.op_type)
-    found = {}
-    for slot, value in operator.arguments.items():
-        word, dot, rest = slot.partition(":")[2].partition(".")
-        if word.isdecimal():
-            at = int(word)
-            name = names[at] if at < len(names) and names[at] != "-" else slot.partition(".")[0]
-        else:
-            name = SYNONYMS.get(word, word)
-        found[f"{name}{dot}{rest}"] = value
-    return found
+    word, dot, rest = (slot.partition(":")[2] or slot).partition(".")
+    if word.isdecimal():
+        at = int(word)
+        name = names[at] if at < len(names) and names[at] != "-" else slot.partition(".")[0]
+    else:
+        name = SYNONYMS.get(word, word)
+    return f"{name}{dot}{rest}"
 
 
 def tensor_name(operator: Operator, slot: str) -> str:

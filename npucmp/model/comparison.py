@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.model.cause import Cause, Root
+from npucmp.model.coverage import Coverage
 from npucmp.model.dump import Run
 from npucmp.model.finding import DIFFERS, Finding, Verdict
 from npucmp.model.pair import Pair
@@ -27,7 +28,8 @@ class Where(NamedTuple):
 @dataclass(frozen=True, repr=False)
 class Comparison:
     """One (step, rank) of target and golden, compared; `incomplete` says what of the network one side lacks, so that
-    agreement of the rest is none; `left_out` are the tensors that the user did not want compared."""
+    agreement of the rest is none; `left_out` are the tensors that the user did not want compared, and `coverage` counts
+    the golden tensors that the others account for."""
 
     target: Run
     golden: Run
@@ -38,6 +40,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     incomplete: tuple[str, ...] = ()
     left_out: tuple[Pair, ...] = ()
+    coverage: Coverage = Coverage()
     seconds: Optional[float] = None  # to open and measure it; None where several were worked on together
 
     def __repr__(self) -> str:
@@ -63,6 +66,8 @@ class Tally(NamedTuple):
     first       the place of its first root, and the cause; None where it has none
     shown       whether any tensor that diverged was measured by its values, which a second look could show
     bare        comparisons that have tensors, and of none of them anything was decided
+    coverage    of the golden tensors
+    lost        comparisons of which nothing can be told any more
     """
 
     verdicts: "Counter[Verdict]"
@@ -74,6 +79,8 @@ class Tally(NamedTuple):
     first: Optional[tuple[int, Cause]] = None
     shown: bool = False
     bare: int = 0
+    coverage: Coverage = Coverage()
+    lost: int = 0
 
     @classmethod
     def of(cls, one: Comparison) -> "Tally":
@@ -89,7 +96,8 @@ class Tally(NamedTuple):
             one.incomplete,
             None if first is None else (first.place, first.cause),
             any(finding.can_be_shown for finding in one.findings),
-            int(bool(one.findings) and not decided),
+            int(bool(one.findings or one.target.tensors or one.golden.tensors) and not decided and not one.left_out),
+            one.coverage,
         )
 
     @classmethod
@@ -111,11 +119,13 @@ class Tally(NamedTuple):
             min((one.first for one in known if one.first is not None), key=lambda first: first[0], default=None),
             any(one.shown for one in known),
             sum(one.bare for one in known),
+            Coverage.sum(one.coverage for one in known),
+            sum(one.lost for one in known),
         )
 
     def spoiled(self) -> "Tally":
         """That of a comparison which cannot be told: whatever agrees in it decides nothing."""
-        return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}))
+        return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}), lost=1)
 
     @property
     def tensors(self) -> int:
@@ -131,12 +141,11 @@ class Tally(NamedTuple):
         """By any tensor, or by what statistics or a replay say of an operator."""
         return self.guilty or self.is_suspected or any(self.verdicts[one] for one in DIFFERS)
 
-    @property
-    def is_decided(self) -> bool:
-        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others, and
-        no rank for another one of which nothing could be compared."""
-        unread = self.verdicts[Verdict.UNREADABLE]
-        return bool(self.decided) and not (self.undecided or self.incomplete or self.bare or unread)
+    def is_decided(self, least: float = 1.0) -> bool:
+        """Whether tensors with elements were compared, and the golden tensors are covered: all of them, or a share of
+        `least` of their elements."""
+        whole = self.coverage.suffices(least)
+        return bool(self.decided) and whole and not (self.incomplete or self.bare or self.lost)
 
 
 class Apart(Sequence[Comparison]):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Mapping, NamedTuple, Optional
 
+from npucmp.model.dtypes import lookup
+
+_DIGITS = re.compile("[0-9a-fA-F]+")
 Scalar = Any  # a non-tensor argument as the dump spells it: number, text, bool, None
 
 
@@ -80,7 +84,7 @@ class TensorRef(NamedTuple):
     dtype     canonical name of dtypes.py, or the dump's own word for one that is not in that table
     shape     logical shape; () is 0-d
     file      payload file, "" if the dump kept none; `encoding` names the reader ("torch_pt", "npy")
-    checksum  recorded checksum in the dump's own spelling, "" if none
+    checksum  recorded checksum in the dump's own spelling, "" if none; "0x…" is an XOR, other hexadecimal digits a hash
     layout    a device's layout of the stored values ("NC1HWC0"), "" for plain C order
     problem   why this tensor is known to be unreadable without opening it, "" if it is not
     label     the dump's own name of the tensor, for reports
@@ -90,6 +94,7 @@ class TensorRef(NamedTuple):
     stored    of an input: it lies in the graph, a weight, which the compiler may have folded others into
     rounding  how far a figure of `statistics` may be from what it was before the dump rounded it to some decimals
     trainable whether a gradient is wanted of it, as the dump says; None if it does not
+    own_slot  the slot in its own dump where the alignment gave it that of its partner, "" where `slot` is it
     """
 
     slot: str
@@ -108,10 +113,48 @@ class TensorRef(NamedTuple):
     stored: bool = False
     rounding: float = 0.0
     trainable: Optional[bool] = None
+    own_slot: str = ""
+
+    def in_slot(self, slot: str) -> "TensorRef":
+        """The same tensor in the slot of its partner."""
+        return self._replace(slot=slot, own_slot=self.own_slot or self.slot)
 
     @property
     def is_output(self) -> bool:
         return self.slot.startswith(("output", "grad")) or not self.slot
+
+    @property
+    def has_xor(self) -> bool:
+        """Whether the recorded checksum is an XOR of words, which proves a difference but never equality: every
+        constant with an even number of words has the XOR 0, and any order of the words gives the same XOR."""
+        return self.checksum[:2] in ("0x", "0X")
+
+    @property
+    def digest(self) -> str:
+        """The recorded checksum if it is a hash, whose equality proves equal values; else ""."""
+        return self.checksum.lower() if _DIGITS.fullmatch(self.checksum) else ""
+
+    @property
+    def has_sums(self) -> Optional[bool]:
+        """Whether Mean or Norm was recorded of a float tensor beside Max and Min; None of others: single numbers, and
+        types of which msprobe records no sums (float64, complex numbers, whole numbers)."""
+        recorded, row = self.statistics, lookup(self.dtype)
+        if recorded is None or recorded.max is None or not self.shape or row is None or row.kind != "f":
+            return None
+        return None if row.itemsize > 4 else recorded.mean is not None or recorded.norm is not None
+
+    @property
+    def identity(self) -> str:
+        """The checksum by which a tensor is found again in its own run; "" where there is none, and for an XOR that a
+        constant or a mask can have: its pieces of 8, 16 or 32 bits are all zero or one number."""
+        if not self.has_xor:
+            return self.checksum
+        digits = f"{self.checksum[2:].lower():0>16}"
+        for size in (2, 4, 8):
+            pieces = {digits[at : at + size] for at in range(0, len(digits), size)}
+            if len(pieces - {"0" * size}) < 2:
+                return ""
+        return self.checksum
 
     @property
     def device(self) -> Optional[Device]:

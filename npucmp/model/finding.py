@@ -38,6 +38,7 @@ class _Measured(NamedTuple):
     shapes_differ: bool = False
     statistics: tuple[Optional[Statistics], Optional[Statistics]] = (None, None)
     bytes_read: int = 0
+    settled: Optional[float] = None
 
 
 class Measurement(_Measured):
@@ -46,7 +47,8 @@ class Measurement(_Measured):
     moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
     recorded statistics, `same` what checksums say; each None where the dump cannot tell.
     `problem` says which side cannot be read and why; `unlike` why two readable sides cannot be compared, and
-    `shapes_differ` whether it is for their shapes.
+    `shapes_differ` whether it is for their shapes. `settled` is the rel_l2 of the rows of a layer norm that rounding
+    does not decide, if it decides others and these are within it.
     """
 
     @property

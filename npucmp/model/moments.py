@@ -75,6 +75,7 @@ Most = Annotated[float, Kept(Merge.MOST, "double")]
 Place = Annotated[int, Kept(Merge.PLACE, "int64_t")]
 Exact = Annotated[Optional[int], Kept(Merge.MOST)]
 Ulp = Annotated[Optional[int], Kept(Merge.MOST, "uint64_t")]
+Bits = Annotated[int, Kept(Merge.MOST, "int64_t")]
 Decades = Annotated[tuple[int, ...], Kept(Merge.SUMS, "decades_t")]
 
 
@@ -83,6 +84,14 @@ class Side(NamedTuple):
 
     minimum, maximum, total and squares (sum of squares) are over the finite elements; for complex
     tensors over the magnitudes. minimum and maximum are NaN when nothing is finite.
+
+    Float32 tensors may hold values of 16 bits. Over the compared values, where both sides are float32:
+
+    bits        significant bits that a value needs at most; 24 means more than 11, 0 means zeros alone
+    last_bit    smallest place value of a last set bit; inf for zeros alone, 0 where a value needs more than 11 bits
+    nonzero     values that are not zero; -inf where a value needs more than 11 bits, as are the next two
+    full_8      values whose 8th significant bit is set: the last one of bfloat16
+    full_11     values whose 11th significant bit is set: the last one of float16
     """
 
     nan: Count = 0
@@ -92,6 +101,11 @@ class Side(NamedTuple):
     maximum: Most = float("nan")
     total: Sum = 0.0
     squares: Sum = 0.0
+    bits: Bits = 0
+    last_bit: Least = float("inf")
+    nonzero: Sum = 0.0
+    full_8: Sum = 0.0
+    full_11: Sum = 0.0
 
     @property
     def inf(self) -> int:
@@ -99,6 +113,8 @@ class Side(NamedTuple):
 
 
 Half = Annotated[Side, Kept(Merge.HALF, "side_t")]
+SHORT_BITS = 8, 11  # significant bits of bfloat16 and float16
+SINGLE_BITS = 24  # and of float32
 HISTOGRAM_BINS = 24  # |x-y|/max(|y|, floor): bin 0 holds exact zeros, bin k decade 10^(k-20) ≤ e < 10^(k-19)
 
 
@@ -138,6 +154,11 @@ class Moments(NamedTuple):
     outside: Count = 0
     max_ulp: Ulp = None
     histogram: Decades = (0,) * HISTOGRAM_BINS
+
+    @property
+    def differing(self) -> int:
+        """Positions that hold two numbers: other bits of one number, as of 0 and -0, of NaN or of a mask, are none."""
+        return self.compared - self.histogram[0] + self.mismatched
 
 
 class Field(NamedTuple):

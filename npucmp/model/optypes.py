@@ -20,7 +20,9 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from npucmp.model.dump import Operator
+from npucmp.model.dump import Operator, Run
+
+SPELLINGS = 1 << 18  # of which is known what they are; the names of a file of weights may each be one
 
 TRAITS = {
     "sums": "adds terms that may cancel",
@@ -29,6 +31,7 @@ TRAITS = {
     "bounded slope": "turns an absolute error into one of that size: sin, remainders",
     "norm": "divides by a spread: what is the same everywhere in its operand drops out",
     "normalises": "brings a layer's values to one scale, and multiplies them by weights of its own",
+    "normalises rows": "brings each row to one scale, by a mean and a spread of its own",
     "spread": "a square of deviations, or its root",
     "logarithm": "an absolute error is the relative one of its operand",
     "quotient": "divides: large where its divisor is small",
@@ -54,6 +57,8 @@ TRAITS = {
     "views": "another look at the same memory",
     "saves nothing": "its gradient reads nothing that it read or wrote",
     "masks": "puts in a value that it was told, minus infinity among them",
+    "fades": "writes nothing of values that are far below the others: softmax, exp",
+    "shifts": "hands on what it reads, shifted, scaled or put side by side, so that a mask stays one",
     "collective": "communicates with other ranks",
     "point to point": "communicates with one other rank",
     "one to all": "hands what one rank has to the others",
@@ -62,6 +67,15 @@ TRAITS = {
     "asynchronous": "returns before its outputs are there",
     "random": "draws random numbers",
     "drops": "puts zeros in the place of some of what it reads",
+    "rows sum to 1": "its elements along an axis are shares of one",
+    "at least 0": "no element is below 0",
+    "at least -1": "no element is below -1",
+    "at most 1": "no element is above 1",
+    "at most 0": "no element is above 0",
+    "centres": "a norm that subtracts the mean",
+    "permutes": "hands on the elements that it reads in another order",
+    "largest": "hands on the largest of what it reads",
+    "smallest": "hands on the smallest of what it reads",
     "in place": "overwrites what it reads",
     "overwrites": "writes to memory that it is given, and does not read what it overwrites",
     "uninitialised": "hands out memory that nobody has written",
@@ -105,23 +119,23 @@ class Row(NamedTuple):
 
 TABLE = (
     # sums and differences
-    Row("add", "sums, saves nothing", "iadd radd TensorAdd scalar_add"),
-    Row("sub", "sums, saves nothing", "isub rsub subtract"),
-    Row("add_n", "sums, saves nothing", "AccumulateNV2"),
-    Row("bias_add", "sums, saves nothing", "", (1,)),
+    Row("add", "sums, saves nothing, shifts", "iadd radd TensorAdd scalar_add"),
+    Row("sub", "sums, saves nothing, shifts", "isub rsub subtract"),
+    Row("add_n", "sums, saves nothing, shifts", "AccumulateNV2"),
+    Row("bias_add", "sums, saves nothing, shifts", "", (1,)),
     Row("lerp", "sums"),
     Row("addcmul", "sums"),
     Row("addcdiv", "sums"),
     Row("sum", "sums, saves nothing", "ReduceSum nansum"),
     Row("mean", "sums, saves nothing", "ReduceMean nanmean ReduceMeanWithCount"),
     Row("cumsum", "sums, saves nothing"),
-    Row("norm", "", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
+    Row("norm", "at least 0", "vector_norm linalg_vector_norm LpNorm ReduceL2 L2Loss LpNormV2"),
     Row("prod", "", "ReduceProd"),
     # products
-    Row("mul", "", "imul rmul multiply Muls"),
+    Row("mul", "shifts", "imul rmul multiply Muls"),
     Row("neg", "saves nothing", "negative"),
-    Row("square", ""),
-    Row("sqrt", ""),
+    Row("square", "at least 0"),
+    Row("sqrt", "at least 0"),
     Row("linear", "contracts", "Dense FullyConnection NonDynamicallyQuantizableLinear", (1, 2)),
     Row("matmul", "contracts", "imatmul rmatmul mm MatMulV3 Gemm mv vdot", (2,)),
     Row("bmm", "contracts", "BatchMatMul BatchMatMulV3", (2,)),
@@ -137,25 +151,25 @@ TABLE = (
     Row("conv_transpose2d", "contracts", "ConvTranspose Conv2DTranspose", (1, 2)),
     Row("conv_transpose3d", "contracts", "", (1, 2)),
     Row("depthwise_conv2d", "contracts", "depthwise_conv2d_native", (1, 2)),
-    Row("attention", "contracts", "scaled_dot_product_attention FlashAttentionScore npu_fusion_attention "
+    Row("attention", "contracts, fades", "scaled_dot_product_attention FlashAttentionScore npu_fusion_attention "
         "flash_attn_func flash_attn_varlen_func PromptFlashAttention IncreFlashAttention FusedInferAttentionScore"),
     # functions
-    Row("exp", "exponential"),
+    Row("exp", "exponential, at least 0, fades"),
     Row("expm1", "exponential"),
-    Row("exp2", "exponential"),
-    Row("sigmoid", "exponential, saturates"),
-    Row("softmax", "exponential", "softmax_int"),
-    Row("log_softmax", "exponential, poles"),
-    Row("logsumexp", "exponential", "ReduceLogSumExp"),
-    Row("cosh", "exponential"),
+    Row("exp2", "exponential, at least 0"),
+    Row("sigmoid", "exponential, saturates, at least 0, at most 1, fades"),
+    Row("softmax", "exponential, rows sum to 1, at least 0, at most 1, fades", "softmax_int"),
+    Row("log_softmax", "exponential, poles, at most 0"),
+    Row("logsumexp", "exponential, fades", "ReduceLogSumExp"),
+    Row("cosh", "exponential, at least 0"),
     Row("sinh", "exponential"),
     Row("silu", "exponential", "Swish"),
-    Row("softplus", "exponential"),
+    Row("softplus", "exponential, at least 0"),
     Row("gelu", "", "FastGelu QuickGelu NewGELUActivation GELUActivation"),
-    Row("tanh", "saturates"),
-    Row("erf", ""),
-    Row("sin", "bounded slope"),
-    Row("cos", "bounded slope"),
+    Row("tanh", "saturates, at least -1, at most 1"),
+    Row("erf", "at least -1, at most 1"),
+    Row("sin", "bounded slope, at least -1, at most 1"),
+    Row("cos", "bounded slope, at least -1, at most 1"),
     Row("remainder", "bounded slope, non-smooth", "FloorMod"),
     Row("fmod", "bounded slope, non-smooth"),
     Row("frac", "bounded slope, non-smooth"),
@@ -165,46 +179,48 @@ TABLE = (
     Row("log10", "logarithm, poles"),
     Row("log1p", "logarithm, poles"),
     Row("logit", "poles"),
-    Row("div", "quotient, poles", "idiv rdiv truediv itruediv rtruediv true_divide divide RealDiv DivNoNan"),
+    Row("div", "quotient, poles, shifts", "idiv rdiv truediv itruediv rtruediv true_divide divide RealDiv DivNoNan"),
     Row("rsqrt", "quotient, poles"),
     Row("reciprocal", "reciprocal, poles", "Inv"),
     Row("tan", "tangent"),
     Row("pow", "power, poles", "ipow rpow"),
     # normalisations
-    Row("layer_norm", "norm, normalises", "native_layer_norm LayerNormalization", (1, 2, 3)),
+    Row("layer_norm", "norm, normalises, normalises rows, centres", "native_layer_norm LayerNormalization", (1, 2, 3)),
     Row("rms_norm", "normalises", "npu_rms_norm T5LayerNorm", (1, 2)),
-    Row("batch_norm", "norm, normalises, averages", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm "
+    Row("batch_norm", "norm, normalises, centres, averages", "batch_norm1d batch_norm2d batch_norm3d native_batch_norm "
         "cudnn_batch_norm BatchNormalization BNInfer SyncBatchNorm", (1, 2, 3, 4), (), (1, 2)),
-    Row("fused_batch_norm", "norm, normalises, averages", "", (1, 2, 3, 4), (3, 4)),
-    Row("fused_batch_norm_v3", "norm, normalises, averages", "", (1, 2, 3, 4), (3, 4, 5)),
-    Row("group_norm", "norm, normalises", "native_group_norm", (1, 2, 3)),
-    Row("instance_norm", "norm, normalises, averages", "instance_norm1d instance_norm2d instance_norm3d", (1, 2, 3, 4),
-        (), (1, 2)),
+    Row("fused_batch_norm", "norm, normalises, centres, averages", "", (1, 2, 3, 4), (3, 4)),
+    Row("fused_batch_norm_v3", "norm, normalises, centres, averages", "", (1, 2, 3, 4), (3, 4, 5)),
+    Row("group_norm", "norm, normalises, centres", "native_group_norm", (1, 2, 3)),
+    Row("instance_norm", "norm, normalises, centres, averages", "instance_norm1d instance_norm2d instance_norm3d",
+        (1, 2, 3, 4), (), (1, 2)),
     Row("std", "norm", "ReduceStd std_mean"),
     Row("var", "norm, spread", "var_mean ReduceVariance"),
     # losses
-    Row("cross_entropy", "loss, classes", "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
+    Row("cross_entropy", "loss, classes, at least 0",
+        "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits"),
     Row("nll_loss", "loss, classes, reads logarithms"),
-    Row("binary_cross_entropy_with_logits", "loss, pairs, squashes", "BCEWithLogitsLoss SigmoidCrossEntropyWithLogits"),
-    Row("mse_loss", "loss, pairs", "l1_loss smooth_l1_loss huber_loss binary_cross_entropy BCELoss"),
+    Row("binary_cross_entropy_with_logits", "loss, pairs, squashes, at least 0",
+        "BCEWithLogitsLoss SigmoidCrossEntropyWithLogits"),
+    Row("mse_loss", "loss, pairs, at least 0", "l1_loss smooth_l1_loss huber_loss binary_cross_entropy BCELoss"),
     # choices
-    Row("relu", "non-smooth, rectifies", "relu6"),
+    Row("relu", "non-smooth, rectifies, at least 0", "relu6"),
     Row("leaky_relu", "non-smooth", "prelu_kernel elu celu selu rrelu hardtanh hardswish hardsigmoid hswish hsigmoid "
         "threshold"),
     Row("prelu", "non-smooth", "", (1,)),
-    Row("max", "non-smooth, bounds", "maximum amax ReduceMax ReduceMaxD argmax ArgMaxWithValue fmax cummax"),
-    Row("min", "non-smooth, bounds", "minimum amin ReduceMin argmin ArgMinWithValue fmin cummin"),
+    Row("max", "non-smooth, bounds, largest", "maximum amax ReduceMax ReduceMaxD argmax ArgMaxWithValue fmax cummax"),
+    Row("min", "non-smooth, bounds, smallest", "minimum amin ReduceMin argmin ArgMinWithValue fmin cummin"),
     Row("max_pool1d", "non-smooth"),
     Row("max_pool2d", "non-smooth", "MaxPool MaxPoolWithArgmax max_pool2d_with_indices adaptive_max_pool2d"),
     Row("max_pool3d", "non-smooth"),
     Row("clamp", "non-smooth, bounds", "clip ClipByValue clamp_min clamp_max"),
-    Row("topk", "non-smooth"),
-    Row("sort", "non-smooth", "argsort msort"),
+    Row("topk", "non-smooth, largest"),
+    Row("sort", "non-smooth, permutes", "argsort msort"),
     Row("sign", "non-smooth"),
     Row("round", "non-smooth", "rint"),
     Row("floor", "non-smooth", "FloorDiv floor_divide"),
     Row("ceil", "non-smooth"),
-    Row("abs", "non-smooth"),
+    Row("abs", "non-smooth, at least 0"),
     Row("where", "non-smooth, masks", "Select SelectV2"),
     Row("masked_fill", "non-smooth, masks"),
     Row("masked_select", "non-smooth, masks, picks"),
@@ -212,11 +228,11 @@ TABLE = (
     Row("embedding", "looks up", "GatherV2_embedding", (1,)),
     Row("gather", "picks", "GatherD GatherElements take_along_dim"),
     Row("index_select", "picks", "GatherNd take"),
-    Row("cat", "saves nothing", "concat concatenate ConcatV2"),
-    Row("stack", "saves nothing", "Pack"),
+    Row("cat", "saves nothing, shifts", "concat concatenate ConcatV2"),
+    Row("stack", "saves nothing, shifts", "Pack"),
     Row("index_add", "picks"),
     Row("index_put", "picks"),
-    Row("repeat", "saves nothing", "repeat_interleave Tile"),
+    Row("repeat", "saves nothing, shifts", "repeat_interleave Tile"),
     Row("avg_pool2d", "saves nothing", "AvgPool adaptive_avg_pool2d"),
     Row("interpolate", "saves nothing", "ResizeNearestNeighbor ResizeBilinear upsample_nearest2d upsample_bilinear2d"),
     Row("rotary", "", "npu_rotary_mul RotaryMul ApplyRotaryPosEmb RotaryPositionEmbedding"),
@@ -272,6 +288,8 @@ _PARTS = (
     ("contracts", r"linear|matmul|mm$|bmm|conv|einsum|dot|attention"),
     ("non-smooth", r"relu|hardtanh|hardswish|hardsigmoid|(?<!soft)max|(?<!soft)min|clamp|clip|topk|sort|argm|where"
                    r"|mask|dropout"),
+    ("rows sum to 1", r"(?<!log)softmax$"),
+    ("fades", r"(?<!log)softmax$|attention$"),
     ("smooth", r"linear$|dense$|norm|conv|embedding|softmax|gelu|silu|tanh|sigmoid"),
     ("drops", r"dropout$"),
     ("random", r"dropout|bernoulli|multinomial|^rand|random|normal$|uniform$|exponential$"),
@@ -287,7 +305,12 @@ _WORDS = {
     "masks": {"mask", "masked", "where", "select", "full", "fill", "filled", "triu", "tril", "pad", "scatter"},
     "views": {"view", "reshape", "slice", "narrow", "split", "transpose", "permute", "flatten", "expand", "strided"},
 }
+_TRAITS = [(trait, re.compile(parts)) for trait, parts in _PARTS]
 _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")  # of masked_fill or MaskedFill
+_WEIGHT = re.compile(
+    r"(^|[./])(([a-zA-Z0-9]+_)*(weight|bias)(_scale(_inv)?)?|gamma|beta|embedding_table|running_(mean|var)"
+    r"|moving_(mean|variance)|num_batches_tracked)$"
+)
 _CHOOSES = ("non-smooth", "random", "masks", "collective", "uninitialised", "constant", "loops back", "in place")
 _IN_PLACE = re.compile(r"[A-Za-z0-9]_$|^__i[a-z]+__$|^__setitem__$|^(Apply|Assign|Scatter|Inplace)([A-Z]|$)")
 _GRADIENT = re.compile(
@@ -314,7 +337,19 @@ def is_gradient(operator: Operator) -> bool:
     return operator.phase == "backward" or (not operator.phase and op_type(operator.op_type).has("gradient"))
 
 
-@lru_cache(maxsize=1 << 14)
+def is_weight(operator: Operator) -> bool:
+    """Whether a record is a weight, a bias or a running statistic of a file of weights: by its name, and because
+    nothing of it is an input."""
+    alone = not operator.reads_recorded and all(tensor.is_output for tensor in operator.tensors)
+    return alone and bool(_WEIGHT.search(operator.name))
+
+
+def holds_weights_alone(run: Run) -> bool:
+    """Whether a run is a checkpoint, which has no operators and therefore no inputs."""
+    return bool(run.operators) and all(map(is_weight, run.operators))
+
+
+@lru_cache(maxsize=SPELLINGS)
 def op_type(spelled: str) -> OpType:
     """What the operator of this spelling is. Any text will do: of what nobody knows, nothing is told."""
     name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")  # aten's overloads
@@ -323,14 +358,14 @@ def op_type(spelled: str) -> OpType:
     more |= {"gradient"} if bare not in ("", name) else set()
     row = _row(_key(name)) or _row(_key(bare)) or _row(_key(bare).replace("inplace", ""))
     if row is None:
-        return OpType("", frozenset(more | _told(name)))
+        return _unknown(frozenset(more | _told(name)))
     traits = {*filter(None, row.traits.split(", "))}
     more |= {"smooth"} if traits.isdisjoint(_CHOOSES) else set()
     slots = () if "gradient" in more else (row.parameters, row.workspaces, row.overwritten)
     return OpType(row.name, frozenset(traits | more), *slots)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=SPELLINGS)
 def same_type(spelled: str) -> str:
     """A word that all spellings of one operator share: of one that no row knows, its own letters."""
     name, _, _ = _NAMESPACE.sub("", spelled[:200]).partition(".")
@@ -339,10 +374,16 @@ def same_type(spelled: str) -> str:
     return known or (op_type(end[0]).name if end else key)
 
 
+@lru_cache(maxsize=1 << 10)
+def _unknown(traits: "frozenset[str]") -> OpType:
+    return OpType("", traits)  # one for all spellings with these traits
+
+
 def _told(name: str) -> "set[str]":
     """The traits of an operator that no row knows."""
     words = {word.lower() for word in _WORD.findall(name)}
-    found = {trait for trait, parts in _PARTS if re.search(parts, _key(name))}
+    key = _key(name)
+    found = {trait for trait, parts in _TRAITS if parts.search(key)}
     return found | {trait for trait, some in _WORDS.items() if some & words}
 
 

@@ -74,7 +74,7 @@ class Relation(NamedTuple):
 
 class InputRow(NamedTuple):
     """A network input of a step and rank, by the first operator that reads it; `role` is "input", "labels" or
-    "tokens"."""
+    "tokens". `certain` is False where the network may have made it of what differs before."""
 
     step: Optional[int]
     rank: Optional[int]
@@ -84,6 +84,7 @@ class InputRow(NamedTuple):
     shapes: "tuple[tuple[int, ...], tuple[int, ...]]"
     dtypes: "tuple[str, str]"
     relation: Relation
+    certain: bool = True
 
 
 class CurvePair(NamedTuple):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Optional, Sequence
+from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
 from npucmp.model.comparison import Apart, Comparison, Tally
+from npucmp.model.coverage import Coverage, OpenTensor
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
 from npucmp.model.look import DifferenceMap, Look
@@ -27,6 +29,7 @@ class Result(Shown, ABC):
     broken  (side, run) that cannot be read; `notes` are what a reader should know besides
     partial True where Ctrl-C ended it: it holds what was done by then
     known   all that differs is in the report that the user gave as the baseline
+    settings  the options that decide a verdict and are not at their default (workflows/settings.py)
     """
 
     command: ClassVar[str]
@@ -39,6 +42,7 @@ class Result(Shown, ABC):
     bytes_read: int = 0
     partial: bool = False
     known: bool = False
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     @abstractmethod
@@ -64,13 +68,27 @@ class Result(Shown, ABC):
         """Nobody asks it any more: what lies on disk for it goes."""
 
 
+def _uncovered(run: Run, counts: bool) -> Coverage:
+    """The coverage of a golden step and rank that has no partner; its elements are counted where a share of them
+    decides, and where it was opened."""
+    where = " ".join(f"{name} {at}" for name, at in (("step", run.step), ("rank", run.rank)) if at is not None)
+    because = "the target has no such step and rank"
+    if not run.operators or not counts:
+        return Coverage(tensors=1, unsized=1, first=(OpenTensor(where or run.path, "", None, "", because),))
+    tensors = [(operator, tensor) for operator in run.operators for tensor in operator.tensors]
+    sizes = [math.prod(tensor.shape) for _, tensor in tensors]
+    first = (OpenTensor(where or run.path, "", sum(sizes), "", because),)
+    return Coverage(missed=sum(sizes), tensors=len(tensors), first=first)
+
+
 @dataclass(frozen=True, repr=False)
 class Report(Result):
     """What `npucmp compare` found; paths are target and golden, `also` further dumps as "target=DUMP". `disk` is how
     many bytes the next dump may take on a side, None for any number; `unreplayed` says what --replay could not do,
     `unlike` in one line why the runs are not comparable, "" if they are or nobody asked; `looks` are at tensors that
     diverged, those of suspects first, as many as could be had for little;
-    `accused` tells more of the first suspects."""
+    `accused` tells more of the first suspects. `least` is the share of golden elements that must be covered, and
+    `excluded` says which steps and ranks the user excluded."""
 
     command = "compare"
 
@@ -84,6 +102,8 @@ class Report(Result):
     unlike: str = ""
     accused: "tuple[Accused, ...]" = ()
     looks: tuple[Look, ...] = ()
+    least: float = 1.0
+    excluded: str = ""
 
     @property
     def target_path(self) -> str:
@@ -126,8 +146,15 @@ class Report(Result):
 
     @property
     def is_decided(self) -> bool:
-        """By tensors that have elements, all of them: one checksum among statistics does not speak for the others."""
-        return not self.broken and self.tally.is_decided
+        """Whether tensors were compared and the golden is covered: all its tensors, steps and ranks, or the share of
+        its elements that the user accepts."""
+        return not self.broken and self.tally.is_decided(self.least) and self.coverage.suffices(self.least)
+
+    @property
+    def coverage(self) -> Coverage:
+        """The coverage of all steps and ranks of the golden, those without a partner included."""
+        alone = [_uncovered(run, self.least < 1.0) for side, run in self.unpaired if side == "golden"]
+        return Coverage.sum([self.tally.coverage, *alone])
 
     def close(self) -> None:
         if isinstance(self.comparisons, Apart):

@@ -35,7 +35,7 @@ TEXT = frozenset(
     (
         "op op_type phase slot verdict because matched_by target_op golden_op target_tensor golden_tensor target_dtype "
         "golden_dtype target_shape golden_shape target_layout golden_layout stack cause rule explained_by max_abs_at "
-        "max_rel_at"
+        "max_rel_at golden_slot relation match_reason estimator"
     ).split(" ")
 )
 BOOL = frozenset(("allclose",))
