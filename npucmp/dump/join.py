@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Sequence
 
 from npucmp.model import Operator, Run, TensorRef, first_of
+from npucmp.model.optypes import op_type_of
 
 
 def join(run: Run, other: Run) -> Run:
@@ -73,7 +74,7 @@ class _Found:
         left: dict[str, list[TensorRef]] = defaultdict(list)
         for tensor in other.tensors:
             left[tensor.slot].append(tensor)
-        tensors = [self._tensor(one.name, t, left[t.slot].pop(0)) if left.get(t.slot) else t for t in one.tensors]
+        tensors = [self._tensor(one, t, left[t.slot].pop(0)) if left.get(t.slot) else t for t in one.tensors]
         return one._replace(
             tensors=(*tensors, *(tensor for some in left.values() for tensor in some)),
             arguments={**other.arguments, **one.arguments},
@@ -82,14 +83,14 @@ class _Found:
             reads_recorded=one.reads_recorded or other.reads_recorded,
         )
 
-    def _tensor(self, op: str, one: TensorRef, other: TensorRef) -> TensorRef:
+    def _tensor(self, op: Operator, one: TensorRef, other: TensorRef) -> TensorRef:
         """A tensor of both dumps; as the first has it, where the two cannot be the same."""
         if (one.shape, one.dtype) != (other.shape, other.dtype) and not (one.problem or other.problem):
-            self.unlike.append(f"{op} {one.slot}")
+            self.unlike.append(f"{op.name} {one.slot}")
             return one
         if one.statistics is not None and other.statistics is not None:
             self.recorded += 1
-            self.moved += repr(one.statistics) != repr(other.statistics)  # NaN equals NaN
+            self.moved += _moved(one, other) and not (one.is_output and op_type_of(op).has("uninitialised"))
         values = other if (other.file or other.problem) and not _has_values(one) else one
         self.values += values is other and _has_values(other)
         return values._replace(
@@ -113,6 +114,13 @@ class _Found:
                 "another execution"
             )
         return found
+
+
+def _moved(one: TensorRef, other: TensorRef) -> bool:
+    """Whether a figure that both dumps tell is another, by more than they rounded it by; NaN equals NaN."""
+    told = zip(one.statistics or (), other.statistics or ())
+    both = [(a, b) for a, b in told if a is not None and b is not None and a != b and (a == a or b == b)]
+    return any(not abs(a - b) <= one.rounding + other.rounding for a, b in both)
 
 
 def _has_values(tensor: TensorRef) -> bool:

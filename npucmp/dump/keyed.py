@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
@@ -18,6 +19,7 @@ from npucmp.dump.readers.tensor_names import by_module, named, operator_of
 from npucmp.dump.readers.trees import Files, files_of
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Payload, Run, TensorRef
+from npucmp.model.optypes import holds_weights_alone
 
 Entries = Callable[[RegularFile], "dict[str, Union[Payload, str]]"]
 _GUESSED = "order: guessed, the file does not tell it; operators stand by name"
@@ -44,8 +46,8 @@ def _run(found: Files, format: str, entries: Entries, context: ReadContext) -> R
     operators = _operators(read)
     outputs = all(tensor.is_output for one in operators for tensor in one.tensors)
     notes = [_GUESSED, *filter(None, [left_out(found.path, found.others)])]
-    about = "outputs only" if outputs else ""
-    return Run(found.path, format, operators, found.step, found.rank, about, tuple(notes), ordered=False)
+    run = Run(found.path, format, operators, found.step, found.rank, notes=tuple(notes), ordered=False)
+    return replace(run, detail="weights only" if holds_weights_alone(run) else "outputs only" if outputs else "")
 
 
 def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> TensorRef:

@@ -200,7 +200,7 @@ PRODUCERS = (
             ),
             Tree(
                 "npy",
-                "the same as precision_tool unpacks it; graph.pbtxt beside it is found",
+                "the same as precision_tool unpacks it; graph.pbtxt or graph.pb beside it is found",
                 ("{op}.{output}.{time}.npy",),
                 _FOLDERS,
                 "the folder of the files",

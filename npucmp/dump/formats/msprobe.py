@@ -37,6 +37,7 @@ from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, fi
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
 from npucmp.dump.readers.names import unnamed
+from npucmp.dump.readers.repeated_keys import Repeated, loads, may_repeat, repeated_in
 from npucmp.dump.readers.text import read_bytes, text_of
 from npucmp.errors import DumpError
 from npucmp.model import Call, Head, Operator, Run, Statistics, TensorRef, first_of
@@ -101,10 +102,13 @@ def _load(path: Path, context: ReadContext) -> Any:
     data = read_bytes(path, "json_bytes", context)
     if _ENDLESS not in data.translate(_ALIKE):
         with suppress(MsgspecError, ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does
-            return decode(data)
+            found = decode(data)
+            if not may_repeat(data, found):
+                return found
     text = text_of(path, data)
     try:
-        return json.loads(text, parse_int=_whole_number)
+        found = json.loads(text, parse_int=_whole_number)
+        return loads(text, _whole_number) if may_repeat(data, found) else found
     except json.JSONDecodeError as error:
         raise DumpError(
             path,
@@ -119,10 +123,14 @@ def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadCon
     top = _load(path, context)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
+    if "data" in _repeated(top):
+        raise DumpError(path, 'holds "data" more than once, and only one of them can be meant')
     stacks, notes = _beside(path, "stack.json", _stacks, context)
     scopes, more = _beside(path, "construct.json", _scopes, context)
     folder = path.parent / DATA_FOLDER
-    dump = _Dump(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [])
+    unclear = _unclear(top["data"])
+    repeats = [*_repeated(top), *(" ".join(filter(None, one)) for one in unclear.items())]
+    dump = _Dump(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
     operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
     return Run(
         path=str(path),
@@ -135,10 +143,28 @@ def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadCon
     )
 
 
+def _repeated(tree: Any) -> "tuple[str, ...]":
+    """The keys that stand more than once in an object."""
+    return tree.keys_repeated if isinstance(tree, Repeated) else ()
+
+
+def _unclear(data: "Mapping[str, Any]") -> "dict[str, str]":
+    """Operators whose records stand more than once, or hold a key more than once, each with that key; keys of tensors
+    concern their tensor alone."""
+    if next(repeated_in(data), None) is None:
+        return {}
+    found = {
+        name: one.keys_repeated[0] for name, record in data.items() for one in repeated_in(record) if not is_tensor(one)
+    }
+    return {**found, **dict.fromkeys(_repeated(data), "")}
+
+
 def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[str]:
     """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect."""
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, [*(tensor.file for tensor in tensors), *dump.others])
+    if dump.repeats:
+        yield f"{path}: keys that stand more than once make what they are of unreadable: {first_of(dump.repeats, 3)}"
     if dump.others:
         yield f"{path}: arrays of text are not compared, but for type and shape: {first_of(dump.others, 3)}"
     if not dump.is_there and any(tensor.label.endswith(_ENDINGS) for tensor in tensors):
@@ -153,7 +179,9 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     for batch, file in files_at(run.path).batches:
         top = _load(file, context)
         framework = str(top.get("framework") or _framework(top["data"]))
-        told = ((name, call_of(name, record, framework)) for name, record in top["data"].items())
+        unclear = _unclear(top["data"])
+        known = ((name, record) for name, record in top["data"].items() if name not in unclear)
+        told = ((name, call_of(name, record, framework)) for name, record in known)
         found.update((f"{batch}/{name}" if batch else name, call) for name, call in told if call is not None)
     return found
 
@@ -169,7 +197,7 @@ def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
     if any(tensor.file for tensor in tensors):
         task = "tensor"
     elif any(tensor.checksum for tensor in tensors):
-        task = "checksums"
+        task = "checksums" if any(tensor.digest for tensor in tensors) else "XOR checksums"
     framework = top.get("framework") or _framework(top["data"])
     return " · ".join(str(word) for word in (framework, f"{top.get('level', '')} {task}".strip()) if word)
 
@@ -188,7 +216,10 @@ def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[di
     if not file.exists():
         return {}, ()
     try:
-        return parse(_load(file, context)), ()
+        tree = _load(file, context)
+        found, repeats = parse(tree), _repeated(tree)
+        note = f"{file}: keys that stand more than once are ignored: {first_of(repeats, 3)}"
+        return {key: value for key, value in found.items() if key not in repeats}, (note,) if repeats else ()
     except (DumpError, TypeError, ValueError, AttributeError) as error:
         return {}, (f"{file}: ignored, {getattr(error, 'because', 'not as expected')}",)
 
@@ -214,7 +245,8 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
 
 class _Dump(NamedTuple):
     """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text,
-    files of what is no tensor. Without a folder there are statistics alone."""
+    files of what is no tensor. Without a folder there are statistics alone. unclear are operators whose records hold a
+    key more than once, by that key; repeats names all that do."""
 
     folder: str
     is_there: bool
@@ -222,6 +254,8 @@ class _Dump(NamedTuple):
     scopes: Mapping[str, str]
     shapes: dict[str, tuple[int, ...]]
     others: list[str]
+    unclear: Mapping[str, str]
+    repeats: list[str]
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
@@ -235,6 +269,8 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
             arguments[slot] = argument_of(leaf)
             if leaf.get("data_name"):
                 dump.others.append(str(leaf["data_name"]))
+    if name in dump.unclear:
+        tensors = _unreadable(name, tensors, dump.unclear[name])
     flag = record.get(_FLAG) if isinstance(record, dict) else None
     if isinstance(flag, bool):
         label, figures = f"{name}.{_FLAG}", _FLAGGED if flag else _UNFLAGGED
@@ -257,6 +293,13 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
+def _unreadable(name: str, tensors: "list[TensorRef]", key: str) -> "list[TensorRef]":
+    """The tensors of an operator whose record, or a key in it, stands more than once."""
+    what = f"a key {key!a:.60}" if key else "its operator"
+    problem = f"dump.json holds {what} more than once"
+    return [one._replace(problem=problem) for one in tensors] or [TensorRef("", "", (), problem=problem, label=name)]
+
+
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
     file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
@@ -271,9 +314,15 @@ def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> Tenso
         file, trouble = _inside(dump, data_name)
         problem = problem or trouble
         file = file if dump.is_there or statistics is None else ""
+    if isinstance(leaf, Repeated):
+        problem = f"dump.json gives its {leaf.keys_repeated[0]!a:.60} more than once"
+        dump.repeats.append(f"{name} {slot} {leaf.keys_repeated[0]}")
     label = str(data_name) if data_name else f"{name}.{slot.replace(':', '.')}"
     encoding = _ENCODINGS[file[file.rindex(".") :]] if file else ""
-    checksum = str(leaf.get("md5") or "")
+    checksum = leaf.get("md5")
+    if isinstance(checksum, (int, float)):  # of summary_mode xor: the value of a 0-d tensor, which is no checksum
+        statistics = Statistics.recorded(*[float(checksum)] * 4) if statistics is None and key == "[]" else statistics
+    checksum = checksum if isinstance(checksum, str) else ""
     dtype = canonical(str(leaf["dtype"]))
     wanted = leaf.get("requires_grad")
     trainable = wanted if isinstance(wanted, bool) else None

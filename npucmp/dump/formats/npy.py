@@ -7,7 +7,8 @@ operator, output and time:
     {anything}.npy                                   plain: one operator with one output
 
 A file whose name was too long for the file system has a number for a name; mapping.csv beside it tells the real one.
-Files with a time are executed in that order; the others in the natural order of their names, and the run says so.
+Files with a time in their names are executed in that order; the others in that in which they were written, if the times
+of the files can be trusted (readers/write_times.py), else in the natural order of their names, and the run says so.
 Several times for one (operator, index) are several executions.
 Source: public behaviour of msaccucmp and precision_tool; docs/formats.md.
 """
@@ -28,6 +29,7 @@ from npucmp.dump.readers.names import left_out, may_be_tensor, natural, type_of_
 from npucmp.dump.readers.places import micro_of, place_of
 from npucmp.dump.readers.tensors import tensor_of
 from npucmp.dump.readers.trees import SNIFFED, told_folders
+from npucmp.dump.readers.write_times import NOTE, WrittenOperator, write_order
 from npucmp.model import Operator, Run, first_of
 
 NAME = "npy"
@@ -79,10 +81,15 @@ def _run(path: Path, names: "list[Path]", context: ReadContext, read: "Optional[
     others = (file.name for file in names if not _is_tensor(file, real) and not file.is_dir())
     notes += filter(None, [left_out(path, others), _below(path, names, read or set())])
     groups = _executions(_read_of_them(files))
-    operators = tuple(_operator(order, group, context) for order, group in enumerate(groups))
     timed = all(group[0].time for group in groups)
+    written = [WrittenOperator([file.path for file in group], group[0].operator) for group in groups]
+    order = None if timed else write_order(written)
+    groups = [groups[at] for at in order] if order else groups
+    operators = tuple(_operator(at, group, context) for at, group in enumerate(groups))
     outputs = all(file.slot.startswith("output") for group in groups for file in group)
-    if not timed:
+    if order:
+        notes.append(NOTE)
+    elif not timed:
         notes.append("not every file name holds a time: operators with no time stand in the order of their names")
     step, rank, _ = place_of((path.parent if read is None else path).absolute().parts)
     about = "outputs only" if outputs else ""

@@ -9,8 +9,9 @@
     {anything}.pt                                                                                        one output
 
 What folders tell of step and rank is in readers/trees.py, how other names are taken apart in tensor_names.py there.
-Only dump_index tells the order of execution. Otherwise operators stand by the numbers of their calls, then by name,
-each module behind those that it holds, and the run says so.
+Only dump_index tells the order of execution. Otherwise operators stand by the times at which their files were written,
+if these can be trusted (readers/write_times.py), else by the numbers of their calls, then by name, each module behind
+those that it holds; the run says so.
 
 Source: public documents and sources of msprobe (aclgraph_dumper.py), msit (dump_hook.py), SGLang (debug_utils).
 """
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.dump.readers import write_times
 from npucmp.dump.readers.executions import executions
 from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import some_names
@@ -32,6 +34,7 @@ from npucmp.dump.readers.names import left_out, natural
 from npucmp.dump.readers.tensor_names import by_module, named, operator_of
 from npucmp.dump.readers.torch_pt import entries
 from npucmp.dump.readers.trees import DATA, Files, files_of, holds, is_module
+from npucmp.dump.readers.write_times import WrittenOperator, write_order
 from npucmp.errors import DumpError
 from npucmp.model import Operator, Run, TensorRef
 
@@ -148,9 +151,8 @@ def _run(
     context: ReadContext,
 ) -> Run:
     ordered = all(file.turn >= 0 for file in files)
-    if not ordered:
-        files = _numbered(files)
-        notes = (*notes, _GUESSED)
+    uncalled = _modules_uncalled(files)
+    files = files if ordered else _numbered(uncalled)
     groups = [
         sorted(group, key=lambda file: natural(file.slot))
         for group in executions(
@@ -161,10 +163,20 @@ def _run(
         )
     ]
     groups.sort(key=lambda group: (group[0].turn if ordered else 0, *_position(group[0])))
-    modules = {_path(group[0].operator): _name(group[0]) for group in groups}
+    if not ordered:
+        order = write_order([*map(_written, groups)]) if files is uncalled else None
+        groups = [groups[at] for at in order] if order else groups
+        notes = (*notes, write_times.NOTE if order else _GUESSED)
+    modules = {_module(group[0]): _name(group[0]) for group in groups}
     operators = (_operator(order, group, modules, context) for order, group in enumerate(groups))
     outputs = all(file.slot.startswith("output:") for file in files)
     return Run(path, NAME, tuple(operators), step, rank, "outputs only" if outputs else "", notes, ordered)
+
+
+def _modules_uncalled(files: "list[PtFile]") -> "list[PtFile]":
+    """A number at the end of a name that others go on from ("layers.1", "layers.1.mlp") is no call."""
+    above = {file.operator[:at] for file in files for at, letter in enumerate(file.operator) if letter == "."}
+    return [file._replace(call=-1) if file.operator in above else file for file in files]
 
 
 def _numbered(files: "list[PtFile]") -> "list[PtFile]":
@@ -180,6 +192,12 @@ def _position(file: PtFile) -> "tuple[list[object], int, list[list[object]]]":
     return natural(file.folder), file.call, by_module(file.operator)
 
 
+def _written(files: "list[PtFile]") -> WrittenOperator:
+    first = files[0]
+    name = first.operator[: -len(f".{first.call}")] if first.operator.endswith(f".{first.call}") else first.operator
+    return WrittenOperator([file.path for file in files], _path(first.operator)[0] or name, first.folder, first.call)
+
+
 def _name(file: PtFile) -> str:
     return f"{file.folder}/{file.operator}" if file.folder else file.operator
 
@@ -192,12 +210,18 @@ def _path(operator: str) -> "tuple[str, str]":
     return (head.rpartition(".")[0], call) if operator.startswith("Module.") and call.isdigit() else ("", "")
 
 
+def _module(file: PtFile) -> "tuple[str, str]":
+    """The same of a name without a call, which names the module that a hook of the user's was at."""
+    path, call = _path(file.operator)
+    return (path, call) if path or file.call >= 0 else (file.operator, "")
+
+
 def _operator(
     order: int, files: "list[PtFile]", modules: "dict[tuple[str, str], str]", context: ReadContext
 ) -> Operator:
     tensors = tuple(tensor for file in files for tensor in _tensors(file, context))
-    path, call = _path(files[0].operator)
-    above, scope = path, ""
+    path = _path(files[0].operator)[0]
+    (above, call), scope = _module(files[0]), ""
     while above and not scope:
         above = above.rpartition(".")[0]
         scope = modules.get((above, call), "") if above else ""

@@ -6,7 +6,7 @@ or one that does not fit, is compared all the same.
 
     graph.py     the nouns: Graph, Node, Port
     ge.py        GE, the Ascend graph compiler: text and JSON
-    graphdef.py  TensorFlow: text, and the wire format inside tfdbg dumps
+    graphdef.py  TensorFlow: text, and the wire format, in a file (graph.pb) or inside tfdbg dumps
     known.py     all graphs of a run in one, asked by name
     attributes.py  which attributes are kept, and their values
 
@@ -24,6 +24,8 @@ from pathlib import Path
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.graphs import ge, graphdef
 from npucmp.dump.graphs.graph import Graph
+from npucmp.dump.readers.files import open_regular
+from npucmp.dump.readers.protobuf import Cursor
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.textproto import Message, parse
 from npucmp.errors import DumpError
@@ -31,14 +33,19 @@ from npucmp.errors import DumpError
 MOST_FILES = 200
 _ANCESTORS = 4
 _ENTRIES = 100_000  # of a folder that are looked at
+_WIRE = re.compile(  # {name}.pb: the first node of a GraphDef, with its name and the operator that it computes
+    rb"\n[\x80-\xff]{0,4}[\x00-\x7f]\n[\x80-\xff]{0,2}[\x01-\x7f][\w./>\\-]+\x12[\x01-\x7f]\w"
+)
 _FILE = re.compile(r"(?:ge_proto|dynamo)_.*\.txt|(?!ge_onnx_).*\.pbtxt|ge_proto.*\.json|graph.*\.json")
+_TENSOR = re.compile(r"\.[0-9]{10,}\.pb$")  # a dump of a tensor, with its time
 _OF_ATC = re.compile(rb'\s*\{\s*"(?:attr|graph|name|version)".*"(?:key|op)"', re.DOTALL)  # {om}.json, of any name
 _HEAD = 4096
 _FOLDER = re.compile(r"graphs?|model|pid_.*")
 _PROCESS = re.compile(r"pid_.*|[0-9]+_[0-9]+")  # "{pid}_{device}" stands below extra-info/graph
 _STAGE = re.compile(r"ge_proto_?[0-9]*_?(graph_[0-9]+_)?(.*)\.(?:txt|json)")
 _EXPECTED = (
-    "not a graph that is read here: GE text or JSON with `graph { op { … } }`, or GraphDef text with `node { … }`"
+    "not a graph that is read here: GE text or JSON with `graph { op { … } }`, or a GraphDef as text with `node { … }` "
+    "or binary"
 )
 
 
@@ -47,6 +54,8 @@ def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE)
 
     Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
     """
+    if _begins(path, _WIRE, context):
+        return [_of_wire(path, context)]
     text, limits = read_text(path, "graph_bytes", context), context.limits
     is_json = text.lstrip()[:1] == "{"
     tree = ge.from_json(text, path, limits) if is_json else parse(text, path, ge.keep, limits)
@@ -54,6 +63,19 @@ def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE)
     if not any(graph.nodes for graph in graphs):
         raise DumpError(path, _EXPECTED)
     return graphs
+
+
+def _begins(path: "str | os.PathLike[str]", form: "re.Pattern[bytes]", context: ReadContext) -> bool:
+    """Whether the first bytes of a file have a form."""
+    with open_regular(os.fspath(path), context) as file:
+        return form.match(file.read(0, min(_HEAD, file.size))) is not None
+
+
+def _of_wire(path: "str | os.PathLike[str]", context: ReadContext) -> Graph:
+    """The graph of a binary GraphDef. Constants are passed over, so that weights are not read."""
+    with open_regular(os.fspath(path), context) as file:
+        file.limits.require(path, "graph_bytes", file.size, "has {:,} bytes")
+        return graphdef.from_wire(Cursor(file), 0, file.size, path)
 
 
 def _graphs(tree: Message, path: object) -> list[Graph]:
@@ -86,12 +108,13 @@ def beside(path: Path) -> list[Path]:
 
 
 def _is_graph(folder: Path, name: str) -> bool:
-    if _FILE.fullmatch(name) or not name.endswith(".json"):
+    forms = {".json": _OF_ATC, ".pb": _WIRE}
+    form = forms.get(os.path.splitext(name)[1])
+    if _FILE.fullmatch(name) or form is None or _TENSOR.search(name):
         return _FILE.fullmatch(name) is not None
     try:
-        with open(folder / name, "rb") as stream:
-            return _OF_ATC.match(stream.read(_HEAD)) is not None
-    except OSError:
+        return _begins(folder / name, form, context=ANYWHERE)
+    except (DumpError, OSError):
         return False
 
 

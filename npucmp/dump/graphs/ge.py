@@ -30,7 +30,7 @@ from typing import Any, Mapping, NoReturn, Optional, Sequence
 from npucmp.dump.graphs import attributes
 from npucmp.dump.graphs.graph import Graph, Node, Port
 from npucmp.dump.limits import Limits
-from npucmp.dump.readers.json_object import json_object
+from npucmp.dump.readers.json_object import json_object, unlike
 from npucmp.dump.readers.textproto import Message, integers, messages, texts
 from npucmp.errors import DumpError
 
@@ -64,8 +64,9 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
     """The tree of a JSON text. Raises DumpError for what is not a JSON object."""
     held = 0
 
-    def message(found: dict[str, Any]) -> Optional[Message]:
+    def message(pairs: "list[tuple[str, Any]]") -> Optional[Message]:
         nonlocal held
+        found = unlike(pairs)
         if "value" in found and isinstance(found.get("key"), str) and found["key"] not in _WANTED:
             return None
         held += len(found)
@@ -73,7 +74,7 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
             raise DumpError(path, limits.beyond("values", "graph_values"))
         return {name: values for name, values in ((name, _listed(value)) for name, value in found.items()) if values}
 
-    return json_object(text, path, "a graph", digits=40, object_hook=message, parse_constant=_constant)
+    return json_object(text, path, "a graph", digits=40, object_pairs_hook=message, parse_constant=_constant)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Graphs of TensorFlow: GraphDef as protobuf text (graph.pbtxt) or, inside the Event of a tfdbg dump, in wire format.
+"""Graphs of TensorFlow, a GraphDef as protobuf text (graph.pbtxt) or wire format (graph.pb, the Event of a tfdbg dump).
 
     GraphDef  node 1
     NodeDef   name 1 · op 2 · input 3: "producer", "producer:output index", "^producer" for a control edge ·

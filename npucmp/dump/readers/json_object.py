@@ -11,7 +11,8 @@ from npucmp.errors import DumpError
 def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> "dict[str, Any]":
     """The object of a text, made with hooks of json.loads; DumpError for anything else, saying `what` it is not.
 
-    Whole numbers have at most so many digits: the time of int() grows with the square.
+    Whole numbers have at most so many digits: the time of int() grows with the square. A key that stands twice in an
+    object is refused.
     """
 
     def whole(number: str) -> int:
@@ -20,7 +21,7 @@ def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -
         return int(number)
 
     try:
-        tree = json.loads(text, parse_int=whole, **hooks)
+        tree = json.loads(text, parse_int=whole, **{"object_pairs_hook": unlike, **hooks})
     except RecursionError:
         raise DumpError(path, f"not {what}: JSON that is nested too deep") from None
     except json.JSONDecodeError as error:
@@ -30,3 +31,11 @@ def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -
     if not isinstance(tree, dict):
         raise DumpError(path, f"not {what}: JSON, but not an object")
     return tree
+
+
+def unlike(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
+    """The object of these pairs; ValueError for a key that stands twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name that stands twice")
+    return found

@@ -48,9 +48,15 @@ def natural(text: str) -> "list[object]":
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", text))]
 
 
+GRADIENTS = ("backward", "grad")  # parts of a name that make the part before them a gradient
+
+
 def type_of_name(name: str) -> str:
-    """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3" and "layer1_MatMul_3"."""
+    """The last part of a node's name that is no index: "MatMul" of "layer1/MatMul_3" and "layer1_MatMul_3"; with the
+    part before it where it says that the node is a gradient: "linear_backward" of "layer1.linear_backward_0"."""
     parts = [part for part in re.split(r"[/_.]", name) if not re.fullmatch(r"[0-9]*", part)]
+    if len(parts) > 1 and parts[-1].lower() in GRADIENTS:
+        return "_".join(parts[-2:])
     return parts[-1] if parts else name
 
 

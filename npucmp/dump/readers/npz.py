@@ -29,7 +29,12 @@ def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
         because = f"{error.because}; save it with numpy.savez instead of savez_compressed"
         raise DumpError(file.path, because, error.offset) from None
     ordered = sorted(Member(*member) for member in found.values())
-    return {_name(member.name): _array(file, member) for member in ordered}
+    read = {_name(member.name): _array(file, member) for member in ordered if member.name.endswith(_ENDING)}
+    others = (member for member in ordered if not member.name.endswith(_ENDING))
+    for member in others:  # one that is called like an array without its ending keeps a name of its own
+        name = _name(member.name)
+        read[f"{name} (no array)" if name in read else name] = _array(file, member)
+    return read
 
 
 def _name(member: bytes) -> str:

@@ -36,9 +36,7 @@ def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
     length = int.from_bytes(file.read(0, 8), "little")
     file.limits.require(file.path, "table_bytes", length, "a header of {:,} bytes", 0)
     start = 8 + length
-    found = json_object(
-        text_of(file.path, file.read(8, length)), file.path, "a safetensors header", _DIGITS, object_pairs_hook=_unlike
-    )
+    found = json_object(text_of(file.path, file.read(8, length)), file.path, "a safetensors header", _DIGITS)
     found.pop("__metadata__", None)
     place, read = 0, {}
     for name, fact in sorted(found.items(), key=lambda item: _span(file, *item)):
@@ -50,13 +48,6 @@ def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
     if start + place != file.size:
         raise DumpError(file.path, f"holds {file.size - start} bytes of data, its header promises {place}", start)
     return read
-
-
-def _unlike(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name that stands twice")
-    return found
 
 
 def _span(file: RegularFile, name: str, fact: Any) -> "tuple[int, int]":
