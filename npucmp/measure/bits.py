@@ -80,14 +80,17 @@ def differences(one: TensorRef, other: TensorRef, context: ReadContext = ANYWHER
     import numpy as np
 
     from npucmp.dump.readers.values import blocks
+    from npucmp.measure.kernel.numpy_kernel import difference, widen
 
     x, y = payload_of(one, context=context), payload_of(other, context=context)
     found, count, start = [], 0, 0
     picture = _Picture(x, y) if x is not None and y is not None else None
     read = [blocks(payload, READ, context=context) for payload in (x, y) if payload is not None]
     for a, b in zip(*read) if len(read) == 2 else ():
-        wide_a, wide_b = (v.astype(np.float64) if v.dtype.kind not in "biuc" else v for v in (a, b))
-        differs = np.flatnonzero((wide_a != wide_b) & ~((wide_a != wide_a) & (wide_b != wide_b)))
+        with np.errstate(all="ignore"):
+            wide_a, wide_b = widen(a), widen(b)
+            alike = ((wide_a == wide_b) & ~np.isfinite(wide_a)) | ((wide_a != wide_a) & (wide_b != wide_b))
+            differs = np.flatnonzero((difference(a, b, wide_a, wide_b)[2] != 0) & ~alike)
         if picture is not None and len(differs):
             picture.add(differs + start, a[differs], b[differs])
         if len(differs) and count <= PLACES:

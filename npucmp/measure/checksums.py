@@ -8,8 +8,9 @@
 Which bytes of a bfloat16 are meant depends on the release: newer msprobe takes its 16 bits, older ones and MindSpore
 widen it to float32 before. Both are tried.
 
-Source: dumps of mindstudio-probe 26.2 with and without values, in which every CRC-32 and every XOR is found again; the
-XOR of a single number and MD5 are UNVERIFIED, so that they prove equality and no difference.
+Source: dumps of mindstudio-probe 26.2 with and without values, in which every CRC-32 and every XOR is found again. MD5
+is UNVERIFIED, so that it proves equality and no difference. An XOR proves a difference and no equality (recorded.py).
+mindstudio-probe 26.2 records the value of a 0-d tensor and no XOR; an XOR there is UNVERIFIED and proves nothing.
 """
 
 from __future__ import annotations

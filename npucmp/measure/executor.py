@@ -19,6 +19,8 @@ import gc
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, Protocol, Sequence, TypeVar
@@ -33,6 +35,7 @@ Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and wha
 BATCH = 256  # items that make a task: handing one over costs as much as measuring a small tensor
 WEIGHT = 4 << 20  # or items that weigh so much together
 AHEAD = 2  # tasks that a worker has: one under way, and one so that it need not wait
+LOOKS = 0.5  # seconds after which a worker looks again whether its parent lives
 HELD = 16 * BATCH  # items per worker that may be begun while the first has no result: theirs wait in memory
 
 
@@ -164,7 +167,7 @@ def _answer(function: Callable[[Item], Result], items: Sequence[Item], task: ran
 
 
 class _Worker:
-    """A process that gets tasks on one pipe and answers on another. If this one is killed, both end, and it leaves."""
+    """A process that gets tasks on one pipe and answers on another. If this one is killed, it leaves."""
 
     def __init__(self, function: Callable[[Any], Any], items: Sequence[Any]) -> None:
         from multiprocessing import get_context
@@ -173,7 +176,8 @@ class _Worker:
         orders, self._orders = fork.Pipe(duplex=False)
         self.answers, out = fork.Pipe(duplex=False)
         self.tasks: deque[range] = deque()
-        self._process = fork.Process(target=_serve, args=(function, items, orders, out, self._orders), daemon=True)
+        parents = os.getpid(), (self._orders, self.answers)
+        self._process = fork.Process(target=_serve, args=(function, items, orders, out, *parents), daemon=True)
         with (
             orders,
             out,
@@ -236,16 +240,24 @@ def _answering(crew: "list[_Worker]") -> "list[_Worker]":
 
 
 def _serve(
-    function: Callable[[Any], Any], items: Sequence[Any], orders: "Connection", out: "Connection", parents: "Connection"
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    orders: "Connection",
+    out: "Connection",
+    parent: int,
+    parents: "tuple[Connection, ...]",
 ) -> NoReturn:
     """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end; what
-    its parent does in an orderly end by other signals is none of its business."""
+    its parent does in an orderly end by other signals is none of its business. The `parents` ends of its pipes are
+    closed here: a pipe whose reader is gone refuses an answer only if no worker holds the reader's end."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, signal.SIG_DFL)
-        parents.close()
+        for end in parents:
+            end.close()
+        _watch(parent)
         gc.freeze()  # looking for cycles in what the parent had would copy all of it
         gc.enable()  # who forked it may do without for a while, this one works for long
         gc.set_threshold(100_000)
@@ -254,6 +266,21 @@ def _serve(
             out.send(_answer(function, items, range(*order)))
     finally:
         os._exit(1)
+
+
+def _watch(parent: int) -> None:
+    try:
+        threading.Thread(target=_leave_after, args=(parent,), daemon=True).start()
+    except RuntimeError:  # no thread is to be had; it leaves when it next reads or writes
+        pass
+
+
+def _leave_after(parent: int) -> None:
+    """Ends this process soon after its parent, whatever it is doing: at a task, or at an answer to a pipe of which
+    another worker holds the reader's end."""
+    while os.getppid() == parent:
+        time.sleep(LOOKS)
+    os._exit(1)
 
 
 def _keep_pages() -> None:

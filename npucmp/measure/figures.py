@@ -34,8 +34,8 @@ class Figures(NamedTuple):
     mean_abs   of the finite elements; None of statistics
     subnormal  elements below the smallest normal number of the type that are not 0; None of statistics, and of wider
                types than 16 bits
-    bits       what tells its bits from others of the same type and shape: a digest of the values, or the checksum that
-               the dump recorded; "" where there is neither
+    bits       what tells its bits from others of the same type and shape: a digest of the values, or the hash that the
+               dump recorded; "" where there is neither, and for an XOR, which tensors of other bits share
     """
 
     extremes: Optional[Extremes] = None
@@ -168,7 +168,7 @@ def from_record(tensor: TensorRef) -> Figures:
     mean = _known(told.mean) if told is not None else None
     norm = _known(told.norm) if told is not None else None
     rms = norm / math.sqrt(count) if norm is not None and count else None
-    return Figures(recorded(tensor), mean, rms, bits=tensor.checksum)
+    return Figures(recorded(tensor), mean, rms, bits=tensor.digest)
 
 
 def _because(error: NpucmpError) -> str:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 WORST = 10  # elements that are kept
 PARTS = 32  # of a range, for values; of errors one more, so that zero is in the middle of one
+SMALL = 1e-200  # a range of values below this is multiplied before it is divided into parts,
+UP = 2.0**600  # by a power of two, which rounds nothing
 
 
 def look(finding: Finding, context: ReadContext = ANYWHERE, vendor: bool = False) -> Optional[Look]:
@@ -93,14 +95,12 @@ class _Looker:
         """One block of both sides."""
         import numpy as np
 
-        from npucmp.measure.kernel.numpy_kernel import integer_distance, widen
+        from npucmp.measure.kernel.numpy_kernel import difference, widen
 
         with np.errstate(all="ignore"):  # signalling NaN, and differences beyond float64
             wide_x, wide_y = widen(x), widen(y)
             finite = np.isfinite(wide_x) & np.isfinite(wide_y)
-            difference = wide_x - wide_y
-            whole = x.dtype.kind in "biu" and y.dtype.kind in "biu"
-            size = integer_distance(x, y).astype(np.float64) if whole else np.abs(difference)
+            _, apart, size = difference(x, y, wide_x, wide_y)
             if not finite.all():
                 alike = (np.isnan(wide_x) & np.isnan(wide_y)) | (wide_x == wide_y)
                 size = np.where(finite, size, np.where(alike, 0.0, np.inf))
@@ -111,7 +111,7 @@ class _Looker:
             for counts, wide in zip(self.values, (wide_x, wide_y)):
                 shown = np.abs(wide) if self.complex else wide
                 counts += counted(shown if all_finite else shown[np.isfinite(shown)], self.low, self.high, PARTS)
-            signed = size if self.complex else np.copysign(size, difference)
+            signed = size if self.complex else np.copysign(size, apart)
             self.errors += counted(signed if all_finite else signed[finite], self.least, self.most, PARTS + 1)
         self.grid.add(np.flatnonzero(size > self.bar) + self.start)
         self._keep(size, x, y)
@@ -174,6 +174,8 @@ def counted(values: "Array", low: float, high: float, parts: int) -> "npt.NDArra
     """How many lie in each of the parts of a range; in the middle one if it has no length, or too much."""
     import numpy as np
 
+    if 0 < max(abs(low), abs(high)) < SMALL:  # parts of this range have no length in float64
+        values, low, high = values * UP, low * UP, high * UP
     half = high / 2 - low / 2
     if not 0 < half < math.inf:
         places = np.full(len(values), parts // 2)

@@ -16,7 +16,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
 from npucmp.measure.executor import workers
 from npucmp.measure.once import once
-from npucmp.measure.recorded import equal_by_record, least_error, statistics_of
+from npucmp.measure.recorded import SUMS_SLACK, equal_by_record, least_error, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of
 
@@ -100,12 +100,18 @@ def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
     return tuple((one.payload or one.file, one.dtype, one.shape, one.problem) for one in (pair.target, pair.golden))
 
 
-def measure(pair: Pair, closeness: Closeness = Closeness(), context: ReadContext = ANYWHERE) -> Measurement:
-    """Everything that one pass over a pair can tell; never raises for what a dump holds."""
+def measure(
+    pair: Pair,
+    closeness: Closeness = Closeness(),
+    context: ReadContext = ANYWHERE,
+    unseen: "Optional[tuple[float, float]]" = None,
+) -> Measurement:
+    """Everything that one pass over a pair can tell; never raises for what a dump holds. `unseen`: what is below these
+    bounds of target and golden is a mask."""
     try:
         if pair.target is None or pair.golden is None:
             return _one_side(pair, context)
-        return _both_sides(pair, pair.target, pair.golden, closeness, context)
+        return _both_sides(pair, pair.target, pair.golden, closeness, context, unseen)
     except Unlike as reason:
         return Measurement(pair, unlike=str(reason), shapes_differ=reason.shapes_differ)
 
@@ -132,7 +138,12 @@ def _one_side(pair: Pair, context: ReadContext) -> Measurement:
 
 
 def _both_sides(
-    pair: Pair, target: TensorRef, golden: TensorRef, closeness: Closeness, context: ReadContext
+    pair: Pair,
+    target: TensorRef,
+    golden: TensorRef,
+    closeness: Closeness,
+    context: ReadContext,
+    unseen: "Optional[tuple[float, float]]",
 ) -> Measurement:
     left: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
     right: list[RegularFile] = []
@@ -143,6 +154,7 @@ def _both_sides(
             return _recorded(pair, target, golden, x, y, context)
         _require_alike(x, y)
         bars = _bars(recorded_type(target, x), recorded_type(golden, y), closeness)
+        bars = bars if unseen is None else bars._replace(unseen=unseen)
         moments = _moments(x, y, left[0] if left else None, right[0] if right else None, bars, context)
     except _Trouble as trouble:
         return Measurement(pair, problem=str(trouble))
@@ -346,9 +358,17 @@ def _recorded(
         golden = _as_recorded(golden, y, target.checksum, context)
     same = equal_by_record(target, golden)
     bound = None if same is not None else least_error(target, golden)
+    if same and (error := least_error(target, golden)) is not None and error > SUMS_SLACK + 8.0 * _round_off(target):
+        same, bound = None, error  # figures that differ contradict equal hashes
     read = (_size(x) if x else 0) + (_size(y) if y else 0)
     statistics = (target.statistics, golden.statistics)
     return Measurement(pair, bound=bound, same=same, statistics=statistics, bytes_read=read)
+
+
+def _round_off(tensor: TensorRef) -> float:
+    """The unit round-off of the type in which figures of a tensor may be recorded, 0 for whole numbers."""
+    row = lookup(tensor.dtype)
+    return row.round_off if row is not None and row.kind == "f" else 0.0
 
 
 def _tells_as_much(one: TensorRef, other: TensorRef) -> bool:

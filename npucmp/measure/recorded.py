@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
-from npucmp.model import Side, Statistics, TensorRef
+from npucmp.model import Pair, Side, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
 SUMS_SLACK = 2.0**-17  # within which a sum in float32 of up to SUMMED_WELL elements is right, in any order
@@ -14,15 +14,29 @@ _BOTH, _ONE_SIDE = (True, True), {(True, False), (False, True)}
 
 
 def equal_by_record(target: TensorRef, golden: TensorRef) -> Optional[bool]:
-    """Whether two tensors of one shape are the same; None where nothing tells.
+    """Whether two tensors of one shape are the same; None where nothing proves it.
 
-    Checksums of different algorithms, or over different types, say nothing of each other.
+    Checksums of different algorithms, or over different types, prove nothing. An XOR proves a difference alone.
     """
     if 0 in target.shape:
         return True
     if not target.checksum or len(target.checksum) != len(golden.checksum) or target.dtype != golden.dtype:
         return None
-    return target.checksum == golden.checksum
+    if target.has_xor and golden.has_xor:
+        return None if target.checksum.lower() == golden.checksum.lower() else False
+    return target.digest == golden.digest if target.digest and golden.digest else None
+
+
+def has_equal_xor(pair: Pair) -> bool:
+    """Whether both tensors of a pair of which no difference is known have the same XOR, or one has it and the other has
+    values: an equal XOR proves nothing."""
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or target.dtype != golden.dtype:
+        return False
+    if target.has_xor and golden.has_xor:
+        return target.checksum.lower() == golden.checksum.lower()
+    one, other = (target, golden) if target.has_xor else (golden, target)
+    return one.has_xor and not other.checksum and bool(other.file or other.payload)
 
 
 def statistics_of(side: Side, elements: int) -> Statistics:

@@ -3,8 +3,9 @@
 In the norms such a value swallows everything else, so that positions where both sides hold the same one are left out.
 Only the same: what is merely near it is a number as any other. In one type it is the same bits; two types have masks
 of their own (-65504, or -1e4 where the other has -1e9), and there each of OWN, exactly as its type rounds it, stands
-for all of them. Whether a tensor has masks at all is seen when all of it is known (measure/pairs.py): what stands once,
-or with nothing beside it, masks nothing.
+for all of them. Where an exponential reads a tensor, what it cannot see is a mask whatever its value is; attention.py
+says below which bounds that is. Whether a tensor has masks at all is seen when all of it is known (measure/pairs.py):
+what stands once, or with nothing beside it, masks nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from npucmp.model.dtypes import Dtype, narrower, numpy_dtype
 
 VALUES = (1e4, 65504.0, 1e5, 1e6, 1e8, 1e9, 1e10, 1e12, 1e15, 1e20, 1e30)  # and half the largest value, and beyond
 OWN = (1e4, 1e5, 1e9)  # and the largest value, and half of it
+NONE_UNSEEN = (-np.inf, -np.inf)
 
 
 class Masks(NamedTuple):
     """The masks of a pair of types.
 
     `highest` is the greatest of them. What is equal on both sides is one if it is `bound` or below, or in `values`;
-    `target` and `golden` are those of each type that need not be equal, none where the types are the same.
+    `target` and `golden` are those of each type that need not be equal, none where the types are the same. `unseen` are
+    bounds of target and golden: what is below both is a mask of any value.
     """
 
     highest: float = -np.inf
@@ -33,10 +36,13 @@ class Masks(NamedTuple):
     values: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
     golden: tuple[float, ...] = ()
+    unseen: tuple[float, float] = NONE_UNSEEN
 
     def held(self, x: "npt.NDArray[Any]", y: "npt.NDArray[Any]") -> "npt.NDArray[np.bool_]":
         """Where two float64 arrays hold the same mask."""
         found: npt.NDArray[np.bool_] = (x == y) & ((x <= self.bound) | _among(x, self.values))
+        if self.unseen != NONE_UNSEEN:
+            found |= (x <= self.unseen[0]) & (y <= self.unseen[1])
         return found | (_among(x, self.target) & _among(y, self.golden)) if self.target else found
 
 

@@ -15,6 +15,12 @@
 #define BINS 24
 #define EDGES 4 /* of bins that are looked at in one go */
 #define BELOW_1E3 17 /* bins */
+#define SHORT_BITS 11 /* significant bits of float16; bfloat16 has fewer */
+#define SINGLE_BITS 24
+#define FRACTION 0x007fffffu /* of a float32; its highest bits are the significant ones after the first */
+#define BEYOND_SHORT 0x00001fffu
+#define PLACE_8 0x00010000u
+#define PLACE_11 0x00002000u
 
 #ifdef VERSIONS /* given on the command line */
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -49,7 +55,12 @@ enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
     ROW(double, minimum, LEAST) \
     ROW(double, maximum, MOST) \
     ROW(double, total, SUM) \
-    ROW(double, squares, SUM)
+    ROW(double, squares, SUM) \
+    ROW(int64_t, bits, MOST) \
+    ROW(double, last_bit, LEAST) \
+    ROW(double, nonzero, SUM) \
+    ROW(double, full_8, SUM) \
+    ROW(double, full_11, SUM)
 
 #define MOMENTS(ROW) \
     ROW(int64_t, elements, SUM) \
@@ -439,8 +450,59 @@ INLINE int is_mask(double x, double y, const bars_t *bars) {
     return among(x, bars->x_masks, bars->x_count) && among(y, bars->y_masks, bars->y_count);
 }
 
+/* The bits that float32 values need, as model/moments.py says. Once a value needs more than 16-bit types have, nothing
+ * else is to be known, so that most tensors are asked for one tile only. */
+INLINE void count_bits(side_t *side, const float *values, int64_t n) {
+    const u32x8 fraction = (u32x8){0} + FRACTION;
+    const f32x8 most = (f32x8){0} + INFINITY;
+    u32x8 seen = {0};
+    i32x8 nonzero = {0}, full_8 = {0}, full_11 = {0};
+    f32x8 least = most;
+    int64_t whole = n & ~(int64_t)7;
+    float rest[8] = {0};
+    memcpy(rest, values + whole, (size_t)(n - whole) * sizeof *rest);
+    if (side->bits > SHORT_BITS) return;
+    for (int64_t i = 0; i < n; i += 8) {
+        u32x8 words;
+        memcpy(&words, i < whole ? values + i : rest, sizeof words);
+        seen |= words & fraction;
+    }
+    uint32_t all = 0;
+    for (int k = 0; k < 8; k++) all |= seen[k];
+    if (all & BEYOND_SHORT) {
+        side->bits = SINGLE_BITS;
+        side->last_bit = 0.0;
+        side->nonzero = side->full_8 = side->full_11 = -INFINITY;
+        return;
+    }
+    for (int64_t i = 0; i < n; i += 8) {
+        u32x8 words;
+        memcpy(&words, i < whole ? values + i : rest, sizeof words);
+        u32x8 size = words & 0x7fffffffu;
+        f32x8 value = (f32x8)size;
+        i32x8 zero = size == 0, power = (size & fraction) == 0;
+        f32x8 last = value - (f32x8)(size & (size - 1)); /* a power of two is its own last bit */
+        i32x8 bits = ((i32x8)value & power) | ((i32x8)last & ~power);
+        last = (f32x8)((bits & ~zero) | ((i32x8)most & zero));
+        i32x8 less = last < least;
+        least = (f32x8)(((i32x8)last & less) | ((i32x8)least & ~less));
+        nonzero -= ~zero;
+        full_8 -= (size & PLACE_8) != 0;
+        full_11 -= (size & PLACE_11) != 0;
+    }
+    for (int k = 0; k < 8; k++) {
+        side->nonzero += nonzero[k];
+        side->full_8 += full_8[k];
+        side->full_11 += full_11[k];
+        if (least[k] < side->last_bit) side->last_bit = least[k];
+    }
+    int64_t needed = all ? SINGLE_BITS - __builtin_ctz(all) : side->nonzero > 0;
+    side->bits = needed > side->bits ? needed : side->bits;
+}
+
 /* Room for one tile. */
 typedef struct {
+    float narrow[TILE];
     _Alignas(64) double x[TILE + 8], y[TILE + 8], relative[TILE + 8], size[TILE + 8];
     int16_t places[TILE];
 } scratch_t;
@@ -641,6 +703,7 @@ static void begin(moments_t *m) {
     memset(m, 0, sizeof *m);
     m->max_abs_index = m->max_rel_index = -1;
     m->target.minimum = m->target.maximum = m->golden.minimum = m->golden.maximum = NAN;
+    m->target.last_bit = m->golden.last_bit = INFINITY;
 }
 
 #define JOIN(type, name, merge) merge(name)
@@ -660,6 +723,22 @@ static void join(moments_t *total, const moments_t *block, int64_t start) {
     MOMENTS(JOIN)
 }
 
+/* count_bits of what gather() left. */
+INLINE void count_gathered(side_t *side, const double *wide, float *narrow, int64_t n) {
+    if (side->bits > SHORT_BITS) return;
+    for (int64_t i = 0; i < n; i++) narrow[i] = (float)wide[i];
+    count_bits(side, narrow, n);
+}
+
+/* count_bits of values that both sides hold. */
+INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
+    if (m->target.bits > SHORT_BITS && m->golden.bits > SHORT_BITS) return;
+    side_t tile = {.minimum = NAN, .maximum = NAN, .last_bit = INFINITY};
+    count_bits(&tile, values, n);
+    join_sides(&m->target, &tile);
+    join_sides(&m->golden, &tile);
+}
+
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
 
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t start, const bars_t *bars,
@@ -667,7 +746,10 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     scratch_t room;
     moments_t block, *out = &block;
     size_t width = width_of(bars->x_type);
+    int single = bars->x_type == FLOAT32 && bars->y_type == FLOAT32;
     begin(out);
+    if (total->target.bits > SHORT_BITS) out->target.bits = SINGLE_BITS; /* nothing more is to be known */
+    if (total->golden.bits > SHORT_BITS) out->golden.bits = SINGLE_BITS;
     out->elements = n;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
@@ -680,6 +762,7 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             add_side(&out->target, &target);
             add_side(&out->golden, &target);
             add_equal(out, target.squares, some);
+            if (single) count_equal(out, (const float *)x + at, some);
             continue;
         }
         widen(room.y, y, bars->y_type, at, some, bars->y_table);
@@ -690,6 +773,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             add_side(&out->golden, &golden);
             if (bars->ulp) farther_of(out, tile_ulp(x, y, room.x, room.y, at, some, bars));
             measure_finite(out, &room, target.squares, golden.squares, at, some, NULL, bars);
+            if (single) count_bits(&out->target, (const float *)x + at, some);
+            if (single) count_bits(&out->golden, (const float *)y + at, some);
         } else {
             add_any(&out->target, room.x, some);
             add_any(&out->golden, room.y, some);
@@ -697,6 +782,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             if (bars->ulp) farther_of(out, gathered_ulp(x, y, &room, at, kept, bars));
             double xx = squares_of(room.x, kept), yy = squares_of(room.y, kept);
             measure_finite(out, &room, xx, yy, at, kept, room.places, bars);
+            if (single) count_gathered(&out->target, room.x, room.narrow, kept);
+            if (single) count_gathered(&out->golden, room.y, room.narrow, kept);
         }
     }
     for (int k = 0; k < BELOW_1E3; k++) block.below_1e3 += block.histogram[k];
@@ -707,6 +794,7 @@ VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *t
     _Alignas(64) double wide[TILE + 8];
     memset(out, 0, sizeof *out);
     out->minimum = out->maximum = NAN;
+    out->last_bit = INFINITY;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         widen(wide, x, type, at, some, table);

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.measure.kernel import numpy_kernel
+from npucmp.measure.kernel.masks import NONE_UNSEEN
 from npucmp.measure.kernel.merge import merge, merge_sides
 from npucmp.measure.kernel.numpy_kernel import Bars, lower_edges
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
@@ -211,7 +212,7 @@ class _Prepared(NamedTuple):
 def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_Prepared]:
     """None for types that the C kernel does not measure."""
     one, other = x.name, y.name
-    if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative):
+    if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative) or bars.unseen != NONE_UNSEEN:
         return None
     narrow = bars.narrower  # the arrays may be wider: bfloat16 that was stored as float32
     if bars.target.kind != "f" or bars.golden.kind != "f" or narrow.memory:

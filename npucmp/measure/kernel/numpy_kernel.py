@@ -2,7 +2,8 @@
 
 Both sides are widened before any arithmetic: floats of 16 bits and less to float32 and then float64, integers
 to float64 for sums while their differences are taken exactly as unsigned integers (float64 would call 2^53 and
-2^53 + 1 equal). Every element is touched in a block that fits the cache; nothing is as large as the tensor.
+2^53 + 1 equal). Where one side alone holds integers of 64 bits, the difference includes what float64 rounds off.
+Every element is touched in a block that fits the cache; nothing is as large as the tensor.
 
 Where both sides hold the same mask (masks.py) they agree, as two infinities do, and the norms are those of the rest.
 Bits, and what is outside the bar, are counted at every position.
@@ -11,14 +12,15 @@ Bits, and what is outside the bar, are counted at every position.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
-from npucmp.measure.kernel.masks import Masks, masks_of
+from npucmp.measure.kernel.masks import NONE_UNSEEN, Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
+from npucmp.model.moments import SHORT_BITS, SINGLE_BITS
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -28,7 +30,8 @@ class Bars(NamedTuple):
     """What elements are counted against; plain numbers, so that the kernel holds no opinion.
 
     floor is the least |golden| that relative errors are divided by: the smallest normal number of the
-    narrower type, so that one near-zero value does not drown the rest. Without `masking` all is data.
+    narrower type, so that one near-zero value does not drown the rest. Without `masking` all is data. `unseen` are the
+    bounds of target and golden below which a value is a mask for whoever reads the tensor.
     """
 
     target: Dtype
@@ -36,6 +39,7 @@ class Bars(NamedTuple):
     rtol: float = 0.0
     atol: float = 0.0
     masking: bool = True
+    unseen: "tuple[float, float]" = NONE_UNSEEN
 
     @property
     def narrower(self) -> Dtype:
@@ -47,7 +51,8 @@ class Bars(NamedTuple):
 
     @property
     def masks(self) -> Masks:
-        return masks_of(self.target, self.golden) if self.masking else Masks()
+        found = masks_of(self.target, self.golden) if self.masking else Masks()
+        return found._replace(highest=max(found.highest, *self.unseen), unseen=self.unseen)
 
 
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
@@ -63,7 +68,9 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
         masked, masked_equal, masked_outside = _of_masks(wide_x, wide_y, mask, bars)
         if keep is not None:
             x, y, wide_x, wide_y = x[keep], y[keep], wide_x[keep], wide_y[keep]
-        exact, signed, size = _difference(x, y, wide_x, wide_y)
+        if x.dtype.name == y.dtype.name == "float32":
+            target, golden = target._replace(**_bits_needed(x)), golden._replace(**_bits_needed(y))
+        exact, signed, size = difference(x, y, wide_x, wide_y)
         equal = np.count_nonzero(same) if same is not None else masked_equal + np.count_nonzero(size == 0.0)
         relative = size / np.maximum(np.abs(wide_y), bars.floor)
         max_abs, max_abs_index = _largest(size, keep, start)
@@ -129,20 +136,22 @@ def _bits(x: Array) -> Array:
 
 def _equal_block(x: Array, bars: Bars) -> Moments:
     """The common case in a healthy run: nothing to subtract, one side measured serves both."""
-    wide = widen(x)
+    wide, count = widen(x), len(x)
     side = _side(wide)
     keep, mask, _ = _comparable(wide, wide, side, side, bars)
     masked = 0 if mask is None else int(np.count_nonzero(mask))
     if keep is not None:
-        wide = wide[keep]
+        x, wide = x[keep], wide[keep]
+    if x.dtype.name == "float32":
+        side = side._replace(**_bits_needed(x))
     squares, compared = _dot(wide, wide), len(wide)
     return Moments(
-        elements=len(x),
+        elements=count,
         target=side,
         golden=side,
         compared=compared,
         masked=masked,
-        equal=len(x),
+        equal=count,
         xx=squares,
         yy=squares,
         xy=squares,
@@ -203,14 +212,36 @@ def _outside(size: Floats, y: Floats, bars: Bars) -> int:
     return int(np.count_nonzero(size > bars.atol + bars.rtol * np.abs(y)))
 
 
-def _difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:
-    """(largest exact integer difference or None, x - y, |x - y|)."""
+def difference(x: Array, y: Array, wide_x: Array, wide_y: Array) -> tuple[Optional[int], Floats, Floats]:
+    """(largest exact integer difference or None, x - y, |x - y|); 0 only where the two numbers are equal."""
     if x.dtype.kind in "biu" and y.dtype.kind in "biu":
         exact = integer_distance(x, y)
         size = exact.astype(np.float64)
         return (int(exact.max()) if len(exact) else 0), np.where(_less(x, y), -size, size), size
-    difference = wide_x - wide_y
-    return None, np.real(difference), np.abs(difference)
+    apart = wide_x - wide_y
+    if "c" not in (x.dtype.kind, y.dtype.kind):
+        if _is_long(x):
+            apart += _remainder(x, wide_x)
+        if _is_long(y):
+            apart -= _remainder(y, wide_y)
+    return None, np.real(apart), np.abs(apart)
+
+
+def _is_long(x: Array) -> bool:
+    """Whether float64 does not hold every number of a type: whole numbers of 64 bits."""
+    return x.dtype.kind in "iu" and x.dtype.itemsize == 8
+
+
+def _remainder(x: Array, wide: Array) -> Array:
+    """x - float64(x), exact: not 0 for some whole numbers beyond 2^53."""
+    highest = 2.0**64 if x.dtype.kind == "u" else 2.0**63
+    is_top = wide == highest  # beyond the type itself
+    near = np.where(is_top, 0.0, wide).astype(x.dtype)
+    above = x >= near
+    left = np.where(above, x - near, near - x).astype(np.float64)
+    signed: Array = np.where(above, left, -left)
+    top = -(np.iinfo(x.dtype).max - x).astype(np.float64) - 1.0
+    return np.where(is_top, top, signed)
 
 
 def integer_distance(x: Array, y: Array) -> npt.NDArray[np.uint64]:
@@ -282,6 +313,31 @@ def _ordered(x: Array, dtype: "np.dtype[Any]") -> Array:
     ordered = bits ^ ((bits >> (8 * width - 1)) & np.array(2 ** (8 * width - 1) - 1, dtype=bits.dtype))
     result: Array = ordered + (ordered < 0)
     return result
+
+
+class _Bits(TypedDict, total=False):
+    bits: int
+    last_bit: float
+    nonzero: float
+    full_8: float
+    full_11: float
+
+
+def _bits_needed(x: Array) -> _Bits:
+    """The fields of Side about values of 16 bits, for a float32 array."""
+    size = x.astype("=f4").view(np.uint32) & np.uint32(0x7FFFFFFF)
+    size = size[size != 0]
+    if not len(size):
+        return {}
+    fraction = size & np.uint32((1 << (SINGLE_BITS - 1)) - 1)
+    least = np.where(fraction, fraction & (~fraction + np.uint32(1)), 0)  # the last bit set, but for powers of two
+    bits = SINGLE_BITS + 1 - int(least[least > 0].min(initial=1 << (SINGLE_BITS - 1))).bit_length()
+    if bits > SHORT_BITS[-1]:
+        return {"bits": SINGLE_BITS, "last_bit": 0.0, "nonzero": -np.inf, "full_8": -np.inf, "full_11": -np.inf}
+    value = size.view(np.float32)
+    last = np.where(fraction, value - (size ^ least).view(np.float32), value)
+    full = [float(np.count_nonzero(fraction & np.uint32(1 << (SINGLE_BITS - bits)))) for bits in SHORT_BITS]
+    return {"bits": bits, "last_bit": float(last.min()), "nonzero": len(size), "full_8": full[0], "full_11": full[1]}
 
 
 @cache
