@@ -2,9 +2,9 @@
 
 MATCHERS are tried in turn, each on what the ones before it left. A matcher is a function
     match(target, golden, so_far) -> list[Match]
-of the unmatched operators of both sides and the matches made so far. What they leave is matched by order, which alone
-may look at values (content.py). Nothing is dropped: an operator or tensor
-without a partner becomes a Pair with one side empty.
+of the unmatched operators of both sides and the matches made so far. Calls of an optimizer are matched before these
+(updates.py), and what they leave is matched by order; these two alone may look at values (content.py). Nothing is
+dropped: an operator or tensor without a partner becomes a Pair with one side empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, mapping, name, order, worlds
+from npucmp.align import fused, mapping, name, order, updates, worlds
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
 from npucmp.align.unshaped import shaped
@@ -60,12 +60,13 @@ def align(
     by_golden = apart and golden.ordered and not target.ordered
     if apart:
         matches, open_ones = worlds.line_up(target, golden, matches, vendor, context)
+    by_content: Matcher = partial(updates.match, context=context)
     in_order: Matcher = partial(order.match, context=context)
-    for matcher in () if apart else (*MATCHERS, in_order):
+    for matcher in () if apart else (by_content, *MATCHERS, in_order):
         left, right = _unmatched(target, golden, matches)
         if left and right:
             matches += matcher(left, right, matches)
-    matches.sort(key=lambda match: match.target.order)
+    matches = sorted((updates.by_entries(match, context) for match in matches), key=lambda match: match.target.order)
     only_target, only_golden = _unmatched(target, golden, matches)
     _require_one_network(target, golden, matches)
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)

@@ -29,7 +29,7 @@ def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
     strange = {one.order for one, after in zip(own, own[1:]) if not parts[after.order]}
     for operator in fused.operators:
         places = sorted(keys[part] for part in parts.get(operator.order, ()))
-        chain = [golden[place] for place in places]
+        chain = _with_between(operator, golden, places, claimed)
         tail = (
             _followers(operator, golden[places[-1] + 1 :], claimed) if places and operator.order not in strange else []
         )
@@ -38,6 +38,21 @@ def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
             operator = _made_of(operator, [*chain, *tail])
         operators.append(operator)
     return replace(fused, operators=tuple(operators)), by_name, by_order
+
+
+def _with_between(
+    operator: Operator, golden: "Sequence[Operator]", places: "Sequence[int]", claimed: "set[str]"
+) -> "list[Operator]":
+    """The operators at these places, and those between them that no name claims and that write what the fused one
+    writes: a batch norm between a convolution and its rectifier."""
+    if not places:
+        return []
+    wrote = _written(operator)[:1]
+    return [
+        one
+        for at, one in enumerate(golden[places[0] : places[-1] + 1], places[0])
+        if at in places or (escaped(one.name) not in claimed and _written(one)[:1] == wrote)
+    ]
 
 
 def _parts(name: str, keys: "Mapping[str, int]") -> "list[str]":

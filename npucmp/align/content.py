@@ -131,8 +131,10 @@ def _of_record(tensor: TensorRef) -> "Optional[tuple[str, Any]]":
     recorded = tensor.statistics
     if recorded is not None and recorded.max == recorded.min:
         return None
+    if tensor.checksum and not tensor.identity:
+        return None
     if tensor.checksum:
-        digest = zlib.crc32(tensor.checksum.encode())
+        digest = zlib.crc32(tensor.checksum.encode("utf-8", "backslashreplace"))
         return "checksum", [1.0 if digest >> bit & 1 else -1.0 for bit in range(32)]
     if recorded is None:
         return None

@@ -1,8 +1,7 @@
-"""How far one run reaches into the other: a run that ends early agrees with nothing that comes after.
+"""How far one run reaches into the other, in words: where a side ends early or begins late, and which phases it lacks.
 
-Evidence: of a dump that was cut to its first 20 of 117 operators every tensor agreed, and so "AGREES" was said of a
-crash. A recording of one phase is held against that phase alone; modules say nothing that the operators inside them
-do not, so that they count only where there is nothing else.
+localise/coverage.py decides whether the golden is covered. Modules say nothing that the operators inside them do not,
+so that they count only where there is nothing else.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Iterator, NamedTuple, Sequence
 
+from npucmp.align.updates import updated_alone
 from npucmp.model import Operator, Pair
 
 FEW = 2  # operators at an end that may be missing, or be named differently
-HALF = 0.5  # share of golden's operators of which a comparison says nothing if they are more
 
 BOTH, TARGET, GOLDEN = "both", "target", "golden"
 
 
 class Extent(NamedTuple):
-    """What is missing of the network on one side; `incomplete` are those of the words that forbid "agrees"."""
+    """Words on the parts of the network that one side lacks; those in `incomplete` leave repeated runs undecided."""
 
     words: "tuple[str, ...]" = ()
     incomplete: "tuple[str, ...]" = ()
@@ -45,8 +44,7 @@ def extent(
     for short, long, name in ((TARGET, GOLDEN, called[0]), (GOLDEN, TARGET, called[1])):
         incomplete += [f"{name} {words}" for words in _ends(rows, short, long)] if ordered else []
         lacking += [f"{name} has no {phase} operators" for phase in _lacking(rows, short, long)]
-    incomplete += [f"{words} of {called[1]} have no partner" for words in _uncovered(rows)]
-    return Extent((*incomplete, *lacking), tuple(incomplete))
+    return Extent((*incomplete, *lacking, *updated_alone(pairs)), tuple(incomplete))
 
 
 def _lacking(rows: "Sequence[_Row]", short: str, long: str) -> "list[str]":
@@ -91,17 +89,3 @@ def _ends(rows: "Sequence[_Row]", short: str, long: str) -> "Iterator[str]":
 def _surplus(rows: "Sequence[_Row]", short: str, long: str) -> int:
     """By how many operators one side has more here; as many on the other may be the same under other names."""
     return sum((row.side == long) - (row.side == short) for row in rows)
-
-
-def _uncovered(rows: "Sequence[_Row]") -> "Iterator[str]":
-    """That most of golden's operators have no partner, within the phases that the target has; what stands in the place
-    of operators that only the target has is the same in another coding, and not missing."""
-    phases = {row.operator.phase for row in rows if row.side in (BOTH, TARGET)}
-    rows = [row for row in rows if row.operator.phase in phases]
-    golden = sum(row.side != TARGET for row in rows)
-    alone = 0
-    for matched, stretch in groupby(rows, key=lambda row: row.side == BOTH):
-        sides = [row.side for row in stretch]
-        alone += 0 if matched or TARGET in sides else len(sides)
-    if alone > HALF * golden:
-        yield f"{alone} of the {golden} operators"

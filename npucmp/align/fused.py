@@ -47,7 +47,17 @@ def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "S
             covered = [one.order for name in operator.originals for one in keys.get(escaped(name), ())]
             via = "name" if escaped(found.name) == escaped(operator.name) else "fused"
             matches.append(Match(operator, found, via, 1.0, tuple(covered)))
-    return matches
+    compared = {order for match in matches if _writes(match.golden) for order in (match.golden.order, *match.inside)}
+    return [match if _writes(match.golden) else _only(match, compared) for match in matches]
+
+
+def _writes(operator: Operator) -> bool:
+    return any(tensor.is_output for tensor in operator.tensors)
+
+
+def _only(match: Match, compared: "set[int]") -> Match:
+    """A match without an output of its own: its originals are inside of it as far as another one compares theirs."""
+    return match._replace(inside=tuple(order for order in match.inside if order in compared))
 
 
 def _is_itself(operator: Operator, own: "Mapping[str, Operator]") -> bool:
@@ -106,7 +116,7 @@ def _partner(operator: Operator, written: Written, back: int, made: "set[str]") 
         reference = _reference(tensor, written, back)
         if reference is None:
             continue
-        tensors.append(reference.tensor._replace(slot=tensor.slot, source=tensor.source, origin=""))
+        tensors.append(reference.tensor.in_slot(tensor.slot)._replace(source=tensor.source, origin=""))
         if tensor.is_output:
             writers.append(reference.operator)
             names.append(tensor.origin.rpartition(":")[0])
@@ -140,7 +150,7 @@ def _within(
     """For one of several operators that together compute its originals, not the last: what it reads can be compared."""
     chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
     read = [(tensor, _reference(tensor, written, back)) for tensor in operator.tensors if not tensor.is_output]
-    tensors = [found.tensor._replace(slot=t.slot, source=t.source, origin="") for t, found in read if found]
+    tensors = [found.tensor.in_slot(t.slot)._replace(source=t.source, origin="") for t, found in read if found]
     return chain[-1]._replace(tensors=tuple(tensors)) if chain and tensors else None
 
 
@@ -160,6 +170,9 @@ def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_f
         if len(parts) < 2 or any(back >= len(keys[part]) for part in parts):
             continue
         chain = sorted((keys[part][-1 - back] for part in parts), key=lambda one: one.order)
-        last = chain[-1]._replace(tensors=tuple(tensor for tensor in chain[-1].tensors if tensor.is_output))
+        own = {tensor.slot for tensor in operator.tensors if tensor.is_output}
+        wrote = [tensor for tensor in chain[-1].tensors if tensor.is_output]
+        both = [tensor for tensor in wrote if tensor.slot in own]
+        last = chain[-1]._replace(tensors=tuple(both or wrote))
         matches.append(Match(operator, last, "fused", 0.8, tuple(one.order for one in chain)))
     return matches

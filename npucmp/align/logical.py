@@ -3,15 +3,19 @@
 A stored [2, 1, 16, 16, 16] in NC1HWC0 holds [2, 16, 16, 16] as NCHW as well as NHWC. Where the graph does not say
 which, the other tensors of the same kind do: those whose shapes fit in one way only. The tensors that are compared
 keep one shape, that of the side that is in plain order.
+
+Statistics of a stored tensor are converted to the shape of its partner. The order of axes does not matter. Padding is
+zeros, which change neither sum nor L2 norm.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.dump.layouts import LAYOUTS, fits, origins
-from npucmp.model import Device, Pair, TensorRef
+from npucmp.dump.layouts import DEVICE_LAYOUTS, LAYOUTS, fits, origins
+from npucmp.model import Device, Pair, Statistics, TensorRef
 
 FAVOURED = ("NCHW", "HWCN", "NCDHW", "DHWCN")  # of equally good orders, where nothing tells; as MindSpore assumes
 
@@ -26,14 +30,15 @@ class AxesGuess(NamedTuple):
 
 def settle_axes(pairs: "Sequence[Pair]") -> "list[Pair]":
     """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
-    if all(one is None or one.payload is None for pair in pairs for one in (pair.target, pair.golden)):
-        return [*pairs]  # no layout of which anything is known
+    shaped = [_with_logical_statistics(pair) for pair in pairs]
+    if all(one is None or one.payload is None for pair in shaped for one in (pair.target, pair.golden)):
+        return shaped  # no values, of which a layout would have to be undone
     votes: dict[str, Counter[str]] = {}
-    for pair in pairs:
+    for pair in shaped:
         for choice in _choices(pair):
             if choice and len(choice.orders) == 1:
                 votes.setdefault(_family(choice.layout), Counter())[choice.orders[0]] += 1
-    return [_settled(pair, votes) for pair in pairs]
+    return [_settled(pair, votes) for pair in shaped]
 
 
 def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
@@ -105,6 +110,50 @@ def _as_stored(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional
         return one._replace(payload=one.payload._replace(device=None))
     words = f"layout {device.layout} of stored shape {list(device.shape)} cannot hold shape {list(other.shape)}"
     return one._replace(problem=f"{words}, and nothing tells its own")
+
+
+def _with_logical_statistics(pair: Pair) -> Pair:
+    """A pair of unlike shapes with the recorded statistics of a stored tensor as those of its partner's shape."""
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or target.shape == golden.shape:
+        return pair
+    found = _statistics_as(target, golden), _statistics_as(golden, target)
+    if found[0] is not target:
+        return pair._replace(target=found[0])
+    return pair if found[1] is golden else pair._replace(golden=found[1])
+
+
+def _statistics_as(one: TensorRef, other: TensorRef) -> TensorRef:
+    """A tensor without values in the shape of another, where its layout holds that shape."""
+    if one.payload is not None or one.file or one.problem or one.layout not in LAYOUTS or _is_stored(other):
+        return one
+    orders = origins(one.layout)
+    told = (other.layout,) if other.layout in orders else orders
+    if not any(fits(one.shape, one.layout, order, other.shape) for order in told):
+        return one
+    stored, logical = math.prod(one.shape), math.prod(other.shape)
+    ratio = stored / logical if logical else 1.0
+    recorded = one.statistics and _without_padding(one.statistics, ratio)
+    return one._replace(shape=other.shape, statistics=recorded, rounding=one.rounding * ratio, checksum="")
+
+
+def _is_stored(tensor: TensorRef) -> bool:
+    """Whether nothing tells the logical shape of a tensor."""
+    device = tensor.device
+    return device.shape == tensor.shape if device is not None else tensor.layout in DEVICE_LAYOUTS
+
+
+def _without_padding(recorded: Statistics, ratio: float) -> Statistics:
+    """Figures without the zeros of padding, of `ratio` times the elements. An extreme of 0 may be that of padding."""
+    if ratio == 1.0:
+        return recorded
+    high, low, mean, norm = recorded
+    return Statistics(
+        None if high is not None and high == 0 else high,
+        None if low is not None and low == 0 else low,
+        None if mean is None else mean * ratio,
+        norm,
+    )
 
 
 def _family(layout: str) -> str:

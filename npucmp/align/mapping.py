@@ -8,7 +8,7 @@ tensor (data_mapping) or a part of the paths of modules (cell_mapping).
 from __future__ import annotations
 
 import csv
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence, Union
 
@@ -100,9 +100,13 @@ def _csv(path: Path, text: str) -> dict[str, str]:
         rows = [row for row in csv.reader(text.splitlines()) if len(row) >= 2]
     except csv.Error as error:
         raise UsageError(f"{path}: not CSV: {error}") from None
-    return {
-        row[0].strip(): row[1].strip() for row in rows if [cell.strip() for cell in row[:2]] != ["target", "golden"]
-    }
+    table: dict[str, str] = {}
+    for one, other in ((row[0].strip(), row[1].strip()) for row in rows):
+        if (one, other) == ("target", "golden"):
+            continue
+        if table.setdefault(one, other) != other:
+            raise UsageError(f"{path}: {one!r:.100} stands twice, for {table[one]!r:.100} and {other!r:.100}")
+    return table
 
 
 def _yaml(path: Path, text: str) -> Any:
@@ -110,7 +114,17 @@ def _yaml(path: Path, text: str) -> Any:
         import yaml
     except ImportError:
         raise MissingExtra("PyYAML", f"the YAML mapping {path}") from None
+
+    class Loader(yaml.SafeLoader):
+        """PyYAML's safe loader, which refuses a key that stands twice instead of taking the last."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            keys = [one.value for one, _ in node.value if isinstance(one, yaml.ScalarNode) and one.value != "<<"]
+            if twice := next((key for key, count in Counter(keys).items() if count > 1), None):
+                raise UsageError(f"{path}: {twice!r:.100} stands twice in one table")
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not YAML: {' '.join(str(error).split())}") from None

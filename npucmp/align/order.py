@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from math import isqrt
 from typing import Any, Iterator, Sequence
 
 from npucmp.align.content import content
@@ -18,8 +19,10 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.model import Match, Operator
 
 VIA = "order"
-_CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut in two first
-_CUT = 400_000_000  # cells that are looked through for the best place to cut: 5 s; in the middle above that
+_CELLS = 16_000_000  # of one alignment matrix; longer stretches are cut first
+_STRIP = 4_000_000  # cells of which likenesses are in memory while the cuts are looked for
+_SEARCHED = 128_000_000  # cells that are looked through for the cuts: 2 s; of longer stretches
+_BAND = 8192  # golden operators for each of the target, those nearest to the diagonal
 
 KIND, SHAPES, OUTPUTS, SCOPE, STACK, LINE, ARGUMENTS, NAME = 4.0, 4.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0
 TYPE_ONLY = 2.0  # the same computation under another name, as Torch.add and Tensor.__add__
@@ -79,10 +82,13 @@ class _Aligner:
     def _stretch(self, target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:
         import numpy as np
 
+        if not target or not golden:  # a piece of a longer stretch
+            return []
         if len(target) * len(golden) > _CELLS and min(len(target), len(golden)) > 1:
-            cut = _cut(target, golden)
-            return self._stretch(target[: cut[0]], golden[: cut[1]]) + self._stretch(target[cut[0] :], golden[cut[1] :])
-        scores, unlike = _scores(target, golden)
+            cuts = _cuts(target, golden)
+            pieces = [(target[i:k], golden[j:n]) for (i, j), (k, n) in zip(cuts, cuts[1:])]
+            return [match for piece in pieces for match in self._stretch(*piece)]
+        scores, unlike = _scores(*_features(target, golden))
         other = np.zeros(scores.shape, bool)
         if Counter(map(_shaped, target)) != Counter(map(_shaped, golden)):  # else the order leaves no choice
             like, other, same = content(target, golden, self.context)
@@ -131,28 +137,62 @@ def _named(target: Operator, golden: Operator, confidence: float) -> Match:
     return Match(target, golden, via, round(confidence, 2))
 
 
-def _cut(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[int, int]:
-    """Where a long stretch is cut: the target in the middle, the golden where the halves are most alike, after
-    Hirschberg."""
-    half = len(target) // 2
-    if len(target) * len(golden) > _CUT:
-        return half, len(golden) // 2
-    first, last = _totals(target[:half], golden), _totals(target[half:][::-1], golden[::-1])[::-1]
-    return half, int((first + last).argmax())
+def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> "list[tuple[int, int]]":
+    """Where a long stretch is cut: its ends, and places between them that a path of the largest total likeness goes
+    through, one for every so many operators of the target. Of stretches with more than _SEARCHED cells, the path keeps
+    within a band along the diagonal, so that work grows with the length and not with its square.
 
-
-def _totals(target: Sequence[Operator], golden: Sequence[Operator]) -> Any:
-    """The largest total likeness of the target and the first 0, 1, 2 … of the golden, a strip of the matrix at a
-    time."""
+    A path is known by the column in which it entered each strip of rows; which step led to a cell is as in _best_path.
+    """
     import numpy as np
 
-    totals = np.zeros(len(golden) + 1, dtype=np.float32)
-    rows = max(1, _CELLS // len(golden))
-    for start in range(0, len(target), rows):
-        scores, unlike = _scores(target[start : start + rows], golden)
-        for row in np.where(unlike, -np.inf, scores):
-            totals[1:] = np.maximum.accumulate(np.maximum(totals[1:], totals[:-1] + row))
-    return totals
+    n, m = len(target), len(golden)
+    a, b = _features(target, golden)
+    wide = min(m, max(_BAND, _SEARCHED // n))
+    rows = max(1, min(n // 2, isqrt(_CELLS) // 2, wide * n // (4 * m)))
+    totals = np.zeros(m + 1, dtype=np.float32)
+    strips = []
+    reached = 0
+    for start in range(0, n, rows):
+        end = min(n, start + rows)
+        low = max(0, min((start + end) * m // (2 * n) - wide // 2, m - wide))
+        high = low + wide
+        totals[reached + 1 : high + 1] = totals[reached]
+        reached = high
+        before, entered = totals[low : high + 1], np.arange(low, high + 1)
+        columns = np.arange(wide + 1)
+        for scores, unlike in _strips(a, b, range(start, end), slice(low, high)):
+            scores[unlike] = -np.inf
+            for row in scores:
+                paired = before[:-1] + row
+                after = before.copy()
+                np.maximum(after[1:], paired, out=after[1:])
+                np.maximum.accumulate(after, out=after)
+                is_pair = (row > 0) & (after[1:] == paired)
+                came = np.where(after == before, columns, 0)
+                came[1:][is_pair] = columns[1:][is_pair]
+                steps = np.maximum.accumulate(came)  # the column that steps along the row come from
+                came = entered.copy()
+                came[1:][is_pair] = entered[:-1][is_pair]
+                entered = came[steps]
+                before = after
+        totals[low : high + 1] = before
+        strips.append((start, low, entered))
+    cuts, column = [(n, m)], m
+    for start, low, entered in reversed(strips):
+        column = int(entered[min(column - low, wide)])
+        cuts.append((start, column))
+    cuts[-1] = 0, 0
+    return cuts[::-1]
+
+
+def _strips(a: "dict[str, Any]", b: "dict[str, Any]", rows: range, columns: slice) -> "Iterator[tuple[Any, Any]]":
+    """Likenesses of some operators of the target and some of the golden, a few rows at a time."""
+    right = {what: column[columns] for what, column in b.items()}
+    count = max(1, _STRIP // max(1, columns.stop - columns.start))
+    for start in range(rows.start, rows.stop, count):
+        end = min(rows.stop, start + count)
+        yield _scores({what: column[start:end] for what, column in a.items()}, right)
 
 
 def _are_bare(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "list[bool]":
@@ -173,27 +213,30 @@ def _gaps(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "Iterator[tuple[
             yield left, right
 
 
-def _scores(target: Sequence[Operator], golden: Sequence[Operator]) -> "tuple[Any, Any]":
+def _scores(a: "dict[str, Any]", b: "dict[str, Any]") -> "tuple[Any, Any]":
     """Matrix of likenesses, -inf where two operators cannot be partners; and where what they wrote is unlike."""
     import numpy as np
 
-    numbers: dict[Any, int] = {}
-    a, b = _features(target, numbers), _features(golden, numbers)
-
     def equal(what: str) -> Any:
-        one, other = a[what][:, None], b[what][None, :]
-        return (one == other) & (one >= 0)
+        return a[what][:, None] == b[what][None, :]
 
     score = np.where(equal("kind"), KIND, np.where(equal("type"), TYPE_ONLY, -np.inf)).astype(np.float32)
     score += np.where(equal("shapes"), SHAPES, np.where(equal("outputs"), OUTPUTS, UNLIKE_SHAPES))
     for what, weight in WEIGHTS.items():
-        score += weight * equal(what)
+        if (a[what] >= 0).any() and (b[what] >= 0).any():
+            score += np.float32(weight) * equal(what)
     told = (a["written"][:, None] >= 0) & (b["written"][None, :] >= 0)
     return score, told & ~equal("written")
 
 
-def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict[str, Any]":
-    """What is compared, each turned into a small integer so that numpy can compare all with all; -1 for nothing."""
+def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> "tuple[dict[str, Any], dict[str, Any]]":
+    """The compared keys, each turned into a small integer so that numpy can compare all with all; nothing is -1 on one
+    side and -2 on the other, so that it equals nothing."""
+    numbers: dict[Any, int] = {}
+    return _numbered(target, numbers, -1), _numbered(golden, numbers, -2)
+
+
+def _numbered(operators: Sequence[Operator], numbers: "dict[Any, int]", nothing: int) -> "dict[str, Any]":
     import numpy as np
 
     columns: dict[str, list[int]] = defaultdict(list)
@@ -212,8 +255,8 @@ def _features(operators: Sequence[Operator], numbers: "dict[Any, int]") -> "dict
             "name": op.name,
         }
         for what, value in told.items():
-            columns[what].append(numbers.setdefault((what, value), len(numbers)) if value else -1)
-    return {what: np.array(column) for what, column in columns.items()}
+            columns[what].append(numbers.setdefault((what, value), len(numbers)) if value else nothing)
+    return {what: np.array(column, dtype=np.int32) for what, column in columns.items()}
 
 
 def _type(operator: Operator) -> "tuple[str, str]":

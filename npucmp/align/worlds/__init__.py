@@ -70,15 +70,22 @@ class _Work:
     def __init__(
         self, target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, context: ReadContext
     ) -> None:
-        self.matches = [*given]
         self.open: dict[tuple[str, int], str] = {}
         self.vendor, self.context = vendor, context
+        self.matches = [self._with_slots(one) for one in given]
         self.left, self.right = plain(target, golden, vendor)
         self.own = {one.operator.order: one for one in self.left}
         self.is_unnamed = ATB in (world_of(target), world_of(golden))  # whose names tell no place
         self.is_fused = parts.is_apart(*({one.place for one in some} for some in (self.left, self.right)))
         self.told = {one.operator.order for one, bare in zip(self.left, plain(target, golden, Vendor())[0])
                      if one.key != bare.key} if vendor != Vendor() else set()  # fmt: skip
+
+    def _with_slots(self, match: Match) -> Match:
+        """A match with the golden's tensors in the slots that the user's mapping gives them, if it names any."""
+        api = self.vendor.apis.get(match.target.name)
+        if api is None or not api.slots:
+            return match
+        return match._replace(golden=partner_of(match.target, match.golden, self.context, api), settled=True)
 
     def unmatched(self) -> "tuple[list[Plain], list[Plain]]":
         taken = {match.target.order for match in self.matches}
@@ -241,7 +248,7 @@ def _is_no_choice(some: "Sequence[Plain]", others: "Sequence[Plain]") -> bool:
 def _record(one: Plain) -> object:
     """What was recorded instead of values: of those of which all is the same, any will do."""
     some = one.operator.tensors
-    told = all(each.checksum or (each.statistics and None not in each.statistics) for each in some)
+    told = all(each.identity or (each.statistics and None not in each.statistics) for each in some)
     return repr([(each.slot, each.shape, each.statistics, each.checksum) for each in some]) if told else id(one)
 
 

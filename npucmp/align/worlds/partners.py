@@ -50,9 +50,9 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
             right.remove(same[0])
     if not target.path:
         _swap(left, taken, context)
-    tensors = [reshaped(other._replace(slot=left[at].slot), left[at].shape, context) for at, other in taken.items()]
+    tensors = [reshaped(other.in_slot(left[at].slot), left[at].shape, context) for at, other in taken.items()]
     slots = {one.slot for one in left}
-    rest = [one._replace(slot=f"{one.slot} of the golden") if one.slot in slots else one for one in right]
+    rest = [one.in_slot(f"{one.slot} of the golden") if one.slot in slots else one for one in right]
     return golden._replace(tensors=(*tensors, *rest), arguments=_arguments(target, golden))
 
 

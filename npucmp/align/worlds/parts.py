@@ -159,7 +159,7 @@ def _matches(group: Group, context: ReadContext) -> "Iterator[Match]":
     views = cuts.get("output:0", ([], []))[0]
     if group.turned:
         for at, part in enumerate(group.parts if views else ()):
-            some = [each[at]._replace(slot=slot) for slot, (each, _) in cuts.items() if each]
+            some = [each[at].in_slot(slot) for slot, (each, _) in cuts.items() if each]
             some += [one for one in group.whole.tensors if one.slot.startswith("input")]
             partner = partner_of(part, group.whole._replace(tensors=tuple(some)), context)
             yield Match(part, partner, VIA, 0.9, (group.whole.order,), True)
@@ -171,7 +171,7 @@ def _matches(group: Group, context: ReadContext) -> "Iterator[Match]":
     for slot, (each, parts) in cuts.items():
         for name, one, other in zip(group.names, each, parts):
             outs.append(one._replace(slot=f"{slot}.{name}"))
-            theirs.append(reshaped(other._replace(slot=f"{slot}.{name}"), one.shape, context))
+            theirs.append(reshaped(other.in_slot(f"{slot}.{name}"), one.shape, context))
     if not views:
         joined = _joined(group)
         if joined is None:

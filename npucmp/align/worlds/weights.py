@@ -135,7 +135,7 @@ def _unlike(names: "Sequence[str]") -> "tuple[str, ...]":
 def _with(operator: Operator, weight: Weight) -> Operator:
     """An operator whose weight stands where modules have it; of what else it reads only the first is told."""
     kept = [one for one in operator.tensors if one.slot == "input:0" or one.is_output]
-    return operator._replace(tensors=(*kept, weight.tensor._replace(slot="param:weight")))
+    return operator._replace(tensors=(*kept, weight.tensor.in_slot("param:weight")))
 
 
 def _chain(weight: Weight, others: "Sequence[Weight]", context: ReadContext) -> "list[Weight]":
