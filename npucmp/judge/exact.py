@@ -7,6 +7,7 @@ from typing import Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
+from npucmp.judge.verdicts import nothing_known
 from npucmp.measure.bits import differences, in_one_piece, measure_bits
 from npucmp.measure.pairs import payload_of
 from npucmp.measure.recorded import SUMS_SLACK
@@ -40,7 +41,7 @@ def _by_statistics(measurement: Measurement) -> Finding:
     """Extremes that differ prove a difference; sums only if they differ by more than their own rounding."""
     pair, bound = measurement.pair, measurement.bound
     if bound is None:
-        return Finding(measurement, Verdict.UNKNOWN, "the dumps kept neither values nor comparable statistics")
+        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
     extremes = [None if one is None else one[:2] for one in measurement.statistics]
     recorded = not any(tensor is None or tensor.file for tensor in (pair.target, pair.golden))
     if bound > SUMS_SLACK or (recorded and bound and extremes[0] != extremes[1]):

@@ -8,19 +8,25 @@ from itertools import groupby
 from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.measure import metrics
-from npucmp.model import Measurement, Operator, Pair, TensorRef
-from npucmp.model.dtypes import lookup
+from npucmp.model import Measurement, Operator, Pair, Side, TensorRef
+from npucmp.model.dtypes import Dtype, lookup
+from npucmp.model.moments import SHORT_BITS
 from npucmp.model.optypes import is_gradient, op_type_of
 
 REDUCED_ERROR = 2.0**-15, 2.0**-10.5  # rel_l2 that products of numbers rounded to 11 bits have
 REDUCED_ADDS = 1.5 * 2.0**-13  # what each such product adds to the error of what it read; 2 to 3 times 2^-13, usually
+CORRELATED = 0.3  # correlation below which no scale and offset relate whole numbers to floats
+UNROUNDED = 4.0 / 12.0  # steps²: four times what rounding to whole steps leaves
+UNSCALED = 0.1  # distance from 1 of a scale that a few wrong elements may give
+DROWNED = 1e-10  # of the mean square: a smaller variance is lost in the rounding of sums
 NEAREST = 5  # products behind a single witness that are asked: those that read the smallest errors, all but one of them
 FEWEST = 3  # that must be there; where fewer than those are, all are asked
 SINGLE = 2.0**-24
-# Units in the last place of float32, round-off, and decade of the histogram that half of it is in: bfloat16, float16.
-KEPT = ((1 << 16, 2.0**-8, 17), (1 << 13, 2.0**-11, 16))
-KEPT_SAME = 0.5  # share of values that are the same
+FULL = 1 / 8  # share of the values that use the last place of a type they were rounded to; one half, by chance
+FINEST = 2.0  # times the finest last place that the spacing of usual values is, where values were rounded
+KEPT = ("bfloat16", "float16")
 SHORT = (("bfloat16", 8), ("float16", 11))  # bits of a number of each
+COUNTED = 9  # bits of whole numbers that are no masks, nor steps of 8 bits
 FEW_BITS = 4  # a number that needs no more is one of every type, as the bounds of a clip are
 
 
@@ -49,18 +55,51 @@ def _coarser(*names: str) -> float:
 
 
 def kept_round_off(measurement: Measurement) -> float:
-    """The unit round-off of a 16-bit type whose values both runs keep in float32; 0 of what is none.
+    """The unit round-off of the 16-bit type to which all values of both float32 tensors were rounded; 0 for none.
 
-    Files of numpy have no bfloat16. That the largest difference is a whole number of its steps, 2^16 units in the last
-    place of float32 (2^13 for float16), and no element differs by less than half of one, is no chance.
+    Files of numpy have no bfloat16. Every value must be a number of the type, whatever the differences are. Numbers
+    that need few bits are numbers of every type: constants, whole numbers, multiples of one step. Rounding shows in
+    values that use the last place of the type, and in a spacing that grows with the values.
     """
     moments, tensors = measurement.moments, (measurement.pair.target, measurement.pair.golden)
-    if moments is None or not moments.max_ulp or moments.equal < KEPT_SAME * moments.elements:
+    if moments is None or not moments.target.bits or not moments.golden.bits:
+        return 0.0
+    if max(moments.target.bits, moments.golden.bits) > SHORT_BITS[-1]:
         return 0.0
     if any(tensor is None or tensor.dtype != "float32" for tensor in tensors):
         return 0.0
-    smallest = next((place for place, count in enumerate(moments.histogram) if place and count), 0)
-    return next((unit for steps, unit, least in KEPT if moments.max_ulp % steps == 0 and smallest >= least), 0.0)
+    squares = (moments.target, moments.xx), (moments.golden, moments.yy)
+    row = next((row for row in map(lookup, KEPT) if row and all(_holds(row, *one) for one in squares)), None)
+    return row.round_off if row is not None and all(_is_rounded(row, *one) for one in squares) else 0.0
+
+
+def _holds(row: Dtype, side: Side, squares: float) -> bool:
+    """Whether every compared value is a number of a type; `squares` is the sum of their squares."""
+    largest = min(max(abs(side.minimum), abs(side.maximum)), math.sqrt(squares))  # the extremes may be masks
+    smallest = 2.0 * row.round_off * row.tiny  # subnormal number
+    return row.round_off * 2.0**side.bits <= 1.0 and side.last_bit >= smallest and largest <= row.largest
+
+
+def _is_rounded(row: Dtype, side: Side, squares: float) -> bool:
+    """Whether values that are numbers of a type look rounded to it."""
+    full = side.full_8 if row.name == "bfloat16" else side.full_11
+    usual = math.sqrt(squares / side.nonzero)
+    is_whole = side.last_bit >= 1.0 and usual * SINGLE < 1.0
+    return not is_whole and full >= FULL * side.nonzero and usual * row.round_off >= FINEST * side.last_bit
+
+
+def is_counted(measurement: Measurement, round_off: float) -> bool:
+    """Whether a float tensor holds whole numbers on both sides that no rounding to a type of this round-off made: the
+    type cannot hold them, or it can and its steps are finer than 1 (COUNTED bits tell counts from masks)."""
+    moments = measurement.moments
+    if moments is None or not round_off:
+        return False
+    sides = moments.target, moments.golden
+    if not all(side.last_bit >= 1.0 for side in sides):
+        return False
+    largest = max(max(abs(side.minimum), abs(side.maximum)) for side in sides)
+    finer = 2.0 * round_off * largest < 1.0 and min(side.bits for side in sides) >= COUNTED
+    return finer or all(round_off * 2.0**side.bits > 1.0 for side in sides)
 
 
 def rounded_to(measurement: Measurement) -> str:
@@ -82,15 +121,75 @@ def _bits(value: float) -> int:
     return next((bits for bits in range(25) if (part * 2.0**bits).is_integer()), 25)
 
 
+def is_mixed(pair: Pair) -> bool:
+    """Whether one side holds whole numbers and the other side floats."""
+    rows = [lookup(tensor.dtype) for tensor in (pair.target, pair.golden) if tensor is not None]
+    kinds = [row.kind for row in rows if row is not None]
+    return "f" in kinds and any(kind in "iub" for kind in kinds)
+
+
 def quantised(measurement: Measurement) -> bool:
-    """Whether one run holds whole numbers where the other has floats that they are no roundings of: they are steps."""
+    """Whether one run holds whole numbers that may count steps of the other run's floats.
+
+    They are no roundings of the floats, a scale and an offset make floats of them, and both are unknown.
+    """
     moments = measurement.moments
-    if moments is None or not moments.max_abs > 1:
+    if moments is None or not moments.max_abs > 1 or not is_mixed(measurement.pair):
         return False
-    tensors = [tensor for tensor in (measurement.pair.target, measurement.pair.golden) if tensor is not None]
-    rows = [row for tensor in tensors if (row := lookup(tensor.dtype))]
-    counts = any(row.kind in "iu" and row.itemsize <= 4 for row in rows)  # sums of products have 32 bits
-    return counts and any(row.kind == "f" for row in rows)
+    rows = [lookup(tensor.dtype) for tensor in (measurement.pair.target, measurement.pair.golden) if tensor]
+    if not any(row.kind in "iu" and row.itemsize <= 4 for row in rows if row):  # sums of products have 32 bits
+        return False
+    fit = linear_fit(measurement)
+    return fit is None or not (fit.is_far or fit.is_identity)
+
+
+class LinearFit(NamedTuple):
+    """The best map with a scale above 0 from the floats of one run to the whole numbers of the other.
+
+    correlation  of the two runs, from -1 to 1; 0 where one holds a constant
+    left         mean square of what the map leaves of the whole numbers, in steps
+    is_identity  whether the numbers themselves are compared: most are equal, and the scale is 1
+    """
+
+    correlation: float
+    left: float
+    is_identity: bool
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the map leaves more than rounding does, and explains next to nothing."""
+        return self.correlation < CORRELATED and self.left > UNROUNDED
+
+
+def linear_fit(measurement: Measurement) -> Optional[LinearFit]:
+    """The fit of whole numbers to floats, from sums and products alone; None where these do not suffice."""
+    moments, target = measurement.moments, measurement.pair.target
+    if moments is None or target is None or moments.mismatched or moments.masked or not moments.compared:
+        return None
+    n, floats, whole = moments.compared, moments.golden, moments.target
+    floats_squares, whole_squares = moments.yy, moments.xx
+    if (row := lookup(target.dtype)) is not None and row.kind == "f":
+        floats, whole, floats_squares, whole_squares = whole, floats, whole_squares, floats_squares
+    spread_floats = _variance(floats, floats_squares, n)
+    spread_whole = _variance(whole, whole_squares, n)
+    if spread_floats is None or spread_whole is None:
+        return None
+    both = math.sqrt(spread_floats) * math.sqrt(spread_whole)
+    covariance = moments.xy / n - (floats.total / n) * (whole.total / n)
+    correlation = max(-1.0, min(1.0, covariance / both)) if both else 0.0
+    if not math.isfinite(correlation):
+        return None
+    left = spread_whole * (1.0 - max(0.0, correlation) ** 2)
+    scale = covariance / spread_floats if spread_floats else 0.0
+    return LinearFit(correlation, left, 2 * moments.equal > n and abs(scale - 1.0) < UNSCALED)
+
+
+def _variance(side: Side, squares: float, n: int) -> Optional[float]:
+    """The variance of one side; None where it drowns in the rounding of the sums."""
+    if side.minimum == side.maximum:
+        return 0.0
+    found = squares / n - (side.total / n) ** 2
+    return found if math.isfinite(found) and found > DROWNED * squares / n else None
 
 
 def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
@@ -164,8 +263,8 @@ def _single(rows: Iterable[Measurement]) -> bool:
 
 
 def _reduced(one: Measurement) -> bool:
-    """An error of the right size that is rounding, not one common factor."""
-    if one.moments is None:
+    """An error of the right size that is rounding of most elements, not one common factor nor a few wrong elements."""
+    if one.moments is None or 2 * one.moments.equal > one.moments.elements:
         return False
     error = metrics.rel_l2(one.moments)
     return REDUCED_ERROR[0] < error < REDUCED_ERROR[1] and abs(metrics.gain(one.moments)) < error / 2

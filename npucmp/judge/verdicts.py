@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
-from npucmp.judge.precision import narrower_dtype, quantised, round_off_of
+from npucmp.judge.precision import is_mixed, linear_fit, narrower_dtype, quantised, round_off_of
 from npucmp.judge.tolerances import Tolerances
 from npucmp.measure import metrics
-from npucmp.measure.recorded import SUMS_SLACK
+from npucmp.measure.recorded import SUMS_SLACK, has_equal_xor
 from npucmp.model import Finding, Measurement, Moments, Pair, Tolerance, Verdict
 from npucmp.model.dtypes import lookup
 
+HALF = 0.5  # a float that is this far from a whole number is no rounding of it
 NOISE = 4.0  # times the distance of repeated runs: a few reruns see only part of the noise
 FACTOR = 8.0  # limit in units of round-off; docs/localisation.md has the evidence
 
@@ -66,7 +67,7 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
     if moments.equal == moments.elements:
         words = "the same bits" if len({t.dtype for t in (pair.target, pair.golden) if t}) == 1 else "equal values"
         return Finding(measurement, Verdict.MATCH, words, 0.0, limit.value, "rel_l2", "equal")
-    rule, name = _tolerance(tolerances, pair, limit)
+    rule, name = _tolerance(tolerances, pair, limit, moments)
     value = error if rule.metric == "rel_l2" else _value(rule.metric, moments)
     words = f"{rule.metric} {value:.2e}, limit {rule.limit:.2e}"
     dead = (not moments.xx and moments.yy) or (moments.xx and not moments.yy)
@@ -86,6 +87,9 @@ def _by_values(measurement: Measurement, moments: Moments, tolerances: Tolerance
             return Finding(measurement, Verdict.MATCH, words, error, NOISE * wanders, "noise", "noise")
     if math.isnan(value):
         return Finding(measurement, Verdict.UNKNOWN, f"{rule.metric} has no value here", None, rule.limit, rule.metric)
+    if over and name == "whole_numbers" and is_mixed(pair):
+        fit = linear_fit(measurement)
+        words += f"; correlation {fit.correlation:.2f}, no scale relates the two" if fit and fit.is_far else ""
     verdict = Verdict.DIVERGED if over else Verdict.MATCH
     return Finding(measurement, verdict, words, error, rule.limit, rule.metric, name)
 
@@ -95,14 +99,14 @@ def _value(metric: str, moments: Moments) -> float:
     return math.nan if value is None else float(value)
 
 
-def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit) -> "tuple[Tolerance, str]":
+def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moments) -> "tuple[Tolerance, str]":
     """(what the tensor is held against, the name of the rule that says so)."""
     if tolerances.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given"), "closeness"
     for row in tolerances.table:
         if applies(row, pair):
             return row, "tolerance"
-    if not round_off_of(pair):
+    if not round_off_of(pair) or (is_mixed(pair) and moments.max_abs >= HALF):
         return Tolerance("rel_l2", 0.0, why="whole numbers are equal or not"), "whole_numbers"
     return Tolerance("rel_l2", limit.value), limit.rule
 
@@ -120,8 +124,15 @@ def _nonfinite(moments: Moments) -> str:
     )
 
 
+def nothing_known(measurement: Measurement) -> str:
+    """The reason why nothing that the dumps recorded of a pair decides."""
+    if has_equal_xor(measurement.pair):
+        return "equal XOR checksums, which prove nothing: constants and reordered values share them"
+    return "the dumps kept neither values nor comparable statistics"
+
+
 def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -> Finding:
-    """Checksums and statistics: they can prove a difference, and only equal checksums prove equality."""
+    """Checksums and statistics: they can prove a difference, and only equal hashes prove equality."""
     if measurement.same is not None:
         if measurement.same:
             empty = measurement.pair.target is not None and 0 in measurement.pair.target.shape
@@ -131,9 +142,11 @@ def _by_record(measurement: Measurement, tolerances: Tolerances, limit: Limit) -
         return Finding(measurement, Verdict.DIVERGED, words, math.nan, limit.value, "checksum", "checksum")
     bound: Optional[float] = measurement.bound
     if bound is None:
-        return Finding(measurement, Verdict.UNKNOWN, "the dumps kept neither values nor comparable statistics")
+        return Finding(measurement, Verdict.UNKNOWN, nothing_known(measurement))
     if math.isinf(bound):
         words = "the statistics of one side only are NaN or Inf"
+        if all(map(math.isfinite, filter(None, (one for side in measurement.statistics if side for one in side)))):
+            words = "by its statistics the golden is all zero, and the target is not"
         return Finding(measurement, Verdict.NONFINITE, words, math.inf, rule="nonfinite")
     over = limit.value + SUMS_SLACK
     if bound > over:

@@ -1,38 +1,91 @@
 """Operators that one side alone ran once more: where activations are not kept, a forward is computed again on the way
 back (checkpointing), and its records stand behind the others. They are known by what they wrote, which is the same.
+
+A constant or a single number links nothing by itself. An operator that wrote nothing else ran again if it holds what an
+operator of its type held before, and the operators around it ran again.
 """
 
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Sequence
+from typing import Hashable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.nodes import is_output
 from npucmp.localise.producers import Producers, fingerprint
-from npucmp.model import Finding
+from npucmp.model import Finding, Operator
+from npucmp.model.optypes import op_type_of
+
+
+class _Execution(NamedTuple):
+    """An operator of one side. `figures` of all its tensors are None where some are not known; `again` is None for one
+    whose outputs link nothing."""
+
+    order: int
+    alone: bool
+    again: Optional[bool]
+    figures: Optional[Hashable]
 
 
 def ran_again(findings: Sequence[Finding]) -> "frozenset[int]":
-    """The places, in merged graph order, of operators without partner of which every output, and one at least, has the
-    content of an output that an operator of the same type wrote before on that side."""
+    """The places, in merged graph order, of operators without partner that an operator of the same type wrote the same
+    outputs as before on that side."""
     if not any(finding.pair.target_op is None or finding.pair.golden_op is None for finding in findings):
         return frozenset()
-    seen: "dict[tuple[str, bool], Producers[int]]" = {}
     found = set()
-    for order, group in groupby(findings, key=lambda finding: finding.pair.order):
-        outputs = [finding for finding in group if is_output(finding.pair)]
-        if not outputs:
-            continue
-        pair = outputs[0].pair
-        alone = pair.target_op is None or pair.golden_op is None
-        sides = [side for side in (True, False) if (pair.target_op if side else pair.golden_op) is not None]
-        for of_target in sides:
-            operator = pair.target_op if of_target else pair.golden_op
-            assert operator is not None
-            known = seen.setdefault((operator.op_type, of_target), Producers())
-            marks = [mark for one in outputs if (mark := fingerprint(one, of_target)) is not None]
-            if alone and marks and all(known.find(mark) is not None for mark in marks):
-                found.add(order)
-            for mark in marks:
-                known.add(mark, order)
+    for of_target in (True, False):
+        executions = [*_executions(findings, of_target)]
+        found |= {one.order for one in executions if one.again and one.alone}
+        found |= {*_between(executions)}
     return frozenset(found)
+
+
+def _executions(findings: Sequence[Finding], of_target: bool) -> "Iterator[_Execution]":
+    seen: "dict[str, Producers[int]]" = {}
+    for order, group in groupby(findings, key=lambda finding: finding.pair.order):
+        rows = list(group)
+        pair = rows[0].pair
+        operator = pair.target_op if of_target else pair.golden_op
+        outputs = [finding for finding in rows if is_output(finding.pair)]
+        if operator is None or not outputs:
+            continue
+        alone = pair.target_op is None or pair.golden_op is None
+        known = seen.setdefault(_kind(operator), Producers())
+        marks = [mark for one in outputs if (mark := fingerprint(one, of_target)) is not None]
+        again = all(known.find(mark) is not None for mark in marks) if marks else None
+        for mark in marks:
+            known.add(mark, order)
+        yield _Execution(order, alone, again, None if marks else _figures(operator, rows, of_target))
+
+
+def _between(executions: "Sequence[_Execution]") -> "Iterator[int]":
+    """The places of operators whose outputs link nothing, that hold what one of their type held before, between
+    operators that ran again."""
+    held: "set[Hashable]" = set()
+    before = False
+    waiting: "list[int]" = []
+    for one in executions:
+        if one.again is not None:
+            before = one.again and one.alone
+            if before:
+                yield from waiting
+            waiting = []
+        elif one.figures is not None:
+            if before and one.alone and one.figures in held:
+                waiting.append(one.order)
+            held.add(one.figures)
+
+
+def _kind(operator: Operator) -> str:
+    return operator.op_type if op_type_of(operator).name else operator.kind
+
+
+def _figures(operator: Operator, rows: "Sequence[Finding]", of_target: bool) -> Optional[Hashable]:
+    """The type of an operator and the figures of its tensors; None where values were not read."""
+    figures = []
+    for row in rows:
+        moments, tensor = row.measurement.moments, row.pair.target if of_target else row.pair.golden
+        if tensor is None or moments is None:
+            return None
+        side = moments.target if of_target else moments.golden
+        figures.append((row.pair.slot, tensor.shape, side.minimum, side.maximum, side.total))
+    return _kind(operator), tuple(figures)

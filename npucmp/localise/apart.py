@@ -37,6 +37,7 @@ from npucmp.localise.asked import Added, Asked, StepNoise
 from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
+from npucmp.localise.rank_equality import Unequal, outputs_of
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.schedule import Ask, Crossing, Schedule
 from npucmp.localise.suspects import Candidate, Told, candidates, first_of
@@ -92,6 +93,7 @@ class Rank:
             {at: own_error(node) for at, node in nodes.items()},
             {at: len(node.inputs) for at, node in nodes.items()},
             [node.pair.order for node in self._walk.nodes],
+            {at: outputs for at, node in nodes.items() if (outputs := outputs_of(node))},
             *(frozenset(_digest(content.mark.key) for content in some) for some in known),
         )
 
@@ -113,10 +115,18 @@ class Rank:
         return found
 
     def walked(
-        self, clocks: "Sequence[int]", heard: Heard, asks: "Sequence[Ask]", asked: "Optional[Asked]" = None
+        self,
+        clocks: "Sequence[int]",
+        heard: Heard,
+        asks: "Sequence[Ask]",
+        asked: "Optional[Asked]" = None,
+        unequal: "Optional[Unequal]" = None,
     ) -> "tuple[Told, list[Arrival], list[Candidate]]":
-        """Findings and roots, these with their clocks; what is asked for; who may be the first out of the noise."""
+        """Findings and roots, these with their clocks; what is asked for; who may be the first out of the noise.
+        `unequal` are outputs of collectives that differ from those of other ranks, by operator."""
         walk = self._walk
+        for at, some in (unequal or {}).items():
+            walk.nodes[at].unequal.update(some)
         noise = Noise(asked.facts) if asked else None
         brought: "dict[int, Arrival]" = {}
         found: "dict[Ask, Arrival]" = {}
@@ -156,8 +166,8 @@ class Rank:
     ) -> "list[Candidate]":
         """Who may be the first, of the operators from number `start` on that are asked."""
         rooted = {(0, root.pair.order): root for _, root in roots}
-        some = zip(clocks[start:], self._walk.nodes[start : self._end(clocks, asked)])
-        return [*candidates(((0, *one) for one in some), rooted, noise)]
+        some = zip(clocks, self._walk.nodes[: self._end(clocks, asked)])
+        return [*candidates(((0, *one) for one in some), rooted, noise, start)]
 
     def _end(self, clocks: "Sequence[int]", asked: Asked) -> int:
         """Behind the last operator that is asked: those of the clock of the first that stands out, and of its name."""
@@ -267,7 +277,14 @@ class _Apart:
             start, asked = self._start(noise)
             assumed.update(dict.fromkeys(some, start))
             sent: "dict[int, tuple[Any, ...]]" = {
-                rank: (clocks[rank], self._heard(rank), self._asks.get(rank, []), asked.get(rank)) for rank in some
+                rank: (
+                    clocks[rank],
+                    self._heard(rank),
+                    self._asks.get(rank, []),
+                    asked.get(rank),
+                    self._schedule.unequal.get(rank, {}),
+                )
+                for rank in some
             }
             news = set()
             for rank, (found, said, first) in self._everyone("walked", sent).items():

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Optional
 from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of
-from npucmp.localise.nodes import OperatorFindings, is_parameter
+from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter
 from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict
@@ -153,11 +153,16 @@ class Case:
 
     @property
     def share_changed(self) -> float:
-        """Share of the elements that are not the same bits; 1 where values are not known."""
+        """Share of the elements that hold two numbers; 1 where values are not known."""
         moments = self.moments
         if moments is None or not moments.elements:
             return 1.0
-        return (moments.elements - moments.equal) / moments.elements
+        return moments.differing / moments.elements
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it was written by its operator."""
+        return is_output(self.pair)
 
     @property
     def is_parameter(self) -> bool:

@@ -10,10 +10,11 @@ from npucmp.localise.case import error_size, gain_of
 from npucmp.localise.nodes import differing_arguments, is_folded, is_parameter
 from npucmp.localise.uncompared import Writer
 from npucmp.localise.working import float_types
-from npucmp.model import Cause, Evidence, Fact, Finding, Pair
+from npucmp.measure.recorded import has_equal_xor
+from npucmp.model import Cause, Evidence, Fact, Finding, Pair, TensorRef
 from npucmp.model.arguments import by_name
 from npucmp.model.cause import UNSEEN
-from npucmp.model.optypes import op_type_of
+from npucmp.model.optypes import is_weight, op_type_of
 
 WHOLE = 0.9  # share of an error that a common factor makes up where it is worth a sentence
 
@@ -120,23 +121,24 @@ def gap_reasons(
     gap: Finding,
     before: Optional[Finding],
     writer: Optional[Writer],
-    between: Sequence[Pair],
+    alone: Sequence[Pair],
     left_out: Sequence[Pair] = (),
 ) -> "list[Evidence]":
-    """Of an input that differs although everything dumped upstream agrees; `writer` is the output that it comes from,
-    where that is known and was not dumped; `left_out` are operators before it that the user did not want compared."""
+    """Of an input that differs although everything dumped upstream agrees; `before` is the last tensor that agrees,
+    `writer` the output that it comes from, where that is known and was not dumped; `alone` are operators of one run
+    that may have written it, `left_out` operators before it that the user did not want compared."""
     numbers = _numbers(gap)
     slot, because = gap.pair.slot, measured(gap.because, gap)
     if numbers:
-        words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
-        called = by_name(gap.pair.operator, slot)
-        return [reason("fed", words, slot=called, target=f"{numbers[0]:g}", golden=f"{numbers[1]:g}")]
+        return [_number_reason(gap, *numbers), *([_alone_reason("before it: {}", alone)] if alone else ())]
     more = [*argument_reasons(gap.pair), *pattern_reasons(gap)]
     parameter = is_parameter(gap.pair)
     words = "{slot} differs ({because}) although everything dumped before it agrees"
     if left_out:
         words = "{slot} differs ({because}) although what was compared before it agrees"
-    elif parameter or before is None:
+    elif before is not None and before.error is None and has_equal_xor(before.pair):
+        words = "{slot} differs ({because}) although nothing dumped before it is proven to differ"
+    if not left_out and (parameter or before is None):
         what = "a parameter" if parameter else "an input of the network"
         return [reason("fed", f"{what} already differs: {words}", slot=slot, because=because), *more]
     reasons = [reason("gap", words, slot=slot, because=because)]
@@ -149,16 +151,33 @@ def gap_reasons(
         names = _first([pair.operator.name for pair in left_out])
         words = "what comes before was left out by --include or --exclude ({names}): the error may be born there"
         reasons.append(reason("left out", words, names=names))
-    elif between:
-        shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(between)]
-        named = {f"name{n}": pair.operator.name for n, pair in enumerate(between[:3])}
-        reasons.append(reason("between", f"between the two: {_first(shown)}", **named))
+    elif alone and before is not None and alone[0].order > before.pair.order:
+        reasons.append(_alone_reason("between the two: {}", alone))
+    elif alone:
+        reasons.append(_alone_reason("the error is born in code that was not dumped, or before that in {}", alone))
     elif before is not None and not _tells_outputs(before.pair):
         words = "the error is born in an operator before it whose outputs were not dumped, or in code that was not"
         reasons.append(reason("between", words))
     else:
         reasons.append(reason("between", "the error is born between the two, in code that was not dumped"))
     return reasons + more
+
+
+def _number_reason(gap: Finding, target: float, golden: float) -> Evidence:
+    """An input that is a number, with its two values and their quotient."""
+    words = "a number that it was given already differs: {slot} is {target}, in the golden {golden}"
+    facts = {"slot": by_name(gap.pair.operator, gap.pair.slot), "target": f"{target:g}", "golden": f"{golden:g}"}
+    factor = target / golden if golden else 0.0
+    if math.isfinite(factor) and factor:
+        return reason("fed", f"{words}, a factor of {{factor}}", **facts, factor=f"{factor:g}")
+    return reason("fed", words, **facts)
+
+
+def _alone_reason(words: str, alone: Sequence[Pair]) -> Evidence:
+    """Operators that one run has; their names stand in the braces of `words`."""
+    shown = [f"{{name{n}}} (only in {_side(pair)})" for n, pair in enumerate(alone)]
+    named = {f"name{n}": pair.operator.name for n, pair in enumerate(alone[:3])}
+    return reason("between", words.format(_first(shown)), **named)
 
 
 def _tells_outputs(pair: Pair) -> bool:
@@ -226,12 +245,17 @@ def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
 
 
 def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]":
-    """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells."""
+    """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells. A weight of a
+    checkpoint has none."""
+    if is_weight(own.pair.operator):
+        return [tensor_reason(own)]
     named = []
     for finding in unseen:
         source = next((tensor.source for tensor in (finding.pair.target, finding.pair.golden) if tensor), "")
         named.append(f"{finding.pair.slot} from {source}" if source else finding.pair.slot)
     words = "its inputs were not dumped or cannot be compared"
+    if any(has_equal_xor(finding.pair) for finding in unseen):
+        words = "its inputs have equal XOR checksums, which prove nothing"
     if not named:
         return [tensor_reason(own), reason(UNSEEN, words)]
     return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
@@ -287,6 +311,10 @@ def pattern_reasons(finding: Finding) -> "list[Evidence]":
     return []
 
 
+def _dtype(tensor: "Optional[TensorRef]") -> str:
+    return tensor.dtype if tensor is not None else ""
+
+
 def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[Evidence]":
     """Of an operator that writes floats of another type than the golden's, or what looks rounded to one: where what it
     reads is so already, it was decided before."""
@@ -294,6 +322,8 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[E
         return []
     apart = [one.pair for one in outputs if len(float_types(one.pair)) > 1]
     if apart and apart[0].target and apart[0].golden:
+        if any(one.pair.golden is None and _dtype(one.pair.target) == apart[0].target.dtype for one in read):
+            return []
         words, slots = "{slots} written as {target}, in the golden as {golden}", _first([pair.slot for pair in apart])
         return [reason("type", words, slots=slots, target=apart[0].target.dtype, golden=apart[0].golden.dtype)]
     found = [(one, kind) for one in outputs if (kind := rounded_to(one.measurement))]

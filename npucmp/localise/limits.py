@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Sequence
 
-from npucmp.judge.precision import Precision
+from npucmp.judge.precision import Precision, is_counted, round_off_of
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge
+from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.case import Case
+from npucmp.localise.nodes import OperatorFindings, is_output
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import work_in_other_types, working_precisions
 from npucmp.model import Finding, Measurement, Verdict
+
+_Operand = tuple[object, ...]  # its verdict, the kind of its operator, its slot, its shapes
 
 
 def judged(
@@ -24,6 +29,8 @@ def judged(
     apart = work_in_other_types(measurements)
     of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
     for measurement, (held, through) in zip(measurements, working_precisions(measurements, reduced)):
+        if is_counted(measurement, held.round_off):
+            held = Precision(round_off_of(measurement.pair))
         limit = of_records.get(held) if measurement.moments is None else None
         if limit is None:
             limit = rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
@@ -31,7 +38,36 @@ def judged(
             of_records[held] = limit
         finding = judge(measurement, tolerances, limit)._replace(working=through.round_off)
         found.append(_unproven(finding) if apart and finding.metric == "checksum" else finding)
-    return found
+    found = undecided_nodes(found)
+    repeated = _repeated(found, rules) if any(one.verdict is Verdict.SHAPE for one in found) else ()
+    return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
+
+
+def _repeated(found: "Sequence[Finding]", rules: Rulebook) -> "set[_Operand]":
+    """Operands that one side repeats along some axes, as an operator shows whose output agrees: what its kind reads
+    there is repeated in all layers."""
+    proven = set()
+    for _, group in groupby(found, lambda one: one.pair.order):
+        findings = [*group]
+        outputs = [one for one in findings if is_output(one.pair)]
+        for one in findings:
+            if one.verdict is Verdict.SHAPE and rules.holds("broadcast", Case(one, _node(findings, outputs))):
+                proven.add(_operand(one))
+    return proven
+
+
+def _node(findings: "list[Finding]", outputs: "list[Finding]") -> OperatorFindings:
+    return OperatorFindings(findings[0].pair, [one for one in findings if not is_output(one.pair)], outputs)
+
+
+def _operand(finding: Finding) -> "_Operand":
+    shapes = (one.shape if one is not None else None for one in (finding.pair.target, finding.pair.golden))
+    return (finding.verdict, finding.pair.operator.op_type, finding.pair.slot, *shapes)
+
+
+def _without_partners(finding: Finding) -> Finding:
+    because = f"{finding.because}: one side repeats it along these axes"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule="broadcast")
 
 
 def _unproven(finding: Finding) -> Finding:

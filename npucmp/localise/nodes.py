@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from npucmp.model import Finding, Operator, Pair
+from npucmp.model.arguments import argument_name
 from npucmp.model.optypes import OpType, is_gradient, op_type, op_type_of
 
 
@@ -21,6 +22,7 @@ class OperatorFindings:
     arrived  what other ranks put in is known; carried: an error comes in with it that descends from a root there
     unheard  other ranks put something in, and not all of them are compared
     recomputed  the forward that a backward reads from, where it ran again, alone and with other values
+    unequal     outputs of a collective that differ from those of other ranks, by slot (rank_equality.py)
     """
 
     pair: Pair
@@ -34,6 +36,7 @@ class OperatorFindings:
     carried: bool = False
     unheard: bool = False
     recomputed: str = ""
+    unequal: "dict[str, Any]" = field(default_factory=dict)
     operator: Operator = field(init=False)
     op: OpType = field(init=False)
     is_gradient: bool = field(init=False)
@@ -184,11 +187,20 @@ def _place(key: str) -> int:
     return int(key) if key.isdecimal() and len(key) < 10 else -1
 
 
+def _respelled(target: Operator, golden: Operator) -> "dict[str, str]":
+    """Slot of the target → slot of the golden, of arguments that one side gives by keyword and the other by place."""
+    if target.arguments.keys() == golden.arguments.keys():
+        return {}
+    alone = {argument_name(golden, slot): slot for slot in golden.arguments if slot not in target.arguments}
+    named = {slot: argument_name(target, slot) for slot in target.arguments if slot not in golden.arguments}
+    return {slot: alone[name] for slot, name in named.items() if name in alone}
+
+
 def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
     """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN.
 
     What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
-    where nothing that the operator reads was recorded.
+    where nothing that the operator reads was recorded, or what the other side gives by keyword instead of by place.
     """
     if not target.arguments and not golden.arguments:
         return
@@ -197,8 +209,11 @@ def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[st
         for one in (target, golden)
     )
     tensors = {tensor.slot for operator in (target, golden) for tensor in operator.tensors}
+    respelled = _respelled(target, golden)
     for slot in {**target.arguments, **golden.arguments}:
-        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(slot, "absent")
+        if slot in respelled.values():
+            continue
+        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(respelled.get(slot, slot), "absent")
         if "absent" in (a, b) and (slot in tensors or not told):
             continue
         if repr(a) != repr(b) and not slot.endswith("device"):

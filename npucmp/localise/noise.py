@@ -74,6 +74,7 @@ class Noise:
         )  # fmt: skip
         self._own: "Callable[[set[float]], float]" = max if facts.apart else min
         self._reduced, self._first = facts.reduced, facts.first
+        self._units: "Optional[tuple[OperatorFindings, float]]" = None  # the operator that was asked for last
         self._now = Before()
         self._chosen: set[int] = set()
         self.standing: dict[int, Standing] = {}  # by id of the pair's operator findings
@@ -144,10 +145,14 @@ class Noise:
         least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._held(finding, moved, Level(least, least)) if self._first else None
-        if (is_few(finding) and self._now.moved) or past.below_rounding(finding):
+        if (self._now.moved and past.may_cancel(finding)) or past.below_rounding(finding):
             return None
+        few = 0 if is_few(finding) else FEW  # a number moves as single elements do: no figure of it averages anything
         if not self._now.moved:
-            return self._held(finding, moved, Level(least, least))
+            return self._held(finding, moved, Level(least, least), few)
+        if not few:
+            alone = NOWHERE * max(self._now.levels, least)
+            return self._held(finding, moved, Level(alone, alone), few)
         usual = max(self._now.last, self._now.levels, least)
         return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
 
@@ -189,16 +194,25 @@ class Noise:
     def _unit(self, node: OperatorFindings, finding: Finding) -> float:
         """The round-off that a tensor is held to: the coarsest that its values went through, or that its operator reads
         and writes. A type that few tensors have, as of a cast on a side branch, counts where it stands only; and one
-        that few have on one side alone, not even there."""
-        units = [self._own(kinds) for one in (finding, *node.inputs, *node.outputs) if (kinds := round_offs(one))]
-        return max([SINGLE, min(finding.working, self._coarse), self._reduced, *units])
+        that few have on one side alone, not even there, but for what a cast writes: rounding is what it is there for.
+        """
+        own_of = max if node.op.has("hands on") and not node.op.has("copies") else self._own
+        own = own_of(round_offs(finding) or {SINGLE})
+        return max(SINGLE, min(finding.working, self._coarse), self._reduced, own, self._unit_of(node))
+
+    def _unit_of(self, node: OperatorFindings) -> float:
+        """The coarsest round-off of all that an operator reads and writes, made once for each operator."""
+        if self._units is None or self._units[0] is not node:
+            found = (kinds for one in (*node.inputs, *node.outputs) if (kinds := round_offs(one)))
+            self._units = node, max(map(self._own, found), default=SINGLE)
+        return self._units[1]
 
     def _floor(self, one: Level, unit: float) -> Level:
         least = REPEAT * unit if self._repeats else max(LEAST * unit, self._drift)
         usual = self._now.sums
         return Level(max(one.extremes, one.sums, least), max(one.sums, usual, least))
 
-    def _held(self, finding: Finding, moved: Movement, noise: Level) -> Optional[Standing]:
+    def _held(self, finding: Finding, moved: Movement, noise: Level, few: int = FEW) -> Optional[Standing]:
         high, sums = (max(one, self._unproven) / moved.unit for one in noise)
         if not moved.size / min(high, sums) > OUT_SUMS:  # most
             return None
@@ -211,7 +225,7 @@ class Noise:
         out = [one / limit / bar for one, limit, bar in zip(moved.each, limits, bars)]
         at = max(range(4), key=out.__getitem__)
         golden = finding.measurement.statistics[1]
-        if not out[at] > 1.0 + FEW / moved.elements or (golden is not None and golden.norm == 0.0):
+        if not out[at] > 1.0 + few / moved.elements or (golden is not None and golden.norm == 0.0):
             return None
         return Standing(finding, moved, at, limits[at], out[at])
 

@@ -33,6 +33,7 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
         *_not_a_number(findings),
         *_shapes(findings),
         *_parts(findings),
+        *_extremes_alone(findings),
         *_dtypes(findings, roots),
         *_other_dtypes(findings),
         *([REDUCED_PRODUCTS] if reduced else []),
@@ -70,6 +71,21 @@ def _parts(findings: "Sequence[Finding]") -> "Iterator[str]":
         yield (
             f"fused products are held against their parts: {len(told)} outputs, cut along {where.partition(':')[0]}; "
             f"the first is {pair.operator.name} {pair.slot}, {where}"
+        )
+
+
+def _extremes_alone(findings: "Sequence[Finding]") -> "Iterator[str]":
+    """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
+    pairs = [one.pair for one in findings if one.measurement.moments is None and one.measurement.same is None]
+    sides = {
+        "target": [pair.target.has_sums for pair in pairs if pair.target is not None],
+        "golden": [pair.golden.has_sums for pair in pairs if pair.golden is not None],
+    }
+    lacking = [name for name, some in sides.items() if some.count(False) > some.count(True)]
+    if lacking:
+        yield (
+            f"the statistics of {' and '.join(lacking)} have Max and Min, but neither Mean nor Norm: a fault that "
+            'keeps the extremes stays unseen; msprobe records all four with "precision": "low" in config.json'
         )
 
 

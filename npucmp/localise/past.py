@@ -15,6 +15,7 @@ from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_me
 from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
+from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
@@ -44,6 +45,7 @@ class Past:
         self.left = 0.0  # largest error of those
         self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest of these
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
+        self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
         self._errors: list[float] = []  # of what else descends from no root, sorted
         self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
 
@@ -175,6 +177,19 @@ class Past:
         rounding = unit * max(self._sizes, default=0.0)
         return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
 
+    def origin(self, finding: Finding) -> Optional[Finding]:
+        """The tensor of equal content that either run wrote or read before, if that agrees: what one run read from
+        there, the other run changed on the way."""
+        found = self.trail.source(finding), self.trail.by_content(finding, of_target=True)
+        return next((one.finding for one in found if one and not one.tainted and _agrees(one.finding)), None)
+
+    def may_cancel(self, finding: Finding) -> bool:
+        """Whether an input of few elements may be left over from a sum whose terms cancel. A gradient that exceeds the
+        latest gradients is no such sum: the backward pass begins with a number that only constants multiplied."""
+        if not is_gradient(finding.pair.operator):
+            return is_few(finding)
+        return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
+
     def wanders(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
         if not node.inputs:
@@ -223,6 +238,9 @@ class Past:
                 if error is not None and math.isfinite(error):
                     insort(self._errors, error)
             self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
+            if node.is_gradient:
+                scales = map(scale_of, (*node.inputs, *node.outputs))
+                self._gradients.append(max((one.rms * math.sqrt(one.elements) for one in scales), default=0.0))
             own = [error_size(one) for one in node.outputs if id(one) not in self.left_over]
             self._recent.append(max(filter(math.isfinite, own), default=0.0))
             agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
@@ -258,7 +276,12 @@ def differs(finding: Finding) -> bool:
 
 
 def _agrees(finding: Finding) -> bool:
-    """Whether a comparison found nothing, be it of statistics that prove nothing."""
-    return finding.verdict is Verdict.MATCH or (
-        finding.verdict is Verdict.UNKNOWN and finding.measurement.bound is not None
-    )
+    """Whether a comparison found nothing, be it of statistics or of an XOR that prove nothing."""
+    if finding.verdict is not Verdict.UNKNOWN:
+        return finding.verdict is Verdict.MATCH
+    return is_alike(finding)
+
+
+def is_alike(finding: Finding) -> bool:
+    """Whether statistics or an XOR of a tensor were compared that prove no error."""
+    return finding.error is None and (finding.measurement.bound is not None or has_equal_xor(finding.pair))

@@ -44,11 +44,12 @@ class Fingerprint(NamedTuple):
 
 def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerprint]:
     """Of the golden side; None where nothing is known of it or equality would say nothing."""
-    return _of_target(finding.measurement) if of_target else _of_golden(finding.measurement)
+    return _of_target(finding.measurement) if of_target else fingerprint_of(finding.measurement)
 
 
 @kept
-def _of_golden(measurement: Measurement) -> Optional[Fingerprint]:
+def fingerprint_of(measurement: Measurement) -> Optional[Fingerprint]:
+    """Of the golden side of a pair."""
     return _fingerprint(measurement, measurement.pair.golden, of_target=False)
 
 
@@ -80,7 +81,7 @@ def _fingerprint(measurement: Measurement, tensor: Optional[TensorRef], of_targe
     if count >= TINY and recorded is not None and recorded.max == recorded.min:
         return None
     if tensor.checksum:
-        return Fingerprint((count, tensor.checksum))
+        return Fingerprint((count, tensor.identity)) if tensor.identity else None
     if recorded is not None and None not in recorded:
         return Fingerprint((count, *recorded))
     return None

@@ -28,6 +28,7 @@ from npucmp.localise.history import History
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import facts_of, joined
+from npucmp.localise.rank_equality import inequalities, outputs_of
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, candidates, concluded, first_of
 from npucmp.localise.updates import Updates
@@ -36,7 +37,14 @@ from npucmp.model import Cause, Comparison, Finding, Root
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
-Ranked = tuple[int, int, int, int, Root]  # step, gravity, clock, comparison, root
+Precedence = tuple[bool, int, int]  # whether it only passes an error on, step, gravity
+Ranked = tuple[Precedence, int, int, Root]  # precedence, clock, comparison, root
+
+
+def precedence(step: int, cause: Cause) -> Precedence:
+    """The first part of the order of places: operators of an earlier step first, and behind those of all steps the
+    operators that pass an error on, so that the places of suspects are consecutive."""
+    return cause is Cause.PROPAGATED, step, GRAVITY[cause]
 
 
 Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook], "list[Told]"]
@@ -80,7 +88,7 @@ def with_roots(
 def placed(comparisons: Sequence[Comparison]) -> "list[Comparison]":
     """The same with the places of their roots counted again, after causes were changed."""
     ranked = [
-        (one.target.step or one.golden.step or 0, GRAVITY[root.cause], root.pair.order, number, root)
+        (precedence(one.target.step or one.golden.step or 0, root.cause), root.pair.order, number, root)
         for number, one in enumerate(comparisons)
         for root in one.roots
     ]
@@ -94,13 +102,13 @@ def _in_places(comparisons: Sequence[Comparison], ranked: "Sequence[Ranked]") ->
 
 def as_ranked(step: int, number: int, roots: "Sequence[tuple[int, Root]]") -> "list[Ranked]":
     """Roots with their clocks, of comparison `number`, as they are put in order."""
-    return [(step, GRAVITY[root.cause], clock, number, root) for clock, root in roots]
+    return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
 
 
 def placed_roots(ranked: "Sequence[Ranked]") -> "dict[int, tuple[Root, ...]]":
     """By comparison: its roots, with their places among all."""
     found: dict[int, list[Root]] = defaultdict(list)
-    for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:4]), 1):
+    for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
         found[number].append(replace(root, place=place))
     return {number: tuple(some) for number, some in found.items()}
 
@@ -142,6 +150,10 @@ class _Ranks:
         """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
         that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
         for group in self._told.in_order():
+            if len(group) > 1:
+                outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
+                for place, found in zip(group, inequalities(outputs)):
+                    self._node(place).unequal.update(found)
             for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
                 self._receive(place)
                 node = self._node(place)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import NamedTuple, Optional, Sequence
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.arrivals import Contents, read_elsewhere
 from npucmp.localise.communications import Communications, Place
+from npucmp.localise.rank_equality import Inequality, Output, inequalities
 from npucmp.model import Operator
 
 
@@ -25,6 +26,7 @@ class Crossing(NamedTuple):
     sequence  its operators in order, None for one that tells no other rank anything
     errors    of those that do: how far their own inputs are off; `inputs`: how many those are
     orders    where they stand in the order of both runs
+    outputs   of its collectives that other ranks may hold too
     wanted, made  of tensors that it may read from others, and that they may read from it: what to know them by
     """
 
@@ -33,6 +35,7 @@ class Crossing(NamedTuple):
     errors: "dict[int, float]"
     inputs: "dict[int, int]"
     orders: "list[int]"
+    outputs: "Mapping[int, Sequence[Output]]"
     wanted: "frozenset[bytes]"
     made: "frozenset[bytes]"
 
@@ -48,6 +51,12 @@ class Schedule:
         self._given = told.given
         self.clocks: "list[list[int]]" = [[told.clocks[Place(rank, at)] for at in range(len(one.sequence))]
                                           for rank, one in enumerate(ranks)]  # fmt: skip
+        self.unequal: "dict[int, dict[int, dict[str, Inequality]]]" = defaultdict(dict)  # by rank, by operator
+        for group in told.in_order():
+            held = [(ranks[place.rank].rank or 0, ranks[place.rank].outputs.get(place.at, ())) for place in group]
+            for place, unequal in zip(group, inequalities(held)):
+                if unequal:
+                    self.unequal[place.rank][place.at] = unequal
         self.asks: "dict[int, dict[Ask, None]]" = defaultdict(dict)  # by rank
         self.letters: "dict[Place, tuple[list[tuple[int, Ask]], list[tuple[int, Ask]]]]" = {}
         for place in {**read, **told.given}:

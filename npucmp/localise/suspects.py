@@ -42,16 +42,49 @@ class First(NamedTuple):
 
 
 def candidates(
-    nodes: "Iterable[tuple[int, int, OperatorFindings]]", roots: "Mapping[tuple[int, int], Root]", noise: Noise
+    nodes: "Iterable[tuple[int, int, OperatorFindings]]",
+    roots: "Mapping[tuple[int, int], Root]",
+    noise: Noise,
+    start: int = 0,
 ) -> "Iterator[Candidate]":
-    """Of operators with rank and clock; roots by rank and order."""
-    for rank, clock, node in nodes:
+    """Of operators with rank and clock, from number `start` on; roots by rank and order. An operator that reads what no
+    figure shows makes a candidate of the operator that wrote that with another argument."""
+    argued: "dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]]" = {}  # by rank and figures
+    for at, (rank, clock, node) in enumerate(nodes):
         root = roots.get((rank, node.pair.order))
         if root is not None and root.cause is Cause.PROPAGATED:
             root = None
         standing = noise.standing.get(id(node))
-        if standing is not None or (root is not None and noise.is_beyond(node, root)):
+        read = next(filter(None, (argued.get(key) for key in _unshown(rank, node.inputs))), None) if argued else None
+        if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
             yield Candidate(clock, rank, node.pair, root, standing)
+            if read is not None:
+                yield Candidate(read[0], rank, read[1].pair, _argued(read[1], node), None)
+        for key in _unshown(rank, node.outputs):  # later ones hide earlier ones of the same figures
+            argued[key] = (clock, node) if argument_reasons(node.pair) else read
+
+
+def _unshown(rank: int, findings: "Iterable[Finding]") -> "Iterator[tuple[int, object]]":
+    """What tensors are known again by whose figures do not show most of their values: whole numbers and masks, of which
+    extremes alone were recorded, and what holds infinities. Those that agree."""
+    for finding in findings:
+        golden = finding.pair.golden
+        figures = golden.statistics if golden is not None and finding.verdict is Verdict.UNKNOWN else None
+        if (
+            golden is not None
+            and figures is not None
+            and not math.isfinite(math.inf if figures.norm is None else figures.norm)
+        ):
+            yield rank, (math.prod(golden.shape), golden.dtype, repr(figures))
+
+
+def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
+    """An operator with another argument, whose output no figure shows to differ; `reader` reads that."""
+    shown = next(one for one in node.outputs for _ in _unshown(0, [one]))
+    words = "the figures of {slot} do not show its values; {name}, which reads it, is the first to differ"
+    behind = reason("reader", words, slot=shown.pair.slot, name=reader.operator.name)
+    told = shown.measurement.bound, shown.limit, None, None, (*argument_reasons(node.pair), behind)
+    return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
 
 
 def first_of(some: "Iterable[Candidate]", ranks: int) -> Optional[First]:
@@ -69,16 +102,17 @@ def concluded(told: Told, number: int, first: Optional[First], clocks: "Mapping[
     findings, roots = told
     if first is None:
         return [*map(_excused, findings)], []
-    is_alone = first.root is None or _is_input(first.root)
+    given = first.root if first.root is not None and _is_input(first.root) else None
+    is_alone = first.root is None or given is not None or first.root.cause is Cause.SUSPECT
     places = {pair.order for rank, (_, pair, _) in first.alike.items() if rank == number}
     places |= {first.pair.order} if number == first.rank else set()
     before = {order for order, clock in clocks.items() if (clock, number) < (first.clock, first.rank)}
     kept = [(when, one) for when, one in roots if one.pair.order not in before]
     if is_alone:
         name = first.pair.operator.name
-        kept = [(when, _behind(one, name, first.root)) for when, one in kept if one.pair.order not in places]
+        kept = [(when, _behind(one, name, given)) for when, one in kept if one.pair.order not in places]
     if first.root is not None and is_alone and number == first.rank:
-        kept.append((first.clock, _given(first.root)))
+        kept.append((first.clock, first.root if given is None else _given(given)))
     elif number in first.alike:
         when, pair, standing = first.alike[number]
         kept.append((when, _suspect(pair, standing, len(first.alike) - 1, first.ranks - 1)))

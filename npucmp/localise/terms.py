@@ -7,7 +7,7 @@ and rel_l2 says 1 or more. The error is then to be seen against the terms, not a
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Iterable, NamedTuple, Sequence
 
 from npucmp.judge.precision import terms_summed
@@ -16,6 +16,10 @@ from npucmp.localise.nodes import OperatorFindings
 from npucmp.model import Finding
 
 ORDER = 0.42  # of a round-off: standard deviation of the rounding of one partial sum
+CANCELS = 4.0  # times that the terms of a centred gradient are larger than what is left of them
+CENTRED = 3.0  # terms of the gradient of a norm; softmax has one less
+ELEMENTWISE = ("exponential", "saturates", "rectifies")  # a gradient of theirs has the elements of what arrives
+HANDED_ON = ("masks", "drops", "copies", "hands on")  # so has one of these, as far as it reads what came just before
 MOST = 2.0**24  # terms; a shape that says more is more likely wrong
 
 
@@ -71,7 +75,13 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: "list[Scale]",
         found = [_product(one, other, count) for one, other in pairs]
         yield min(found, key=lambda one: one.spread, default=Terms())  # the incoming gradient is among the smallest
         return
-    yield from (_terms(read.rms, read.elements / count) for read in reads if read.elements > count)
+    if node.op.has("exponential", "normalises"):
+        yield from (one for one in _of_centred(node, reads, count) if one.size > CANCELS * scale_of(finding).rms)
+    if not node.op.has(*ELEMENTWISE, *(() if node.inputs else HANDED_ON)):
+        larger = [read for read in reads if read.elements > count]
+        if node.op.has("normalises") and not node.context:  # graphs: what arrives, times normalised values of size 1
+            larger = sorted(larger, key=lambda read: read.rms)[:1]
+        yield from (_terms(read.rms, read.elements / count) for read in larger)
     if not node.op.has("contracts"):
         return
     operands = [one for one in node.context if not one.pair.slot.startswith("output") and one.pair.golden is not None]
@@ -81,6 +91,28 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: "list[Scale]",
             for other in others:
                 if other.elements > 1:
                     yield _product(max(reads, key=lambda read: read.elements), other, count)
+
+
+def _of_centred(node: OperatorFindings, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+    """Terms of a gradient from which means were subtracted, so that it may be far smaller than what arrived.
+
+    softmax   y·(g - Σ g·y)
+    norms     (g·w - mean(g·w) - x̂·mean(g·w·x̂)) / σ
+    """
+    whole = [read for read in reads if read.elements == count]
+    if not node.inputs or not whole:
+        return
+    is_norm = node.op.has("normalises")
+    context = [one for one in node.context if one.pair.slot.startswith("output") != is_norm]
+    weight = max((one.rms for one in _scales(node.context or node.inputs) if 1 < one.elements < count), default=1.0)
+    others = [one for one in _scales(context) if one.elements == count]
+    pairs = [(whole[0], other) for other in others] if node.context else permutations(whole, 2)
+    if is_norm:
+        spreads = ((one, other.deviation or other.rms) for one, other in pairs)
+        sizes = [one.rms * weight / spread for one, spread in spreads if spread]
+    else:
+        sizes = [one.rms * other.rms for one, other in pairs]
+    yield _terms(min(sizes, default=0.0), CENTRED)
 
 
 def _product(one: Scale, other: Scale, count: int) -> Terms:

@@ -2,7 +2,8 @@
 
 An update by the sign of a gradient, which Adam's first ones are, is wrong as a whole for an element whose gradient is
 no larger than its error e: a share of e of the elements, which rel_l2 sees as √e. A gradient that is nothing but
-noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other. Running
+noise (of a key's bias, of a bias before a normalisation) moves its parameter at random, as far as any other: no farther
+than a step of the optimizer, which the golden shows, and not by one common factor. Running
 statistics have no gradient: they average what their operator reads. An optimizer that computes something else moves
 all of them: what is beyond these bounds in several parameters of a step explains no other of that step.
 """
@@ -10,18 +11,24 @@ all of them: what is beyond these bounds in several parameters of a step explain
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.case import error_of, proven_size
-from npucmp.localise.condition import scale_of
+from npucmp.localise.case import error_of, gain_of, proven_size
+from npucmp.localise.condition import MOST, scale_of
 from npucmp.localise.movement import likely_error
 from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
-from npucmp.model import Finding, Verdict
+from npucmp.model import Finding, Statistics, Verdict
 
 UPDATE = 0.5  # of a parameter's size: no step of a network that trains changes one by more
 GREW = 2.0  # times the error that a parameter had in the step before
 SEVERAL, SHARE = 3, 0.1  # parameters of a step beyond their bounds, and their share of those that differ
+REACH = (
+    8.0  # times the step that the golden's figures show: a wrong update is off by two, and a figure may see a quarter
+)
+COMMON = 0.9  # share of an error that one factor makes up: noise of a gradient scales no parameter
+ALIKE = 0.02  # of that factor, within which recorded figures say the same
+ENOUGH, FEWEST, EXACT = 8, 3, 0.999  # elements from which such a factor is no chance; of fewer all of the error
 QUANTILE = 0.95  # of the errors of the step before: what stands for a gradient that was not recorded
 
 
@@ -37,7 +44,9 @@ class Updates:
         self._is_wrong = False
         self._errors: dict[tuple[str, str], float] = {}
         self._gradients: dict[tuple[str, str], float] = {}
-        self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step
+        self._averaged: dict[tuple[str, str], float] = {}  # statistics: what their operator put in, per step, as rms
+        self._figures: dict[tuple[str, str], Optional[_Figures]] = {}
+        self._usual_step = 0.0  # of an element, as most parameters of the golden make it
         known = sorted(error for error in map(_proven, findings) if error is not None and math.isfinite(error))
         self._usual = known[int(QUANTILE * (len(known) - 1))] if known else 0.0
         nodes = nodes_of(findings)
@@ -53,8 +62,9 @@ class Updates:
             for finding in node.inputs:
                 key = _key(finding)
                 self._errors[key] = _proven(finding) or 0.0
+                self._figures[key] = _figures(finding)
                 if finding.pair.slot in {f"input:{place}" for place in node.op.overwritten}:
-                    self._averaged[key] = _averaged(node, finding)
+                    self._averaged[key] = _averaged(node)
                 if not is_parameter(finding.pair):  # nor does a graph always say what is one
                     self._gradients[key] = min(1.0, by_shape.get(_shape(finding), 0.0))
                     continue
@@ -68,6 +78,8 @@ class Updates:
     def hold(self, findings: Sequence[Finding]) -> None:
         """Takes in the parameters of the step itself: whether the update was another one on this side."""
         self._is_wrong = False  # whatever was held before
+        moved = sorted(step for step in map(self._extremes_moved, findings) if step is not None)
+        self._usual_step = moved[len(moved) // 2] if moved else 0.0
         differing = [one for one in findings if is_parameter(one.pair) and one.verdict is Verdict.DIVERGED]
         beyond = sum(0.0 < self.bound(one) < proven_size(one) for one in differing)
         self._is_wrong = beyond >= max(SEVERAL, SHARE * len(differing))
@@ -78,14 +90,43 @@ class Updates:
         if key not in self._errors or self._is_wrong:
             return 0.0
         if key in self._averaged:
-            return GREW * self._errors[key] + self._averaged[key]
+            rms = scale_of(finding).rms
+            averaged = self._averaged[key] / rms if rms else math.inf if self._averaged[key] else 0.0
+            return GREW * self._errors[key] + averaged
         gradient = self._gradients.get(key, self._usual)
-        return math.inf if gradient > 1.0 else GREW * self._errors[key] + UPDATE * math.sqrt(gradient)
+        update = math.inf if gradient > 1.0 else UPDATE * math.sqrt(gradient)
+        if gradient >= 1.0:  # noise, or for all that is known
+            update = min(update, REACH * self._step(finding))
+        if gradient >= 1.0 and _is_scaled(finding):
+            update = min(update, UPDATE * math.sqrt(self._usual))
+        return GREW * self._errors[key] + update
 
     @property
     def unproven(self) -> float:
         """How large an error may be that came of the parameters, and that statistics do not prove."""
         return UPDATE * math.sqrt(self._usual)
+
+    def _step(self, finding: Finding) -> float:
+        """How far one step of the optimizer moves a parameter, relative to its size: as far as the golden's figures
+        show that it moved, or as most parameters did, whose gradients are no noise; infinity where nothing is known."""
+        before, now = self._figures.get(_key(finding)), _figures(finding)
+        if before is None or now is None or before.elements != now.elements or not now.norm:
+            return math.inf
+        apart = (
+            now.minimum - before.minimum,
+            now.maximum - before.maximum,
+            now.norm - before.norm,
+            (now.total - before.total) / math.sqrt(now.elements),
+        )
+        return max(self._usual_step, *map(abs, apart)) * math.sqrt(now.elements) / now.norm
+
+    def _extremes_moved(self, finding: Finding) -> Optional[float]:
+        """How far the extremes of the golden's parameter moved since the step before: about the step of one element."""
+        before = self._figures.get(_key(finding)) if is_parameter(finding.pair) else None
+        now = _figures(finding) if before is not None else None
+        if before is None or now is None:
+            return None
+        return max(abs(now.minimum - before.minimum), abs(now.maximum - before.maximum))
 
     def _gradient(self, parameter: Finding, backward: Optional[OperatorFindings]) -> Optional[float]:
         """The error of a parameter's gradient: the largest of its shape that its backward wrote, whose outputs stand in
@@ -99,12 +140,53 @@ class Updates:
         return max(proven, self._usual) if proven is not None and statistics else proven
 
 
-def _averaged(node: OperatorFindings, statistic: Finding) -> float:
-    """How far a running statistic may be off by the error of what it averages: a mean may be much smaller than that."""
+class _Figures(NamedTuple):
+    """The golden's figures of a parameter."""
+
+    elements: int
+    minimum: float
+    maximum: float
+    total: float
+    norm: float
+
+
+def _figures(finding: Finding) -> Optional[_Figures]:
+    """Of values or recorded statistics; None where some are not known or not finite."""
+    golden, moments = finding.pair.golden, finding.measurement.moments
+    elements = math.prod(golden.shape) if golden is not None else 0
+    if golden is None or not 0 < elements < MOST:
+        return None
+    if moments is not None:
+        side = moments.golden
+        found = _Figures(elements, side.minimum, side.maximum, side.total, math.sqrt(side.squares))
+        return None if side.nan or side.inf else found
+    recorded = golden.statistics
+    if recorded is None or None in recorded:
+        return None
+    most, least, mean, norm = (float(one or 0.0) for one in recorded)
+    return _Figures(elements, least, most, mean * elements, norm) if math.isfinite(most + least + mean + norm) else None
+
+
+def _is_scaled(finding: Finding) -> bool:
+    """Whether one factor makes up the error of a parameter, as the noise of no gradient does."""
+    golden, moments = finding.pair.golden, finding.measurement.moments
+    elements = math.prod(golden.shape) if golden is not None else 0
+    if elements < FEWEST:
+        return False
+    if moments is not None:
+        gain, share = gain_of(finding), COMMON if elements >= ENOUGH else EXACT
+        return gain > -COMMON and abs(gain) >= share * proven_size(finding) > 0.0
+    sides = finding.pair.target, finding.pair.golden
+    x, y = (one.statistics if one is not None and one.statistics is not None else Statistics() for one in sides)
+    factors = [a / b - 1.0 for a, b in ((x.norm, y.norm), (x.max, y.max), (x.min, y.min)) if a is not None and b]
+    close = len(factors) == 3 and max(factors) - min(factors) <= ALIKE * abs(factors[0])
+    return close and factors[0] > -COMMON
+
+
+def _averaged(node: OperatorFindings) -> float:
+    """How far a running statistic may be off by the error of what it averages, as rms: a mean may be much smaller."""
     read = [finding for finding in node.inputs if not is_parameter(finding.pair)]
-    rms = scale_of(statistic).rms
-    errors = [FACTOR * (_proven(one) or 0.0) * scale_of(one).rms for one in read]
-    return max(errors, default=0.0) / rms if rms else math.inf
+    return max((FACTOR * (_proven(one) or 0.0) * scale_of(one).rms for one in read), default=0.0)
 
 
 def _proven(finding: Finding) -> Optional[float]:

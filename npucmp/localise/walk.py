@@ -7,22 +7,27 @@ localise/rules/; here is only the search: order, producers, and what descends fr
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from itertools import count, takewhile
 from typing import Mapping, Optional, Sequence
 
+from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
-from npucmp.localise.past import Past, differs
+from npucmp.localise.past import Past, differs, is_alike
 from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.root import Own, explained, root_of
-from npucmp.localise.rules import Rulebook, coarser, gradual, routed
+from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
+from npucmp.model.optypes import is_gradient
 
+LAW = "law"  # the accusation that needs nothing of what an operator reads
 BRANCHES = 3  # operators that may have written what an operator reads, where outputs were not recorded
 
 
@@ -144,20 +149,38 @@ class _Search:
     def _gap(self, node: OperatorFindings, gap: Own) -> "tuple[Cause, Own, list[Evidence]]":
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
         not compared, nobody knows whether it differed there."""
-        finding, last = gap.finding, self.past.last_agreeing
+        finding, source = gap.finding, self.past.origin(gap.finding)
+        last = source or self.past.last_agreeing
         start = last.pair.order if last else -1
         writer = self._writer(finding)
         if writer is not None and writer.is_dumped:
             return Cause.UNKNOWN, gap, evidence.unwritten_reasons(finding, writer)
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
-        alone = [self._alone[place] for place in range(start + 1, node.pair.order) if place in self._alone]
+        alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
         return Cause.GAP, gap, evidence.gap_reasons(finding, last, writer, alone, left_out)
+
+    def _only_one_run(self, read: Finding, start: int, is_origin: bool) -> "list[Pair]":
+        """The operators of one run that may have written an input: those behind `start`; without any the latest before,
+        unless the input is known to come from `start`. If none writes it, those around the latest that reads as much:
+        an operator that overwrites a tensor in place need not be recorded."""
+        end = read.pair.order
+        between = [self._alone[place] for place in range(start + 1, end) if place in self._alone]
+        writers = [one for one in between if _may_write(one, read)]
+        if between or is_origin:
+            return writers or between
+        before = [place for place in self._alone if place < end]
+        writers = [self._alone[place] for place in before if _may_write(self._alone[place], read)]
+        if writers or not before:
+            return writers[::-1]
+        last = max((place for place in before if _may_read(self._alone[place], read)), default=-1)
+        return [self._alone[place] for place in takewhile(self._alone.__contains__, count(last)) if place < end]
 
     def _writer(self, gap: Finding) -> Optional[Writer]:
         """The output that an input comes from, if it is known and was not compared."""
         source = self.past.trail.source(gap)
         if source is not None:
             unseen = source.finding.error is None and is_output(source.finding.pair)
+            unseen = unseen and not is_alike(source.finding)  # then the target read what it did not write
             return self._uncompared.told(source.finding) if unseen else None
         told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
         return self._uncompared.writer(gap) or (Writer(told) if told else None)
@@ -200,12 +223,18 @@ class _Search:
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[Own] = None
         inherits = False
+        unwritten = []  # inputs that nothing recorded wrote
         for finding in node.inputs:
             source = self.past.trail.source(finding)
+            if source is None and not is_parameter(finding.pair):
+                unwritten.append(finding)
             if source is not None and source.tainted:
                 inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
             if source is None and not differs(finding):
-                gap = gap or self._accused(self._from_nowhere(finding))
+                gap = gap or self._accused(self._from_nowhere(finding)) or self._unlawful(finding)
+            elif source is not None and not source.tainted and not differs(finding):
+                before = error_size(source.finding)
+                gap = gap or self._single(Case(finding, None, before, inherited=before))
             if not differs(finding):
                 continue
             if self.past.overwritten(node, finding):
@@ -233,19 +262,36 @@ class _Search:
                 if by is None:
                     told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
                     case, by = next(iter(told), (case, None))
-                found = self._accused(case) if by else Own(finding, finding.rule)
+                found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
                 gap = gap or found
                 if by and is_few(finding):  # likewise
                     self.past.left_over.add(id(finding))
                 self._excuse(finding, None if found else by)
+        for finding in unwritten:
+            self._claim(finding)
         return gap, inherits
+
+    def _claim(self, finding: Finding) -> None:
+        """Takes the latest operator whose outputs were not recorded for the writer of an input, so that it wrote no
+        other one: the same bits are no output of an operator that read an error."""
+        claimed = self._last_unseen[-1] if self._last_unseen else ""
+        if claimed and round_off_of(finding.pair) and (error_size(finding) or not self._unseen[claimed][1]):
+            self._last_unseen.pop()
+
+    def _unlawful(self, finding: Finding) -> "Optional[Own]":
+        """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
+        found = (self._accused(case, LAW) for case in self._unseen_writers(finding) if not self.past.any_tainted)
+        return next(filter(None, found), None)
 
     def _unseen_writers(self, finding: Finding) -> "list[Case]":
         """An input as the output of operators of which only the inputs were recorded: of the one that a graph names,
-        else of those just before, as of queries, keys and values."""
+        else of those just before in its own pass, as of queries, keys and values: a dump without an order mixes both
+        passes, and a backward operator reads what its forward read, which would then explain its own error."""
         sides = [one.source.rpartition(":")[0] for one in (finding.pair.target, finding.pair.golden) if one]
-        named = [name for name in sides if name][:1] or [*self._last_unseen]
-        seen = [self._unseen[name] for name in named if name in self._unseen]
+        named = [name for name in sides if name][:1]
+        seen = [self._unseen[name] for name in named or self._last_unseen if name in self._unseen]
+        backward = is_gradient(finding.pair.operator)
+        seen = [(node, known) for node, known in seen if named or node.is_gradient == backward]
         return [Case(finding, node, known, flipped=self.past.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> Case:
@@ -256,14 +302,18 @@ class _Search:
         flipped = self.past.flipped
         return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
 
-    def _accused(self, case: Case) -> "Optional[Own]":
+    def _accused(self, case: Case, only: str = "") -> "Optional[Own]":
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
-        rule = self.rules.accusation(case) if self.by_round_off else None
+        rule = self.rules.accusation(case, only) if self.by_round_off else None
         if rule is None:
             return None
         found = rule.judged(case)._replace(rule=rule.name)
         self.revised[id(case.finding)] = found
         return Own(found, rule.name)
+
+    def _single(self, case: Case) -> "Optional[Own]":
+        """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
+        return self._accused(case) if self.rules.holds("single_element", case) else None
 
     def _own(self, node: OperatorFindings, known: Optional[float]) -> "Optional[Own]":
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
@@ -272,14 +322,27 @@ class _Search:
         if unexplained:
             worst = max(unexplained, key=error_size)
             return Own(worst, worst.rule)
-        if known is None or not self.by_round_off:
+        if not self.by_round_off:
             return None
         cases = [
             Case(one, node, self.past.came_in(node, one, known), habit=self._habit, flipped=self.past.flipped)
             for one in node.outputs
+            if not self._is_rounding_alone(node, one, known)
         ]
+        if known is None:  # a law and a single wrong element show for any inputs, known or not
+            accused = [case for case in cases if self.rules.accusation(case, LAW)]
+            if not accused:
+                return next(filter(None, map(self._single, cases)), None)
+            return self._accused(max(accused, key=lambda case: error_size(case.finding)), LAW)
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
+
+    def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> bool:
+        """Whether some rows of an output hold rounding alone, of which no accusation knows."""
+        if finding.measurement.settled is None or not differs(finding):
+            return False
+        by = self._explanation(node, finding, known)
+        return by is not None and by.rule == constant_rows.NAME
 
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
@@ -309,6 +372,8 @@ class _Search:
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else None
 
     def _cause(self, node: OperatorFindings) -> Cause:
+        if self._is_argued(node):
+            return Cause.BORN
         if not self.past.is_known(node, self.past.read(node)) or not self.past.is_saved_known(node):
             return Cause.UNKNOWN
         if self._disagreeing(node):
@@ -316,6 +381,14 @@ class _Search:
         if node.unheard:
             return Cause.UNKNOWN
         return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
+
+    def _is_argued(self, node: OperatorFindings) -> bool:
+        """Whether an argument differs, and what the operator reads has statistics that agree: then the argument makes
+        the difference that they prove of its output."""
+        read = [self.past.seen(one) for one in node.inputs]
+        agree = all(is_alike(one) or one.verdict is Verdict.MATCH for one in read) and node.reads_recorded
+        told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
+        return agree and told and not self.past.any_tainted and bool(evidence.argument_reasons(node.pair))
 
     def _disagreeing(self, node: OperatorFindings) -> "list[tuple[Finding, bool]]":
         """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
@@ -328,6 +401,9 @@ class _Search:
         read, worst = self.past.read(node), self._worst_read(node)
         if not worst.differs and node.unheard:
             return evidence.unheard_reasons(own, bool(node.inputs))
+        if self._is_argued(node):
+            alike = evidence.Worst(alike="as far as statistics tell")
+            return evidence.own_reasons(node.pair, own, alike, bool(node.inputs))
         if not self.past.is_known(node, read) or (not worst.differs and self.past.is_half_known(node)):
             return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
         if not self.past.is_saved_known(node):
@@ -357,7 +433,9 @@ class _Search:
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[id(finding)] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
-            because = f"{finding.because}; explained by the errors of its inputs"
+            alone = by.rule == constant_rows.NAME
+            words = "rounding of rows that are constant in its input" if alone else "the errors of its inputs"
+            because = f"{finding.because}; explained by {words}"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[id(finding)] = explained(finding._replace(verdict=verdict, because=because), by)
@@ -366,3 +444,21 @@ class _Search:
         self, node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evidence]", known: Optional[float]
     ) -> None:
         self.roots.append(root_of(node, cause, own, reasons, known))
+
+
+def _may_read(alone: Pair, read: Finding) -> bool:
+    """Whether an operator of one run reads as many elements as an operator behind it reads in that run."""
+    tensor, operator = (read.pair.target, alone.target_op) if alone.target_op else (read.pair.golden, alone.golden_op)
+    if tensor is None or operator is None:
+        return False
+    elements = math.prod(tensor.shape)
+    return elements > 1 and elements in {math.prod(one.shape) for one in operator.tensors if not one.is_output}
+
+
+def _may_write(alone: Pair, read: Finding) -> bool:
+    """Whether an operator of one run writes as many elements as an operator behind it reads in that run."""
+    tensor, operator = (read.pair.target, alone.target_op) if alone.target_op else (read.pair.golden, alone.golden_op)
+    if tensor is None or operator is None:
+        return False
+    outputs = [math.prod(one.shape) for one in operator.tensors if one.is_output]
+    return not outputs or math.prod(tensor.shape) in outputs

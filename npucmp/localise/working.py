@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
-from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type_of
 
+MOVES = ("copies", "hands on", "views", "picks", "looks up", "rectifies", "bounds", "masks", "constant")
 USUAL = 0.1  # share of the float tensors of a run that makes a type one it works in, and no side branch
 
 
@@ -30,15 +32,45 @@ class Working(NamedTuple):
 
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> "list[Working]":
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
-    kinds = {*map(own_precision, measurements)} - {Precision()}
+    kept = _kept(measurements)
+    kinds = {own_precision(one, kept.get(id(one), 0.0)) for one in measurements} - {Precision()}
     if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
     findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
-    flow = _Flow(reduced, _usual(findings))
+    flow = _Flow(reduced, _usual(findings), kept)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(id(finding)) or flow.alone(finding) for finding in findings]
+
+
+def _kept(measurements: "Sequence[Measurement]") -> "dict[int, float]":
+    """The round-off of 16-bit values that differ and lie in float32, by id of the measurement.
+
+    Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
+    that were moved) were rounded at another time: they show it only in a run that computes in 16 bits.
+    """
+    found = {id(one): round_off for one in measurements if (round_off := kept_round_off(one))}
+    if not found:
+        return {}
+    groups: "tuple[list[Measurement], ...]" = ([], [], [])  # computed, other data, parameters
+    for one in measurements:
+        if one.moments is not None and one.moments.target.bits:
+            groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(one)
+    shown = next(filter(None, groups))
+    usual = sum(id(one) in found for one in shown) >= USUAL * len(shown)
+    credited = measurements if usual else groups[0]
+    return {id(one): found[id(one)] for one in credited if id(one) in found and not _is_same(one)}
+
+
+def _is_computed(pair: Pair) -> bool:
+    """Whether an operator made the values of a tensor, and did not move or choose them alone."""
+    return is_output(pair) and not op_type_of(pair.operator).has(*MOVES)
+
+
+def _is_same(one: Measurement) -> bool:
+    """Whether the two sides hold the same bits."""
+    return one.moments is not None and one.moments.equal == one.moments.elements
 
 
 def _usual(findings: "Sequence[Finding]") -> Precision:
@@ -70,7 +102,8 @@ def float_types(pair: Pair) -> "set[str]":
 class _Flow:
     """Follows precisions through the operators, in order."""
 
-    def __init__(self, reduced: bool, usual: Precision) -> None:
+    def __init__(self, reduced: bool, usual: Precision, kept: "Mapping[int, float]") -> None:
+        self._kept = kept
         self.of: "dict[int, Working]" = {}  # by finding
         self._reduced = reduced
         self._trail = Trail()
@@ -79,8 +112,12 @@ class _Flow:
 
     def alone(self, finding: Finding) -> Working:
         """Of a tensor of an operator that only one side has."""
-        own = own_precision(finding.measurement)
+        own = self._of_values(finding)
         return Working(own, own)
+
+    def _of_values(self, finding: Finding) -> Precision:
+        """Of the types of one tensor, and of values that need less than these."""
+        return own_precision(finding.measurement, self._kept.get(id(finding.measurement), 0.0))
 
     def visit(self, node: OperatorFindings) -> None:
         own = self._own(node)
@@ -104,7 +141,7 @@ class _Flow:
 
     def _own(self, node: OperatorFindings) -> Precision:
         """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""
-        found = [own_precision(finding.measurement) for finding in (*node.inputs, *node.outputs, *node.context)]
+        found = [self._of_values(finding) for finding in (*node.inputs, *node.outputs, *node.context)]
         if node.operator.path:
             found.append(self._clock)
         if node.op.has("collective", "point to point") and not node.inputs:  # what another rank put in
@@ -116,11 +153,10 @@ class _Flow:
     def _came_in(self, finding: Finding) -> Precision:
         source = self._trail.source(finding)
         if source is not None:
-            return coarsest([own_precision(finding.measurement), self.of[id(source.finding)].through])
-        moments = finding.measurement.moments
-        same = moments is not None and moments.equal == moments.elements
-        own = own_precision(finding.measurement)
-        if same or is_parameter(finding.pair) or own == Precision():  # whole numbers are not rounded
+            return coarsest([self._of_values(finding), self.of[id(source.finding)].through])
+        own = self._of_values(finding)
+        is_rounded = own != Precision()  # whole numbers are not
+        if not is_rounded or _is_same(finding.measurement) or is_parameter(finding.pair):
             return own
         return coarsest([own, self._clock, self._usual])
 
@@ -137,12 +173,11 @@ class _Flow:
         return source is not None and source.finding.measurement.moments is not None
 
 
-def own_precision(measurement: Measurement) -> Precision:
-    """Of the types of one tensor on both sides."""
+def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:
+    """The types of one tensor on both sides; `kept` is the round-off of 16-bit values that lie in float32."""
     if measurement.moments is None:
         return _of_types(round_off_of(measurement.pair))
-    round_off = max(round_off_of(measurement.pair), kept_round_off(measurement))
-    return Precision(round_off, quantised=quantised(measurement))
+    return Precision(max(round_off_of(measurement.pair), kept), quantised=quantised(measurement))
 
 
 _of_types = lru_cache(maxsize=256)(Precision)

@@ -21,17 +21,20 @@ from npucmp.localise.rules import (
     arguments,
     background,
     behind_root,
+    broadcast,
     cancellation,
     choice,
     coarser,
     collective,
     condition,
+    constant_rows,
     container,
     copy,
     equal_bits,
     gradual,
     growth,
     inherited,
+    law,
     long_sums,
     lost_tile,
     meaningless,
@@ -42,6 +45,7 @@ from npucmp.localise.rules import (
     round_off,
     routed,
     scaled,
+    single_element,
     subnormal,
     suspected,
 )
@@ -54,6 +58,7 @@ RULES: "tuple[Rule, ...]" = (
     quantised.RULE,
     growth.RULE,
     condition.RULE,
+    constant_rows.RULE,
     non_smooth.RULE,
     choice.RULE,
     cancellation.RULE,
@@ -66,10 +71,13 @@ RULES: "tuple[Rule, ...]" = (
     equal_bits.RULE,
     copy.RULE,
     lost_tile.RULE,
+    single_element.RULE,
+    law.RULE,
     gradual.RULE,
     background.RULE,
     behind_root.RULE,
     overwritten.RULE,
+    broadcast.RULE,
     meaningless.RULE,
     container.RULE,
     suspected.RULE,
@@ -102,9 +110,10 @@ class Rulebook:
         bounds = [Limit(rule.bound(case), rule.name) for rule in self._of["explanation"] if rule.applies(case)]
         return min((one for one in bounds if case.error <= one.value), key=lambda one: one.value, default=None)
 
-    def accusation(self, case: Case) -> Optional[Rule]:
-        """A rule that accuses, the first that is listed if several do; None if none does."""
-        return next((rule for rule in self._of["accusation"] if rule.applies(case)), None)
+    def accusation(self, case: Case, only: str = "") -> Optional[Rule]:
+        """A rule that accuses, the first that is listed if several do; None if none does. `only` names one rule."""
+        asked = [rule for rule in self._of["accusation"] if only in ("", rule.name)]
+        return next((rule for rule in asked if rule.applies(case)), None)
 
     def holds(self, name: str, case: Case) -> bool:
         """Whether a fact or an accusation holds; False for one that is switched off."""

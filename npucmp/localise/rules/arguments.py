@@ -23,6 +23,6 @@ def _accuses(case: Case) -> bool:
 RULE = Rule(
     "accusation",
     "arguments",
-    "an argument differs, and the output is farther apart than what was read",
+    f"an argument differs, and the output's error is more than {ARGUED:g} times that of what was read",
     applies=_accuses,
 )

@@ -14,6 +14,7 @@ QUANTILE = 0.95
 RULE = Rule(
     "fact",
     "background",
-    "an input of unknown origin has the error that 95 % of what was seen do not exceed, or the largest just before",
+    f"an input of unknown origin has the error that {100 * QUANTILE:g} % of what was seen do not exceed, or the "
+    "largest just before",
     applies=lambda case: True,
 )

@@ -21,7 +21,7 @@ def _changed(case: Case) -> float:
     moments = case.moments
     if moments is None or moments.mismatched or not moments.elements:
         return math.inf
-    return max(0, moments.elements - moments.equal - 2) / moments.elements
+    return max(0, moments.differing - 2) / moments.elements
 
 
 def _were_ties(case: Case) -> bool:

@@ -2,6 +2,7 @@
 
 A run in mixed precision has many such operators; one that stands alone is an accident, whose error is hidden by the
 limit of its own type. What it hands on is coarser behind it, and its gradient: those read what is coarser already.
+A cast is there to round: one that rounds each element of its input once, to the nearest, computes what it should.
 Evidence: in clean pairs of the corpus in mixed precision (open seeds) a tenth and more of the operators begin so.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 
 from typing import Iterable, Sequence
 
-from npucmp.localise.case import Case, Rule
+from npucmp.judge.precision import round_off_of
+from npucmp.localise.case import Case, Rule, proven_size
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.producers import fingerprint
 from npucmp.model import Finding, Pair
@@ -17,6 +19,7 @@ from npucmp.model.dtypes import lookup
 
 ALONE = 0.05  # share of the other operators of a run that makes a coarser type a habit
 WHOLE = 0.25  # share of its operators that have one, from which on a run is in that type as a whole
+ROUNDED = 1.001  # times the round-offs of both types and the error of the input: the largest error of a correct cast
 
 
 def habit(nodes: Sequence[OperatorFindings]) -> float:
@@ -58,7 +61,26 @@ def _accuses(case: Case) -> bool:
     golden = lookup(case.pair.golden.dtype) if case.pair.golden else None
     read = [] if case.node is None else _read(case.node)
     alone = not _any_coarser(read) if read else case.node is None and case.nowhere
-    return golden is not None and case.error > golden.round_off and alone
+    return golden is not None and case.error > golden.round_off and alone and not is_rounded_once(case)
+
+
+def is_rounded_once(case: Case) -> bool:
+    """Whether an operator that only hands on what it reads wrote each element of that rounded once to the nearest; of
+    statistics, whether these allow it."""
+    if case.node is None or not case.node.op.has("hands on") or case.node.op.has("copies"):
+        return False
+    sides = [lookup(one.dtype) for one in (case.pair.target, case.pair.golden) if one is not None]
+    rounding = sum(one.round_off for one in sides if one is not None)
+    read = [one for one in case.node.inputs if round_off_of(one.pair)]
+    return _largest(case.finding) <= ROUNDED * (rounding + max(map(_largest, read), default=case.before))
+
+
+def _largest(finding: Finding) -> float:
+    """The largest relative error of one element; without values, the proven error of the tensor."""
+    moments = finding.measurement.moments
+    if moments is None or moments.mismatched:
+        return proven_size(finding)
+    return moments.max_rel
 
 
 RULE = Rule(

@@ -30,6 +30,6 @@ def _accuses(case: Case) -> bool:
 RULE = Rule(
     "accusation",
     "copy",
-    "the golden values are handed on as they are, and the target's are not",
+    f"the golden values are handed on unchanged, the target's have more than {COPIED:g} times the error of its input",
     applies=_accuses,
 )

@@ -2,17 +2,19 @@
 
 Evidence: parameters of later steps of silent clean pairs of the corpus (open seeds); the formulas are in
 localise/updates.py. A parameter whose gradient is noise alone (a key's bias, a bias before a normalisation) wanders,
-and means nothing.
+by as much as the golden's own step.
 """
 
 from __future__ import annotations
 
 from npucmp.localise.case import Rule
+from npucmp.localise.updates import GREW, REACH, UPDATE
 
 RULE = Rule(
     "explanation",
     "inherited",
-    "an update makes of a gradient's error e up to a tenth of √e of its parameter, and of noise anything",
+    f"a parameter's error is at most {GREW:g} times that of the step before plus {UPDATE:g} √e, for an error e of its "
+    f"gradient, or plus {REACH:g} steps of the optimizer if the gradient is noise",
     applies=lambda case: case.node is None and case.inherited > 0,
     bound=lambda case: case.inherited,
 )

@@ -13,6 +13,7 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 
 ACCUMULATED_IN_ITSELF = 2.0**-24  # unit round-off of float32
+SHORT = 16.0  # √K of a sum that has the limit of short ones
 MOST_TERMS = 2.0**24  # beyond it a shape is more likely wrong than a sum that long
 
 
@@ -25,7 +26,7 @@ def _applies(case: Case) -> bool:
 RULE = Rule(
     "limit",
     "long_sums",
-    "float32 sums of K terms differ by √K/16 times the limit of short ones, added in another order",
+    f"float32 sums of K terms differ by √K/{SHORT:g} times the limit of short ones, added in another order",
     applies=_applies,
-    bound=lambda case: FACTOR * case.precision.round_off * math.sqrt(min(case.terms_summed, MOST_TERMS)) / 16.0,
+    bound=lambda case: FACTOR * case.precision.round_off * math.sqrt(min(case.terms_summed, MOST_TERMS)) / SHORT,
 )

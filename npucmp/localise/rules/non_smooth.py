@@ -17,6 +17,7 @@ from npucmp.model import HISTOGRAM_BINS, Finding
 FLIPS = 4.0  # times √e
 SHARE = 16.0  # of elements that may flip, in e
 FEW = 3.0  # elements that may be off in any tensor
+WHOLE_ELEMENT = 0.9  # relative error of an element that is zero on one side
 WHOLE = 20  # bin of the histogram from which an element is off by as much as it is large
 
 
@@ -27,6 +28,14 @@ def _one_flip(case: Case) -> float:
         return 0.0
     largest = max(abs(moments.golden.minimum), abs(moments.golden.maximum))
     return math.sqrt(2.0) * largest / math.sqrt(moments.yy)
+
+
+def _may_be_flipped(case: Case) -> bool:
+    """Whether single elements of the gradient of a rectifier may be flips: a mask makes an element zero on one side."""
+    moments, node = case.moments, case.node
+    if moments is None or node is None or not node.op.has("rectifies") or moments.differing > FEW:
+        return True
+    return moments.max_rel > WHOLE_ELEMENT
 
 
 def _is_sparse(case: Case) -> bool:
@@ -59,6 +68,8 @@ RULE = Rule(
     "explanation",
     "non_smooth",
     f"an error e before a choice flips a share e of its elements, which rel_l2 sees as up to {FLIPS:g} √e",
-    applies=lambda case: case.before > 0 and not case.is_choice and case.is_non_smooth and _is_sparse(case),
+    applies=lambda case: (
+        case.before > 0 and not case.is_choice and case.is_non_smooth and _may_be_flipped(case) and _is_sparse(case)
+    ),
     bound=lambda case: max(FLIPS * math.sqrt(case.before), _one_flip(case)),
 )

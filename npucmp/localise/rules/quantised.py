@@ -5,6 +5,8 @@ Half a step is 2^-8 of the largest value; where numbers are numbers again, 8 of 
 
 from __future__ import annotations
 
+import math
+
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Rule
 
@@ -13,7 +15,7 @@ STEP = 2.0**-8  # half a step of 8 bits, relative to the largest value
 RULE = Rule(
     "limit",
     "quantised",
-    "one run is quantised: its values are multiples of a step of 8 bits",
+    f"one run is quantised: its values are multiples of a step of {-math.log2(STEP):g} bits",
     applies=lambda case: case.precision.quantised,
     bound=lambda case: FACTOR * STEP,
 )

@@ -7,6 +7,8 @@ product of numbers rounded to 11 bits is off by 2e-4 to 4e-4.
 
 from __future__ import annotations
 
+import math
+
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Rule
 
@@ -15,7 +17,7 @@ REDUCED = 2.0**-11  # round-off of 11 significant bits
 RULE = Rule(
     "limit",
     "reduced",
-    "HF32 and TF32 units keep 11 bits of the float32 values that they multiply",
+    f"HF32 and TF32 units keep {-math.log2(REDUCED):g} bits of the float32 values that they multiply",
     applies=lambda case: case.precision.reduced,
     bound=lambda case: FACTOR * REDUCED,
 )

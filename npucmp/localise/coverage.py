@@ -1,0 +1,142 @@
+"""Which golden tensors a comparison accounts for, so that agreement of the others is agreement of the network.
+
+A golden tensor with elements is accounted for in one of four states; any other is open, and AGREES is not said:
+
+compared   its values were measured against the target's
+again      it is a recording, a view, a reshape, a cast or a second execution of a compared tensor. The golden's own
+           values prove it
+interior   it lies in a stretch of operators that the target does not have, and all tensors that enter or leave the
+           stretch were compared and agree. A tensor that no operator reads leaves the stretch. A parameter enters it
+           from nowhere, and counts as interior if no operator outside of the stretch reads it
+excluded   the user excluded it; uninitialised memory, workspaces and operands that were overwritten before they were
+           recorded count as excluded
+
+The edges are those of the golden: the names of a graph where there is one, equal content elsewhere. Operators of the
+target in the place of a stretch excuse nothing by themselves. Where no tensor of theirs is read by another operator or
+is compared, they lead elsewhere, and the stretch stays open.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Iterator, Optional, Sequence
+
+from npucmp.localise.golden_graph import GoldenGraph
+from npucmp.localise.golden_rows import GoldenRow
+from npucmp.localise.gradient_stretches import closed_backwards
+from npucmp.localise.nodes import is_argument, is_meaningless
+from npucmp.localise.stretch import Stretch
+from npucmp.localise.value_proof import Distance, ValueProof
+from npucmp.model import DECIDED, Finding, Pair, Verdict
+from npucmp.model.coverage import LISTED, Coverage, OpenTensor
+from npucmp.model.finding import MEANINGLESS
+
+NO_TENSORS = "the record of one side holds no tensors"
+
+
+def coverage_of(
+    findings: "Sequence[Finding]", left_out: "Sequence[Pair]" = (), distance: "Optional[Distance]" = None
+) -> Coverage:
+    """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
+    `distance` measures tensors of operators that one side has alone; without it their names decide."""
+    golden, open_rows = _sorted(findings)
+    bare = [*_bare_records(findings)]
+    if open_rows:
+        open_rows = _still_open(findings, golden, open_rows, distance)
+    is_open = {id(row.finding) for row in open_rows}
+    unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
+    covered = sum(row.elements or 0 for row in golden if id(row.finding) not in is_open)
+    excluded = sum(pair.golden is not None for pair in left_out)
+    listed = [*map(_open_tensor, open_rows), *bare, *(_open_tensor(GoldenRow.of(one)) for one in unread)]
+    return Coverage(
+        covered,
+        sum(one.elements or 0 for one in listed),
+        len(listed),
+        sum(one.elements is None for one in listed),
+        sum(row.finding.verdict not in DECIDED for row in golden) - len(open_rows),
+        excluded,
+        tuple(listed[:LISTED]),
+    )
+
+
+def _open_tensor(row: GoldenRow) -> OpenTensor:
+    finding = row.finding
+    because = finding.because or "not compared"
+    return OpenTensor(row.operator.name, finding.pair.slot, row.elements, finding.verdict.value, because)
+
+
+def _sorted(findings: "Sequence[Finding]") -> "tuple[list[GoldenRow], list[GoldenRow]]":
+    """The golden tensors that a comparison has to account for, and those of them that were not compared."""
+    golden, open_rows = [], []
+    for finding in findings:
+        pair = finding.pair
+        if pair.golden is None:
+            continue
+        row = GoldenRow.of(finding)
+        if row.elements == 0:
+            continue
+        if finding.verdict in DECIDED:
+            golden.append(row)
+        elif not _is_exempt(finding):
+            golden.append(row)
+            open_rows.append(row)
+    return golden, open_rows
+
+
+def _is_exempt(finding: Finding) -> bool:
+    """Whether the content of a tensor is undefined, or the network has no such tensor."""
+    pair = finding.pair
+    if finding.verdict is Verdict.UNREADABLE:
+        return False
+    own = pair.target is None or pair.golden is None
+    return finding.rule in MEANINGLESS or is_meaningless(pair) or (own and pair.is_inside) or is_argument(pair)
+
+
+def _bare_records(findings: "Sequence[Finding]") -> "Iterator[OpenTensor]":
+    """Records of which one side holds no tensors though the other does: no tensor of theirs was looked at."""
+    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
+        first = next(group)
+        pair = first.pair
+        if pair.target_op is None or pair.golden_op is None or pair.golden_op.tensors or not pair.target_op.tensors:
+            continue
+        yield OpenTensor(pair.golden_op.name, "", 0, "", NO_TENSORS)
+
+
+def _still_open(
+    findings: "Sequence[Finding]",
+    golden: "list[GoldenRow]",
+    open_rows: "list[GoldenRow]",
+    distance: "Optional[Distance]",
+) -> "list[GoldenRow]":
+    """The open rows that no compared tensor accounts for, in merged graph order."""
+    if not any(row.finding.verdict in DECIDED for row in golden):
+        return open_rows
+    graph = GoldenGraph(findings, golden)
+    left = _unaccounted(graph, open_rows)
+    proof = ValueProof(findings, graph.matched, distance) if left and distance is not None else None
+    while left and proof is not None:
+        proven = {id(row.finding) for row in left if proof.proves(row)}
+        if not proven:
+            break
+        graph.prove(proven)
+        left = _unaccounted(graph, open_rows)
+    return left
+
+
+def _unaccounted(graph: GoldenGraph, open_rows: "list[GoldenRow]") -> "list[GoldenRow]":
+    """The rows that are left when recordings of compared tensors and closed stretches are taken away."""
+    left = [row for row in open_rows if not graph.is_again(row)]
+    loose = {id(row.finding) for row in left}
+    interior: "set[int]" = set()
+    seen: "set[int]" = set()
+    for row in left:
+        content = graph.content(row)
+        if id(content) in seen:
+            continue
+        stretch = Stretch(graph, content, loose)
+        seen |= {id(one) for one in stretch.contents}
+        if stretch.is_closed():
+            interior |= {id(one.finding) for inside in stretch.contents for one in inside.rows}
+    left = [row for row in left if id(row.finding) not in interior or graph.lost_outputs(row)]
+    closed = closed_backwards(graph, left)
+    return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]

@@ -1,0 +1,77 @@
+"""Operators of the target alone that lead nowhere: no operator reads what they write, and nothing compared holds it.
+
+Such an operator in the place of a golden stretch is not known to do what the stretch does.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from itertools import groupby
+from typing import AbstractSet, Iterator, Sequence
+
+from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.nodes import is_meaningless, is_output
+from npucmp.localise.producers import Producers, fingerprint
+from npucmp.model import DECIDED, Finding, Side
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient
+
+SUM_WALK = 4.0  # roundings of the norm of all terms that the sum over a tensor may move by
+
+
+def dead_ends(findings: "Sequence[Finding]", matched: "Sequence[int]", again: "AbstractSet[int]") -> "Iterator[int]":
+    """The places of operators of the target alone of which no output is read or compared, in merged graph order.
+    `matched` are the places of operators that both sides have, `again` those of operators that only ran once more."""
+    read: "Producers[bool]" = Producers()
+    named: "set[str]" = set()
+    sums: "dict[int, list[Side]]" = defaultdict(list)  # of compared gradients, by elements
+    for finding in findings:
+        pair = finding.pair
+        if pair.target is not None and (finding.verdict in DECIDED or not is_output(pair)):
+            read.add(fingerprint(finding, of_target=True), True)
+            named.add(escaped(pair.target.source))
+            if finding.verdict in DECIDED and is_gradient(pair.operator) and finding.measurement.moments:
+                sums[math.prod(pair.target.shape)].append(finding.measurement.moments.target)
+    unread: "dict[tuple[int, int], list[Finding]]" = defaultdict(list)  # gradients, by gap and elements
+    dead: "list[tuple[int, list[Finding]]]" = []
+    for order, group in groupby(findings, key=lambda finding: finding.pair.order):
+        rows = list(group)
+        operator = rows[0].pair.target_op
+        if rows[0].pair.golden_op is not None or operator is None or order in again or operator.inserted:
+            continue
+        wrote = [one for one in rows if is_output(one.pair) and one.has_elements and not is_meaningless(one.pair)]
+        lost = [
+            one
+            for one in wrote
+            if not read.find(fingerprint(one, of_target=True))
+            and escaped(f"{operator.name}:{one.pair.slot.partition(':')[2]}") not in named
+        ]
+        if is_gradient(operator):
+            for one in lost:
+                unread[bisect_right(matched, order), elements_of(one)].append(one)
+        if wrote and len(lost) == len(wrote):
+            dead.append((order, lost))
+    terms = {key for key, parts in unread.items() if _add_up(parts, sums[key[1]])}
+    for order, lost in dead:
+        gap = bisect_right(matched, order)
+        if not any((gap, elements_of(one)) in terms for one in lost):
+            yield order
+
+
+def elements_of(finding: Finding) -> int:
+    """The number of elements of a target tensor."""
+    return math.prod(finding.pair.target.shape) if finding.pair.target is not None else 0
+
+
+def _add_up(parts: "Sequence[Finding]", compared: "Sequence[Side]") -> bool:
+    """Whether gradients that no operator reads are the terms of a compared one: autograd adds up the gradients of a
+    tensor that several operators read, and no dump records that sum."""
+    sides = [one.measurement.moments.target for one in parts if one.measurement.moments is not None]
+    if not sides or len(sides) < len(parts):
+        return False
+    units = [dtype.round_off for one in parts if one.pair.target and (dtype := lookup(one.pair.target.dtype))]
+    total, scale = sum(one.total for one in sides), math.sqrt(sum(one.squares for one in sides))
+    near = SUM_WALK * max(units, default=0.0) * scale
+    return scale > 0 and any(abs(one.total - total) <= near for one in compared)

@@ -1,0 +1,174 @@
+"""The order of operators of dumps that do not tell the order of execution, by what they read and wrote.
+
+An operator that reads a tensor stands behind those that wrote it, and a module behind those that it holds, which stand
+together and behind those that wrote what the module reads. In a module, an operator that reads what no operator wrote
+stands behind those that do not. All others keep their order. The tensors are those of the golden, known again by their
+content.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from npucmp.localise.nodes import is_output
+from npucmp.localise.producers import Producers, fingerprint_of
+from npucmp.model import Measurement, Operator, Pair, Run
+
+NOTE = "order: operators that read a tensor stand behind those that wrote one of equal content"
+_NETWORK = -1  # the place of all that is in no module
+
+
+class Placed(NamedTuple):
+    """Measurements and excluded pairs in the order of their places, and what is to be told of that order."""
+
+    measured: "Sequence[Measurement]"
+    left_out: "Sequence[Pair]"
+    notes: "tuple[str, ...]" = ()
+
+
+def in_content_order(
+    target: Run, golden: Run, measured: "Sequence[Measurement]", left_out: "Sequence[Pair]" = ()
+) -> Placed:
+    """What was measured of two runs, with new places where neither tells the order of execution."""
+    if target.ordered or golden.ordered:
+        return Placed(measured, left_out)
+    places = sorted({one.pair.order for one in measured} | {pair.order for pair in left_out})
+    flow = _Flow(measured)
+    moved = _order(places, flow) if any(flow.earlier.values()) else places
+    if moved == places:
+        return Placed(measured, left_out)
+    new = dict(zip(moved, places))
+    placed = [one._replace(pair=one.pair._replace(order=new[one.pair.order])) for one in measured]
+    others = [pair._replace(order=new[pair.order]) for pair in left_out]
+    placed.sort(key=lambda one: one.pair.order)
+    others.sort(key=lambda pair: pair.order)
+    return Placed(placed, others, (NOTE,))
+
+
+class _Flow:
+    """What is known of each operator, by its place.
+
+    earlier     operators that ended before it
+    modules     those that hold it, the innermost first
+    unexplained whether it reads what no other operator wrote, and no module around it read
+    """
+
+    def __init__(self, measured: "Sequence[Measurement]") -> None:
+        operators = {one.pair.order: one.pair.operator for one in measured}
+        places = {operator.name: place for place, operator in operators.items()}
+        self.modules = {place: [*_modules(place, operators, places)] for place in operators}
+        self.earlier: "dict[int, set[int]]" = defaultdict(set)
+        read: "dict[int, list[_Content]]" = defaultdict(list)
+        for content in _contents(measured):
+            for reader in content.readers:
+                read[reader].append(content)
+                self.earlier[reader] |= content.made_before(reader) - {*self.modules[reader]}
+        before = {place: self.earlier[place] for place in operators}
+        for place, above in self.modules.items():
+            for module in above:  # which began after what it reads was written, and ended behind all that it holds
+                self.earlier[place] |= {one for one in before[module] if module not in (one, *self.modules[one])}
+                self.earlier[place] -= {*above}
+        for place, above in self.modules.items():
+            for module in above:
+                self.earlier[module].add(place)
+        self.unexplained = {
+            place: any(
+                not (content.made_before(place) or content.readers.intersection(above)) for content in read[place]
+            )
+            for place, above in self.modules.items()
+        }
+
+
+class _Content(NamedTuple):
+    """The operators that wrote and read one content."""
+
+    writers: "set[int]"
+    readers: "set[int]"
+
+    def made_before(self, reader: int) -> "set[int]":
+        """Who made it; what reads and writes one content hands it on."""
+        return (self.writers - self.readers) or (self.writers if reader not in self.writers else set())
+
+
+def _contents(measured: "Sequence[Measurement]") -> "list[_Content]":
+    known: "Producers[_Content]" = Producers()
+    found: "list[_Content]" = []
+    for one in measured:
+        mark = fingerprint_of(one)
+        content = known.find(mark)
+        if content is None:
+            content = _Content(set(), set())
+            known.add(mark, content)
+            found.append(content)
+        (content.writers if is_output(one.pair) else content.readers).add(one.pair.order)
+    return found
+
+
+def _modules(place: int, operators: "Mapping[int, Operator]", places: "Mapping[str, int]") -> "Iterator[int]":
+    """The modules that hold an operator."""
+    seen = {place}
+    above = places.get(operators[place].scope)
+    while above is not None and above not in seen:
+        seen.add(above)
+        yield above
+        above = places.get(operators[above].scope)
+
+
+class _Ready:
+    """Operators that wait for no other, by the modules around them. A module that was begun goes on until its end, and
+    what reads something that nobody recorded stands behind what does not."""
+
+    def __init__(self, flow: _Flow) -> None:
+        self._flow, self._heaps = flow, defaultdict[int, "list[tuple[bool, int]]"](list)
+        self._last: "Sequence[int]" = ()
+
+    def add(self, place: int) -> None:
+        for module in (*self._flow.modules.get(place, ()), _NETWORK):
+            heapq.heappush(self._heaps[module], (self._flow.unexplained.get(place, False), place))
+
+    def pop(self, done: "Mapping[int, None]") -> "Optional[int]":
+        for module in (*self._last, _NETWORK):
+            heap = self._heaps[module]
+            while heap and heap[0][1] in done:
+                heapq.heappop(heap)
+            if heap:
+                place = heapq.heappop(heap)[1]
+                self._last = self._flow.modules.get(place, ())
+                return place
+        return None
+
+
+def _order(places: "Sequence[int]", flow: _Flow) -> "list[int]":
+    """All places, those that are earlier first; of operators that wait for each other the first does not wait."""
+    later: "dict[int, list[int]]" = defaultdict(list)
+    waits = {place: len(flow.earlier.get(place, ())) for place in places}
+    ready, done, first = _Ready(flow), dict[int, None](), 0
+    for place in places:
+        for before in flow.earlier.get(place, ()):
+            later[before].append(place)
+        if not waits[place]:
+            ready.add(place)
+    while len(done) < len(places):
+        found = ready.pop(done)
+        if found is None:
+            while places[first] in done:
+                first += 1
+            found = _of_circle(places[first], flow, done)
+        done[found] = None
+        for after in later[found]:
+            waits[after] -= 1
+            if not waits[after] and after not in done:
+                ready.add(after)
+    return [*done]
+
+
+def _of_circle(start: int, flow: _Flow, done: "Mapping[int, None]") -> int:
+    """The first of some operators that wait for each other."""
+    path, place = dict[int, None](), start
+    while place not in path:
+        path[place] = None
+        place = min(before for before in flow.earlier[place] if before not in done)
+    walked = [*path]
+    return min(walked[walked.index(place) :])

@@ -1,0 +1,224 @@
+"""The golden as a graph: operators, and the contents that they write and read, by recorded names or equal values."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
+
+from npucmp.dump.graphs.graph import escaped
+from npucmp.localise.again import ran_again
+from npucmp.localise.dead_ends import dead_ends
+from npucmp.localise.golden_rows import (
+    Content,
+    GoldenRow,
+    constant_of,
+    is_expansion,
+    is_mask,
+    round_off_of_row,
+    rounds_to,
+    side_of,
+)
+from npucmp.localise.nodes import is_output, is_parameter
+from npucmp.localise.producers import Producers, fingerprint
+from npucmp.model import DECIDED, Finding, Verdict
+from npucmp.model.optypes import is_gradient, op_type_of
+
+NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with
+LATEST = 8  # outputs, the latest, that a tensor read may be an expansion of
+SCALAR = 1  # elements of a tensor that counts as an argument of the operator that reads it
+
+
+class Compared(NamedTuple):
+    """What was compared of a content: whether any row was, and the last operator with a compared row that reads it."""
+
+    is_any: bool
+    last_reader: int
+
+
+class GoldenGraph:
+    """The golden tensors of a comparison by content, and which contents were compared.
+
+    matched  places of the operators that both sides have, ascending
+    proven   ids of findings that a tensor of the target in their place proves
+    """
+
+    def __init__(self, findings: "Sequence[Finding]", golden: "Sequence[GoldenRow]") -> None:
+        self.matched = sorted({one.pair.order for one in findings if one.pair.target_op and one.pair.golden_op})
+        self.proven: "set[int]" = set()
+        self._findings, self._golden = findings, golden
+        self._again = ran_again(findings)
+        self._contents: "dict[int, Content]" = {}  # by id of a finding
+        self._by_operator: "dict[int, list[GoldenRow]]" = defaultdict(list)  # by merged order
+        self._forward: "dict[str, list[GoldenRow]]" = defaultdict(list)  # by call
+        self._backward: "dict[str, list[GoldenRow]]" = defaultdict(list)  # by call
+        self._of_size: "dict[Optional[int], list[GoldenRow]]" = defaultdict(list)  # compared rows with values
+        self._orders: "dict[Optional[int], list[int]]" = defaultdict(list)  # of their operators, ascending
+        self._compared: "dict[int, Compared]" = {}  # by id of a content
+        self._constants: "set[Hashable]" = set()  # of compared rows
+        self._astray: "Optional[set[int]]" = None  # gaps with dead ends
+        self._backward_gaps: "Optional[set[int]]" = None  # gaps with backward operators of the target alone
+        self._link()
+
+    def _link(self) -> None:
+        """Finds out which rows hold one content."""
+        known: "Producers[Content]" = Producers()
+        named: "dict[str, Content]" = {}
+        latest: "deque[GoldenRow]" = deque(maxlen=LATEST)
+        for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
+            finding, tensor = row.finding, row.finding.pair.golden
+            assert tensor is not None
+            self._by_operator[finding.pair.order].append(row)
+            if row.operator.phase == "forward" and row.operator.call:
+                self._forward[row.operator.call].append(row)
+            elif row.operator.phase == "backward" and row.operator.call:
+                self._backward[row.operator.call].append(row)
+            if finding.verdict in DECIDED and side_of(row) is not None:
+                self._of_size[row.elements].append(row)
+                self._orders[row.elements].append(row.operator.order)
+            writes = is_output(finding.pair)
+            mark = fingerprint(finding)
+            content = None if writes or not tensor.source else named.get(escaped(tensor.source))
+            content = content or known.find(mark)
+            if content is None and not writes:
+                content = self._expanded(row, latest)
+            if content is None:
+                content = Content()
+                known.add(mark, content)
+            if writes:
+                latest.append(row)
+                named[escaped(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content
+            (content.writers if writes else content.readers).append(row)
+            self._contents[id(finding)] = content
+            if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
+                self._constants.add(constant)
+
+    def _expanded(self, row: GoldenRow, latest: "Iterable[GoldenRow]") -> Optional[Content]:
+        """The content of which a tensor that an operator reads is an expansion: each element several times."""
+        written = [one for one in latest if row.is_alone and one.is_alone and is_expansion(one, row)]
+        return self._contents[id(written[-1].finding)] if written else None
+
+    def content(self, row: GoldenRow) -> Content:
+        return self._contents[id(row.finding)]
+
+    def of_operator(self, row: GoldenRow) -> "list[GoldenRow]":
+        """All rows of the operator of a row."""
+        return self._by_operator[row.finding.pair.order]
+
+    def prove(self, rows: "set[int]") -> None:
+        """Adds findings, by id, that a tensor of the target in their place proves."""
+        self.proven |= rows
+        self._compared.clear()
+
+    def compared(self, content: Content) -> Compared:
+        found = self._compared.get(id(content))
+        if found is None:
+            read = [row.operator.order for row in content.readers if self.is_decided(row)]
+            is_any = bool(read) or any(map(self.is_decided, content.writers))
+            found = self._compared[id(content)] = Compared(is_any, max(read, default=-1))
+        return found
+
+    def is_again(self, row: GoldenRow) -> bool:
+        """Whether a row holds what a compared row holds."""
+        finding = row.finding
+        if finding.verdict is Verdict.UNREADABLE or self.lost_outputs(row):
+            return False
+        if finding.pair.order in self._again or id(finding) in self.proven:
+            return True
+        compared = self.compared(self._contents[id(finding)])
+        if not is_output(finding.pair):
+            return compared.is_any
+        if self._hands_on(row):
+            return compared.is_any or self._is_cast(row)
+        # others hold the same values by chance, or in another order
+        if compared.last_reader <= row.operator.order and not self._is_own_gradient(row):
+            return False
+        return not (row.is_alone and self.leads_astray([row]))
+
+    def is_known_constant(self, row: GoldenRow) -> bool:
+        """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a plain number or
+        a mask, of which only the effect counts."""
+        constant = constant_of(row)
+        written = bool(self._contents[id(row.finding)].writers)
+        known = row.elements == SCALAR or (constant is not None and constant in self._constants)
+        return not written and (known or is_mask(row))
+
+    @staticmethod
+    def lost_outputs(row: GoldenRow) -> bool:
+        """Whether the target's record of a matched operator lost all its outputs."""
+        pair = row.finding.pair
+        if pair.target_op is None or not is_output(pair):
+            return False
+        return not any(tensor.is_output for tensor in pair.target_op.tensors)
+
+    @staticmethod
+    def _hands_on(row: GoldenRow) -> bool:
+        """Whether the operator of a row writes what it reads, in another shape, order or type at most."""
+        op = op_type_of(row.operator)
+        return op.has("hands on", "copies", "views") and not op.has("picks", "collective")
+
+    def _is_own_gradient(self, row: GoldenRow) -> bool:
+        """Whether a backward operator wrote what it read: dumps record the gradient of a view for that of a product."""
+        if row.operator.phase != "backward":
+            return False
+        read = [one for one in self.of_operator(row) if not is_output(one.finding.pair) and self.is_decided(one)]
+        return any(self.content(one) is self.content(row) for one in read)
+
+    def _is_cast(self, row: GoldenRow) -> bool:
+        """Whether a row is a compared tensor in another type: as many elements, extremes and norm rounded alike."""
+        own = side_of(row)
+        if own is None or not op_type_of(row.operator).has("hands on"):
+            return False
+        end = bisect_left(self._orders[row.elements], row.operator.order)
+        return any(
+            (wide := side_of(one)) is not None
+            and rounds_to(wide, own, max(round_off_of_row(one), round_off_of_row(row)))
+            for one in self._of_size[row.elements][max(0, end - NEAREST) : end]
+        )
+
+    def is_compared(self, row: GoldenRow) -> bool:
+        """Whether the content of a row was compared, in this row or in another."""
+        return self.compared(self._contents[id(row.finding)]).is_any
+
+    def is_decided(self, row: GoldenRow) -> bool:
+        return row.finding.verdict in DECIDED or id(row.finding) in self.proven
+
+    def place(self, row: GoldenRow) -> int:
+        """The gap between matched operators that a row of an operator without partner lies in."""
+        return bisect_right(self.matched, row.finding.pair.order)
+
+    def leads_astray(self, rows: "Iterable[GoldenRow]") -> bool:
+        """Whether an operator of the target alone, in the place of these rows, wrote what no operator reads and nothing
+        compared holds: it is not seen where it leads."""
+        if self._astray is None:
+            places = dead_ends(self._findings, self.matched, self._again)
+            self._astray = {bisect_right(self.matched, place) for place in places}
+        return any(self.place(row) in self._astray for row in rows)
+
+    def is_of_parameter(self, row: GoldenRow) -> bool:
+        """Whether a row is the gradient of a parameter, as the forward of its operator tells."""
+        slot = row.finding.pair.slot
+        own = [one for one in self.forward_of(row) if one.finding.pair.slot == slot.replace("output:", "input:")]
+        return slot.startswith("grad:") or any(is_parameter(one.finding.pair) for one in own)
+
+    def has_backward_at(self, row: GoldenRow) -> bool:
+        """Whether the target alone has a backward operator in the place of a row."""
+        if self._backward_gaps is None:
+            self._backward_gaps = {
+                bisect_right(self.matched, one.pair.order)
+                for one in self._findings
+                if one.pair.golden_op is None and one.pair.target_op is not None and is_gradient(one.pair.target_op)
+            }
+        return self.place(row) in self._backward_gaps
+
+    def forward_of(self, row: GoldenRow) -> "list[GoldenRow]":
+        """The rows of the forward call that a backward row belongs to."""
+        return self.forward_call(row.operator.call)
+
+    def backward_of(self, row: GoldenRow) -> "list[GoldenRow]":
+        """The rows of the backward call that a forward row belongs to."""
+        return self._backward.get(row.operator.call, [])
+
+    def forward_call(self, call: str) -> "list[GoldenRow]":
+        """The rows of a forward call."""
+        return self._forward.get(call, [])

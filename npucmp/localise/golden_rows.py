@@ -1,0 +1,114 @@
+"""Rows of a comparison as the golden has them, and what the figures of one tensor tell."""
+
+from __future__ import annotations
+
+import math
+from typing import Hashable, NamedTuple, Optional
+
+from npucmp.localise.producers import SUM_ROUNDING
+from npucmp.model import Finding, Operator, Side
+from npucmp.model.dtypes import lookup
+
+MASKS = -1e4  # the largest number that stands for minus infinity
+
+
+class GoldenRow(NamedTuple):
+    """A finding, and the elements of its tensor, None where no header tells them."""
+
+    finding: Finding
+    elements: "int | None"
+
+    @classmethod
+    def of(cls, finding: Finding) -> "GoldenRow":
+        tensor = finding.pair.golden or finding.pair.target
+        known = tensor is not None and (tensor.slot or tensor.shape)
+        return cls(finding, math.prod(tensor.shape) if known and tensor is not None else None)
+
+    @property
+    def operator(self) -> Operator:
+        """The operator as the golden knows it."""
+        found = self.finding.pair.golden_op or self.finding.pair.target_op
+        assert found is not None
+        return found
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the target has no such operator."""
+        return self.finding.pair.target_op is None
+
+
+class Content:
+    """The golden records that hold one and the same tensor.
+
+    writers, readers  rows by which operators wrote it, and read it
+    """
+
+    __slots__ = ("readers", "writers")
+
+    def __init__(self) -> None:
+        self.writers: "list[GoldenRow]" = []
+        self.readers: "list[GoldenRow]" = []
+
+    @property
+    def rows(self) -> "list[GoldenRow]":
+        return [*self.writers, *self.readers]
+
+
+def side_of(row: GoldenRow) -> Optional[Side]:
+    """The golden's moments of a row, None where its values are not known."""
+    moments = row.finding.measurement.moments
+    return None if moments is None else moments.golden
+
+
+def round_off_of_row(row: GoldenRow) -> float:
+    """The unit round-off of a row's golden type; 0 of what is no float."""
+    tensor = row.finding.pair.golden
+    dtype = lookup(tensor.dtype) if tensor is not None else None
+    return dtype.round_off if dtype is not None else 0.0
+
+
+def constant_of(row: GoldenRow) -> Optional[Hashable]:
+    """A key by which a tensor of equal elements is known again, None for any other."""
+    side, tensor = side_of(row), row.finding.pair.golden
+    if side is None or tensor is None or side.minimum != side.maximum:
+        return None
+    return tensor.shape, tensor.dtype, side.minimum, side.nan, side.posinf, side.neginf
+
+
+def is_mask(row: GoldenRow) -> bool:
+    """Whether a tensor is a mask: true and false, or 0 and one value that no exponential can see."""
+    side, tensor = side_of(row), row.finding.pair.golden
+    if tensor is not None and tensor.dtype == "bool":
+        return True
+    if side is None or side.maximum != 0.0 or side.nan or side.posinf:
+        return False
+    if side.neginf:
+        return side.minimum == 0.0
+    return side.minimum <= MASKS and math.isclose(side.squares, side.minimum * side.total, rel_tol=SUM_ROUNDING)
+
+
+def is_expansion(written: GoldenRow, read: GoldenRow) -> bool:
+    """Whether the figures of one tensor are those of another whose elements all stand there several times."""
+    one, more = side_of(written), side_of(read)
+    ours, theirs = written.finding.pair.golden, read.finding.pair.golden
+    if one is None or more is None or ours is None or theirs is None or ours.dtype != theirs.dtype:
+        return False
+    if len(ours.shape) > len(theirs.shape) or one.minimum == one.maximum:
+        return False
+    shape = (1,) * (len(theirs.shape) - len(ours.shape)) + ours.shape
+    if any(not few or many % few for few, many in zip(shape, theirs.shape)) or shape == theirs.shape:
+        return False
+    times = math.prod(theirs.shape) // math.prod(shape)
+    same = (one.minimum, one.maximum) == (more.minimum, more.maximum) and not (one.nan or more.nan)
+    near = abs(times * one.total - more.total) <= SUM_ROUNDING * math.sqrt(times * more.squares * math.prod(shape))
+    return same and near and math.isclose(times * one.squares, more.squares, rel_tol=SUM_ROUNDING)
+
+
+def rounds_to(wide: Side, narrow: Side, unit: float) -> bool:
+    """Whether the figures of one tensor are those of another, rounded element by element with this round-off."""
+    if (wide.nan, wide.posinf, wide.neginf) != (narrow.nan, narrow.posinf, narrow.neginf):
+        return False
+    unit = unit + SUM_ROUNDING
+    extremes = ((wide.minimum, narrow.minimum), (wide.maximum, narrow.maximum))
+    near = all(abs(a - b) <= unit * max(abs(a), abs(b)) for a, b in extremes)
+    return near and abs(wide.squares - narrow.squares) <= 2 * unit * wide.squares

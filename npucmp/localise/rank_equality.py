@@ -1,0 +1,92 @@
+"""Collectives that leave one tensor on all ranks: the golden's ranks hold the same, and the target's must too.
+
+Which ranks should hold the same, the golden tells by its content. The target's are compared by their figures: extremes,
+norm and sum. Ring and tree algorithms reduce every chunk on one rank and hand it round, so that equal ranks are bit
+for bit equal; the room is rounding of every element all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Mapping, NamedTuple, Sequence
+
+from npucmp.judge.precision import round_off_of
+from npucmp.localise.nodes import OperatorFindings
+from npucmp.localise.producers import Fingerprint, fingerprint
+from npucmp.model import Side
+from npucmp.model.optypes import op_type_of
+
+ROUNDINGS = 2.0  # one of every element, on either rank
+
+
+class Output(NamedTuple):
+    """An output of a collective on one rank: the golden's content, the target's figures, how far the two are apart, and
+    how far rounding may put two ranks apart, relative to the tensor."""
+
+    slot: str
+    content: Fingerprint
+    target: Side
+    error: float
+    room: float
+
+
+class Inequality(NamedTuple):
+    """How far a rank's tensor is from another rank's, relative to its size, and how far rounding may put them apart."""
+
+    size: float
+    room: float
+    words: str
+
+
+def outputs_of(node: OperatorFindings) -> "list[Output]":
+    """The outputs of a collective that other ranks may hold too; none of any other operator, or without values."""
+    op = op_type_of(node.operator)
+    if not op.has("collective") or op.has("point to point", "asynchronous"):
+        return []
+    return [
+        Output(one.pair.slot, mark, moments.target, one.error or 0.0, ROUNDINGS * round_off_of(one.pair))
+        for one in node.outputs
+        if (moments := one.measurement.moments) is not None and (mark := fingerprint(one)) is not None
+    ]
+
+
+def inequalities(some: "Sequence[tuple[int, Sequence[Output]]]") -> "list[dict[str, Inequality]]":
+    """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
+    other ranks though the golden's are equal, by slot. Of two ranks the one that is farther from its golden is named;
+    of more, those that are not as most are."""
+    found: "list[dict[str, Inequality]]" = [{} for _ in some]
+    for at, (rank, outputs) in enumerate(some):
+        for one in outputs:
+            others = [
+                (number, other)
+                for place, (number, rest) in enumerate(some)
+                for other in rest
+                if place != at and other.slot == one.slot and other.content.agrees(one.content)
+            ]
+            apart = [(number, size) for number, other in others if (size := _distance(one, other)) > one.room]
+            if len(others) == 1:
+                own, other = one.error, others[0][1].error
+                is_odd = own > other or (own == other and rank > others[0][0])
+            else:
+                is_odd = 2 * len(apart) > len(others)
+            if apart and is_odd:
+                number, size = apart[0]
+                words = f"it differs from rank {number}'s by {size:.2e} of its size, and the golden's are equal"
+                found[at][one.slot] = Inequality(size, one.room, words)
+    return found
+
+
+Unequal = Mapping[int, "Mapping[str, Inequality]"]  # of one rank, by the number of an operator
+
+
+def _distance(one: Output, other: Output) -> float:
+    """How far figures of two target tensors are apart: norm and extremes relative to themselves, the sum relative to
+    the norm, which independent roundings of all elements move it by; infinity for other NaN and Inf."""
+    a, b = one.target, other.target
+    if (a.nan, a.posinf, a.neginf) != (b.nan, b.posinf, b.neginf):
+        return math.inf
+    norms = math.sqrt(a.squares), math.sqrt(b.squares)
+    pairs = (norms, (a.minimum, b.minimum), (a.maximum, b.maximum))
+    relative = [abs(x - y) / max(abs(x), abs(y)) for x, y in pairs if x != y]
+    relative += [abs(a.total - b.total) / max(norms)] if max(norms) else []
+    return max(relative, default=0.0)

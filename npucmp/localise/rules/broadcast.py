@@ -1,0 +1,44 @@
+"""An operand that one side repeats along the axes in which the shapes differ, of an operator whose output agrees.
+
+A mask of attention is [s, s] in one implementation and [b, 1, s, s] in another, cosines of positions are [s, d] and
+[b, s, d]. Elements have no partners there, so that the operand is unknown, not wrong. The output was compared; where it
+does not agree, nothing is excused.
+"""
+
+from __future__ import annotations
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.nodes import is_output, is_parameter
+from npucmp.model import Finding, Verdict
+
+
+def _applies(case: Case) -> bool:
+    node, finding = case.node, case.finding
+    if node is None or finding.verdict is not Verdict.SHAPE or is_output(case.pair) or is_parameter(case.pair):
+        return False
+    if node.is_gradient or node.operator.path or not node.outputs:
+        return False
+    return all(_agrees(output) and _repeats(finding, output) for output in node.outputs)
+
+
+def _agrees(output: Finding) -> bool:
+    return output.verdict is Verdict.MATCH and output.measurement.moments is not None
+
+
+def _repeats(finding: Finding, output: Finding) -> bool:
+    """Whether both operands broadcast to the output, whose shape is the same on both sides."""
+    sides = finding.pair.target, finding.pair.golden, output.pair.target, output.pair.golden
+    target, golden, *written = [one.shape for one in sides if one is not None]
+    return written == written[:1] * 2 and all(_broadcasts(one, written[0]) for one in (target, golden))
+
+
+def _broadcasts(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> bool:
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
+
+
+RULE = Rule(
+    "fact",
+    "broadcast",
+    "an operand that one side repeats along some axes has another shape; if the output agrees, that is no difference",
+    applies=_applies,
+)

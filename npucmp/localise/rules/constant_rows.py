@@ -1,0 +1,28 @@
+"""A layer norm writes rounding where the rows that it reads are constant up to rounding.
+
+measure/constant_rows.py reads such rows once more and holds each against what rounding makes of it. What is left are
+the other rows, in which the error is to be explained as ever.
+"""
+
+from __future__ import annotations
+
+import math
+
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.rules.growth import GROWTH
+
+NAME = "constant_rows"
+
+
+def _bound(case: Case) -> float:
+    settled = case.finding.measurement.settled
+    return math.inf if settled is not None and settled <= max(case.finding.limit, GROWTH * case.before) else 0.0
+
+
+RULE = Rule(
+    "explanation",
+    NAME,
+    "rows that are constant up to rounding leave rounding alone to a layer norm; the other rows agree",
+    applies=lambda case: case.finding.measurement.settled is not None and case.node is not None,
+    bound=_bound,
+)

@@ -1,0 +1,287 @@
+"""The target breaks a law of its operator that the golden keeps: rows of a softmax that sum to 1.01.
+
+A law holds for any values that an operator reads, so that no error of its inputs explains a broken one. A law is one
+figure of the moments of both sides, with the room that rounding has in the coarser type of the two. Sources: the
+definitions of the operators; for sums Higham, Accuracy and Stability of Numerical Algorithms, §4.2.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import permutations
+from typing import Callable, Iterator, NamedTuple, Optional
+
+from npucmp.judge.precision import SINGLE, round_off_of
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Case, Rule
+from npucmp.localise.condition import scale_of
+from npucmp.localise.nodes import is_argument, is_parameter
+from npucmp.model import Finding, Moments, Side, Verdict
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import OpType
+
+ROUNDINGS = 2.0  # of one element: a quotient, and what was divided
+DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign
+APART = 2.0  # times the departure of the golden
+NEAR = 0.1  # error of its inputs up to which a norm reads rows of the spread that the golden's have
+DOUBLE = 2.0**-53
+
+
+class Departure(NamedTuple):
+    """How far each side departs from a law, and how far rounding may make them; `words` say it of the target."""
+
+    target: float
+    golden: float
+    room: float
+    words: str
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the target alone departs from the law by more than rounding."""
+        return self.golden <= self.room and self.target > max(self.room, APART * self.golden)
+
+
+def departures(case: Case) -> "Iterator[Departure]":
+    """The departures from all laws of an operator that the moments of one of its outputs tell."""
+    node, moments = case.node, case.moments
+    if node is None or moments is None or node.is_gradient:
+        return
+    if not moments.compared or moments.mismatched or case.finding.metric == "noise":
+        return
+    if case.is_output and (apart := node.unequal.get(case.pair.slot)) is not None:
+        yield Departure(apart.size, 0.0, apart.room, apart.words)
+    for law in _laws_of(node.op):
+        found = law(case, moments) if case.is_output or law in TELLING else None
+        if found is not None:
+            yield found
+
+
+def _round_off(case: Case) -> float:
+    """The coarsest unit round-off of the tensor's types and of the precision that it was computed in."""
+    return max(case.own_round_off, case.round_off, DOUBLE)
+
+
+def _mean(moments: Moments, side: Side) -> float:
+    return side.total / max(1, moments.elements - side.nan - side.inf)
+
+
+def _sum_room(terms: int, unit: float) -> float:
+    """The relative rounding of a sum of positive terms, which no device keeps in less than float32."""
+    return math.sqrt(terms) * min(unit, SINGLE)
+
+
+def _row_sums(case: Case, moments: Moments) -> Optional[Departure]:
+    """The rows sum to 1 along one axis, so that the mean is 1 divided by its length. The golden tells which axis it is:
+    dumps of modules record no argument."""
+    golden = case.pair.golden
+    row = lookup(golden.dtype) if golden is not None else None
+    x, y = _mean(moments, moments.target), _mean(moments, moments.golden)
+    length = min((n for n in golden.shape if n > 1), key=lambda n: abs(n * y - 1.0), default=0) if golden else 0
+    if not length or row is None:
+        return None
+    unit = _round_off(case)
+    subnormal = length * row.tiny * row.round_off  # elements below the smallest normal number round by this
+    words = f"rows sum to {length * x:.6g}, in the golden to {length * y:.6g}"
+    walk = DEVIATIONS * ROUNDINGS * unit * math.sqrt(moments.golden.squares) / abs(moments.golden.total or 1.0)
+    room = ROUNDINGS * unit + _sum_room(length, unit) + subnormal + walk
+    return Departure(abs(length * x - 1.0), abs(length * y - 1.0), room, words)
+
+
+def _within(low: float, high: float) -> "Callable[[Case, Moments], Departure]":
+    """The law that no element lies outside of a range."""
+
+    def law(case: Case, moments: Moments) -> Departure:
+        x, y = (max(low - one.minimum, one.maximum - high, 0.0) for one in (moments.target, moments.golden))
+        bound, worst = (low, moments.target.minimum) if math.isfinite(low) else (high, moments.target.maximum)
+        node = case.node  # a loss is what is left of logits, which are rounded
+        read = [scale_of(one).largest for one in node.inputs] if node is not None and node.op.has("loss") else []
+        room = FACTOR * _round_off(case) * max(abs(bound), case.scale.largest, *read)
+        side = "below" if math.isfinite(low) else "above"
+        return Departure(x, y, room, f"an element is {worst:.6g}, and none of the operator's is {side} {bound:g}")
+
+    return law
+
+
+def _spread(case: Case, moments: Moments) -> Optional[Departure]:
+    """The mean square of a normalised tensor is that of its weight and of its bias together."""
+    found = []
+    for target, golden in _affine(case) if case.before <= NEAR else ():
+        sides = zip((moments.target, moments.golden), (target, golden))
+        x, y = (math.sqrt(one.squares / moments.elements / by.square) if by.square else 0.0 for one, by in sides)
+        words = f"the spread is {x:.6g} of a norm's, in the golden {y:.6g}"
+        found.append(Departure(abs(x - 1.0), abs(y - 1.0), _norm_room(case), words))
+    return min(found, key=lambda one: one.golden, default=None)
+
+
+def _centre(case: Case, moments: Moments) -> Optional[Departure]:
+    """The mean of a normalised tensor is that of its bias."""
+    found = []
+    for target, golden in _affine(case) if case.scale.rms else ():
+        x, y = (
+            (_mean(moments, one) - by.mean) / case.scale.rms
+            for one, by in zip((moments.target, moments.golden), (target, golden))
+        )
+        words = f"the mean is {x:.2e} of its size away from a norm's, in the golden {y:.2e}"
+        found.append(Departure(abs(x), abs(y), _norm_room(case), words))
+    return min(found, key=lambda one: one.golden, default=None)
+
+
+def _norm_room(case: Case) -> float:
+    """A norm subtracts a rounded mean, and divides by a rounded spread."""
+    unit, length = _round_off(case), max(case.pair.golden.shape, default=1) if case.pair.golden else 1
+    return FACTOR * unit + FACTOR * case.amplification * _sum_room(length, unit)
+
+
+class _Affine(NamedTuple):
+    """The mean and the mean square that weight and bias make of 0 and 1."""
+
+    mean: float = 0.0
+    square: float = 1.0
+
+
+def _affine(case: Case) -> "Iterator[tuple[_Affine, _Affine]]":
+    """Those of target and golden, for each choice of weight and bias among the parameters: names do not always tell.
+    None where a weight is not the same for all elements that are brought to one scale together."""
+    read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
+    read = [one for one in read if not is_argument(one.pair)]
+    known = [one.measurement.moments for one in read if one.measurement.moments is not None]
+    if case.node is None or len(known) < len(read) or len(known) > 4:
+        return
+    if not case.node.op.has("averages"):
+        flat = all(one.target.minimum == one.target.maximum for one in known)
+        if not flat or any(one.golden.minimum != one.golden.maximum for one in known):
+            return
+    for chosen in permutations(known, min(2, len(known))):
+        sides = []
+        for at in (0, 1):
+            held = [((one.target, one.golden)[at], max(1, one.elements)) for one in chosen]
+            square = held[0][0].squares / held[0][1] if held else 1.0
+            bias, count = held[1] if len(held) > 1 else (Side(), 1)
+            sides.append(_Affine(bias.total / count, square + bias.squares / count))
+        yield sides[0], sides[1]
+
+
+def _read(case: Case) -> "list[tuple[Finding, Moments]]":
+    """The floats that an operator reads; none where some were not compared or hold NaN or infinities."""
+    read = [] if case.node is None else [one for one in case.node.inputs if round_off_of(one.pair)]
+    both = [one for one in read if one.pair.target is not None and one.pair.golden is not None]
+    known = [(one, moments) for one in both if (moments := one.measurement.moments) is not None]
+    finite = all(not (m.golden.nan + m.golden.inf + m.target.nan + m.target.inf) for _, m in known)
+    return known if finite and len(known) == len(read) and case.own_round_off else []
+
+
+def _room_of(case: Case, read: "list[tuple[Finding, Moments]]") -> float:
+    """One rounding on either side of what is handed on, in the coarser type."""
+    return ROUNDINGS * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
+
+
+def _extremes(case: Case, moments: Moments) -> Optional[Departure]:
+    """An operator that picks among the elements that it reads holds none beyond them."""
+    read = _read(case)
+    if len(read) != 1 or not case.scale.largest:
+        return None
+    (_, given), largest = read[0], case.scale.largest
+    sides = (given.target, moments.target), (given.golden, moments.golden)
+    x, y = (max(a.minimum - b.minimum, b.maximum - a.maximum, 0.0) / largest for a, b in sides)
+    words = f"elements lie beyond those that it reads, by {x:.2e} of the largest"
+    return Departure(x, y, _room_of(case, read), words)
+
+
+def _moved(case: Case, moments: Moments) -> Optional[Departure]:
+    """An operator that moves elements keeps their extremes and sums."""
+    read = _read(case)
+    if len(read) != 1 or read[0][1].elements != moments.elements or not moments.golden.squares:
+        return None
+    given = read[0][1]
+    sides = (given.target, moments.target), (given.golden, moments.golden)
+    x, y = (_apart(a, b, moments.elements) for a, b in sides)
+    return Departure(x, y, _room_of(case, read), f"extremes or sums are not those of what it reads, by {x:.2e}")
+
+
+def _apart(a: Side, b: Side, elements: int) -> float:
+    """How far the figures of two tensors are apart, each relative to the size of the first."""
+    largest, norm = max(abs(a.minimum), abs(a.maximum)), math.sqrt(a.squares)
+    if not largest or not norm:
+        return 1.0 if b.squares else 0.0
+    extremes = max(abs(a.minimum - b.minimum), abs(a.maximum - b.maximum)) / largest
+    sums = abs(a.total - b.total) / (norm * math.sqrt(elements))
+    return max(extremes, sums, abs(math.sqrt(b.squares) / norm - 1.0))
+
+
+def _extreme(choose: "Callable[..., float]", name: str) -> "Callable[[Case, Moments], Optional[Departure]]":
+    """The law that the largest or the smallest of all that is read is handed on, whichever axis the operator works
+    along."""
+
+    def law(case: Case, moments: Moments) -> Optional[Departure]:
+        read = _read(case)
+        if not read or not case.scale.largest:
+            return None
+        sides = [([one.target for _, one in read], moments.target), ([one.golden for _, one in read], moments.golden)]
+        ends = [(choose(getattr(one, name) for one in given), getattr(wrote, name)) for given, wrote in sides]
+        x, y = (abs(given - wrote) / case.scale.largest for given, wrote in ends)
+        words = f"the {name} element is {ends[0][1]:.6g}, of what it reads {ends[0][0]:.6g}"
+        return Departure(x, y, _room_of(case, read), words)
+
+    return law
+
+
+def _kept(case: Case, moments: Moments) -> Optional[Departure]:
+    """An element that dropout keeps is divided by the share that it keeps, and no further."""
+    numbers = [] if case.node is None else [one for one in case.node.operator.arguments.values() if type(one) is float]
+    shares = [one for one in numbers if 0.0 < one < 1.0]
+    read = _read(case)
+    if len(shares) != 1 or len(read) != 1 or not case.scale.largest:
+        return None
+    factor, given = 1.0 / (1.0 - shares[0]), read[0][1]
+    sides = (given.target, moments.target), (given.golden, moments.golden)
+    ends = [(max(abs(a.minimum), abs(a.maximum)) * factor, max(abs(b.minimum), abs(b.maximum))) for a, b in sides]
+    x, y = (max(0.0, b - a) / case.scale.largest for a, b in ends)
+    words = f"an element is {ends[0][1]:.6g}, and none that is kept is beyond {ends[0][0]:.6g}"
+    return Departure(x, y, ROUNDINGS * _round_off(case), words)
+
+
+Law = Callable[[Case, Moments], Optional[Departure]]
+LAWS: "tuple[tuple[Callable[[OpType], bool], Law], ...]" = (  # the operators that have it → a law; copy.py has copies
+    (lambda op: op.has("rows sum to 1"), _row_sums),
+    (lambda op: op.has("at least 0"), _within(0.0, math.inf)),
+    (lambda op: op.has("at least -1"), _within(-1.0, math.inf)),
+    (lambda op: op.has("at most 1"), _within(-math.inf, 1.0)),
+    (lambda op: op.has("at most 0"), _within(-math.inf, 0.0)),
+    (lambda op: op.has("normalises"), _spread),
+    (lambda op: op.has("centres"), _centre),
+    (lambda op: op.has("views", "hands on", "permutes") and not op.has("copies"), _moved),
+    (lambda op: op.has("picks", "looks up"), _extremes),
+    (lambda op: op.has("largest"), _extreme(max, "maximum")),
+    (lambda op: op.has("smallest"), _extreme(min, "minimum")),
+    (lambda op: op.has("drops"), _kept),
+)
+
+
+@lru_cache(maxsize=1 << 12)
+def _laws_of(op: OpType) -> "tuple[Law, ...]":
+    return tuple(law for has, law in LAWS if has(op))
+
+
+TELLING = (_row_sums,)  # kept by chance by no tensor: what an operator reads may be what one before it wrote
+
+
+def _broken(case: Case) -> Optional[Departure]:
+    """The broken law that the target departs from by most rooms."""
+    broken = [one for one in departures(case) if one.is_broken]
+    return max(broken, key=lambda one: one.target / one.room, default=None)
+
+
+def _judged(case: Case) -> Finding:
+    found = _broken(case)
+    words = f"{found.words}; rounding explains {found.room:.1e}" if found else ""
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
+
+
+RULE = Rule(
+    "accusation",
+    "law",
+    "the target breaks a law of the operator, such as rows of a softmax that sum to 1, and the golden keeps it",
+    applies=lambda case: _broken(case) is not None,
+    judged=_judged,
+)

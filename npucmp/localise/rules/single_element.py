@@ -1,0 +1,46 @@
+"""One or two elements of a tensor differ by more than rounding moves an element, and all others hold the same bits.
+
+The norm of a large tensor hides a single wrong element: one flipped bit of a float32 among a million values leaves
+rel_l2 below the limit. Rounding changes many elements a little, or a few of them by a step of their type. A choice that
+fell otherwise and a sum that cancels change single elements too, and both need an error that came in. A parameter is
+no result: rounding changes none of its elements, unless a step before updated it.
+"""
+
+from __future__ import annotations
+
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Case, Rule
+from npucmp.model import Finding, Verdict
+
+SINGLE = 2  # elements that differ at most
+MANY = 64  # elements from which the others show that nothing else differs
+
+
+def _accuses(case: Case) -> bool:
+    moments, finding = case.moments, case.finding
+    if moments is None or moments.compared < MANY or not case.is_measured or finding.metric != "rel_l2":
+        return False
+    if not 0 < moments.differing <= SINGLE or case.is_choice or not finding.limit:
+        return False
+    if case.is_parameter:
+        return not case.inherited and moments.max_rel > FACTOR * case.round_off
+    return not (case.before or case.cancels) and moments.max_abs > finding.limit * case.scale.largest
+
+
+def _judged(case: Case) -> Finding:
+    moments = case.moments
+    assert moments is not None
+    differing = moments.differing
+    others = "bits" if differing == moments.elements - moments.equal else "values"
+    words = f"{differing} of {moments.elements} elements {'differs' if differing == 1 else 'differ'}, by up to "
+    words += f"{moments.max_abs:.2e} ({moments.max_rel:.1e} of the golden value); all others hold the same {others}"
+    return case.finding._replace(verdict=Verdict.DIVERGED, because=words)
+
+
+RULE = Rule(
+    "accusation",
+    "single_element",
+    f"at most {SINGLE} elements differ, by more than rounding moves an element, and all others hold the same bits",
+    applies=_accuses,
+    judged=_judged,
+)
