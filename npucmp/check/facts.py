@@ -22,7 +22,7 @@ from npucmp.localise.overflow import events_of
 from npucmp.measure.figures import Figures
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Operator, Run, TensorRef
-from npucmp.model.optypes import OpType, is_gradient, op_type_of
+from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
 
 
 class Tensor(NamedTuple):
@@ -48,6 +48,11 @@ class Tensor(NamedTuple):
     @property
     def is_output(self) -> bool:
         return self.ref.is_output
+
+    @property
+    def mark(self) -> str:
+        """The bits, or the recorded XOR: two that differ prove a difference, two equal XORs prove nothing."""
+        return self.figures.bits or self.ref.checksum
 
 
 @dataclass(frozen=True)
@@ -266,6 +271,11 @@ class Health:
         return tuple(step.run for step in self.steps)
 
     @cached_property
+    def is_checkpoint(self) -> bool:
+        """Whether the dump holds weights alone."""
+        return all(map(holds_weights_alone, self.runs))
+
+    @cached_property
     def has_values(self) -> bool:
         """Whether values of some tensor were kept and read."""
         return any(one.figures.counted for one in self.tensors())
@@ -277,8 +287,13 @@ class Health:
 
     @cached_property
     def has_bits(self) -> bool:
-        """Whether it can be told of some tensors whether they are equal: by values or checksums."""
+        """Whether it can be told of some tensors whether they are equal: by values or hashes."""
         return any(one.figures.bits for one in self.tensors())
+
+    @cached_property
+    def has_marks(self) -> bool:
+        """Whether it can be told of some tensors that they differ: by values or checksums, an XOR among them."""
+        return any(one.mark for one in self.tensors())
 
     @cached_property
     def has_calls(self) -> bool:

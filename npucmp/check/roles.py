@@ -81,13 +81,23 @@ def _within(operator: Operator, tensor: TensorRef) -> str:
 
 
 def _of_calls(calls: "Sequence[Operator]", operators: "Sequence[Operator]") -> "dict[str, Weight]":
+    """Named by the calls that read them. A call behind the first gradient that reads what one before it read is a
+    forward that is computed again (checkpointing), and has no parameters of its own."""
     backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
+    turn = next((one.order for one in operators if is_gradient(one)), math.inf)
     found: dict[str, Weight] = {}
+    known: "dict[object, str]" = {}
     for one in calls:
         kind, gradient = op_type_of(one), backward.get(one.call)
         for word, tensor in zip(("weight", "bias"), _read_as_parameters(one, kind)):
-            name = f"{one.call or one.name}.{word}"
-            found[name] = Weight(name, kind, one.order, (one, tensor), _gradient_of(tensor, gradient), named=False)
+            name, key = f"{one.call or one.name}.{word}", (kind, word, tensor.shape, mark_of(tensor))
+            made = _gradient_of(tensor, gradient)
+            if one.order > turn and mark_of(tensor) is not None and key in known:
+                again = found[known[key]]
+                found[again.name] = again._replace(gradient=again.gradient or made)
+                continue
+            known.setdefault(key, name)
+            found[name] = Weight(name, kind, one.order, (one, tensor), made, named=False)
     return found
 
 
@@ -107,7 +117,8 @@ def _gradient_of(tensor: TensorRef, backward: Optional[Operator]) -> Optional[He
 
 
 def inputs_of(run: Run, weights: "Mapping[str, Weight]") -> "list[Held]":
-    """What the network was given: read by a call of the forward pass, written by none before, and no parameter.
+    """Return the inputs of the network: a call of the forward pass reads them, no call wrote them before, and they are
+    no parameters. A float that is read behind `made_from` is none.
 
     Two tensors with the same figures are the same. Where a dump has no figures, what its framework names as given.
     """
@@ -115,8 +126,9 @@ def inputs_of(run: Run, weights: "Mapping[str, Weight]") -> "list[Held]":
     if not any(tensor.statistics or tensor.checksum for one in run.operators for tensor in one.tensors):
         given = [one for one in run.operators if GIVEN.fullmatch(one.name)]
         return [(one, tensor) for one in given for tensor in one.tensors[:1]]
-    reading = {one.order for one in forward_of(run)}
-    seen: set[object] = {_mark(one.weight[1]) for one in weights.values()}
+    calls = forward_of(run)
+    reading, last = {one.order for one in calls}, made_from(calls)
+    seen: set[object] = {mark_of(one.weight[1]) for one in weights.values()}
     found = []
     for one in run.operators:
         if is_gradient(one):
@@ -126,17 +138,27 @@ def inputs_of(run: Run, weights: "Mapping[str, Weight]") -> "list[Held]":
         for tensor in one.tensors if one.order in reading else ():
             if tensor.is_output or tensor.slot in own or tensor.slot.startswith("param:") or id(tensor) in taken:
                 continue
-            mark = _mark(tensor)
-            if mark is not None and mark not in seen and not tensor.trainable and math.prod(tensor.shape) > 1:
+            mark = mark_of(tensor)
+            is_new = mark is not None and mark not in seen and math.prod(tensor.shape) > 1
+            if is_new and not tensor.trainable and (one.order <= last or kind_of(tensor.dtype) != "f"):
                 found.append((one, tensor))
             seen.add(mark)
-        seen.update(_mark(tensor) for tensor in one.tensors if tensor.is_output)
+        seen.update(mark_of(tensor) for tensor in one.tensors if tensor.is_output)
     return found
 
 
-def _mark(tensor: TensorRef) -> object:
+def made_from(calls: "Sequence[Operator]") -> float:
+    """The place of the first layer whose output wants no gradient. A float that is read behind it, and that no call
+    wrote, may be made of that output by code that was not dumped: slices, caches. A tensor made of an output that wants
+    a gradient wants one too."""
+    layers = (one for one in calls if op_type_of(one).has("contracts", "looks up"))
+    kept = (one for one in layers if not any(tensor.trainable for tensor in one.tensors if tensor.is_output))
+    return next((float(one.order) for one in kept), math.inf)
+
+
+def mark_of(tensor: TensorRef) -> object:
     """What a tensor is known by through views and copies: None where nothing was recorded of it."""
     told, count = tensor.statistics, math.prod(tensor.shape)
     if told is None or told.max is None:
-        return (count, tensor.checksum) if tensor.checksum else None
+        return (count, tensor.identity) if tensor.identity else None
     return count, told.max, told.min, None if told.norm is None else f"{told.norm:.4g}"

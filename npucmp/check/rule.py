@@ -63,6 +63,7 @@ NEEDS: "Mapping[str, Need]" = {
     "figures": Need(lambda health: int(health.has_figures), "the dump holds no statistics and no values"),
     "values": Need(lambda health: int(health.has_values), "needs values: the dump holds statistics only"),
     "bits": Need(lambda health: int(health.has_bits), "needs values or checksums"),
+    "marks": Need(lambda health: int(health.has_marks), "needs values or checksums"),
     "steps": Need(lambda health: len(health.steps) - 1, "needs two dumped steps"),
     "changes": Need(_pairs, "needs two dumped steps"),
     "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
@@ -124,7 +125,8 @@ class Rule:
 
     def why_not(self, health: Health) -> str:
         """Why it cannot decide anything of this run, "" if it can."""
-        return next((NEEDS[one].missing for one in self.needs if NEEDS[one].number(health) < 1), "")
+        found = next((NEEDS[one].missing for one in self.needs if NEEDS[one].number(health) < 1), "")
+        return "the dump holds weights alone" if found and health.is_checkpoint else found
 
     def looks_at(self, health: Health) -> int:
         return NEEDS[self.needs[-1]].number(health)

@@ -120,7 +120,7 @@ def reduction(both: Both) -> Told:
     """How losses reduce: mean or sum, what they leave out, how far labels are smoothed."""
     found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
     if not found:
-        return unknown("no loss with arguments is in both dumps; dump level L1 or mix")
+        return unknown(_no_reduction(both))
     odd = [one for one in found if not alike(one.target, one.golden)]
     if not odd:
         return same(", ".join(f"{one.name} {one.target}" for one in found[:3]), places=len(found))
@@ -132,6 +132,19 @@ def reduction(both: Both) -> Told:
         target=str(first.target),
         golden=str(first.golden),
     )
+
+
+def _no_reduction(both: Both) -> str:
+    """Why no reduction can be compared: a loss that names none has the default of its framework."""
+    losses = [match for one in both.together for match in one.matches if op_type_of(match.target).has("loss")]
+    for match in losses:
+        sides = [REDUCTIONS & named_arguments(one).keys() for one in match[:2]]
+        if any(sides):
+            side = "target" if sides[0] else "golden"
+            return f"{match.target.name} names {min(sides[0] or sides[1])} in the {side} alone: the other has a default"
+    if losses and next(compared(both), None) is not None:
+        return f"{losses[0].target.name} names none on either side: both have the default of their framework"
+    return "no loss with arguments is in both dumps; dump level L1 or mix"
 
 
 def rate_of(operator: Operator) -> Optional[float]:

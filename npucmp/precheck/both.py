@@ -18,6 +18,7 @@ from npucmp.check.settings import Settings
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.measure.pairs import measure_pairs
+from npucmp.measure.recorded import equal_by_record
 from npucmp.model import Match, Measurement, Pair, Run, TensorRef
 from npucmp.model.prechecked import InputRow, Status, Told
 from npucmp.precheck.packs import Pack, read_pack
@@ -76,7 +77,8 @@ class Given:
 
 @dataclass
 class Both:
-    """Two runs and what is known of them; what is costly is made when a row asks for it."""
+    """Two runs and what is known of them; what is costly is made when a row asks for it. `differing` are the identities
+    of pairs that a comparison found to differ, None before there is one."""
 
     targets: "Sequence[Run]"
     goldens: "Sequence[Run]"
@@ -85,6 +87,7 @@ class Both:
     context: ReadContext = ANYWHERE
     jobs: int = 1
     given: Given = Given()
+    differing: "Optional[frozenset[int]]" = None
     bytes_read: int = 0
     done: "Callable[[int], None]" = lambda size: None
     rows: "Mapping[str, Callable[[Both], Told]]" = field(default_factory=dict)  # that rows may ask for
@@ -198,6 +201,19 @@ class Both:
 
     def _partner(self, tensor: "TensorRef") -> "Optional[TensorRef]":
         return self._partners.get(id(tensor))
+
+    def are_equal(self, pair: Pair) -> Optional[bool]:
+        """Whether two tensors are the same, by their bits or all of their figures; None where that is not known."""
+        x, y = self.facts.get(id(pair.target)), self.facts.get(id(pair.golden))
+        if x is None or y is None:
+            return None
+        if x.figures.bits and y.figures.bits and x.figures.counted == y.figures.counted:
+            return x.figures.bits == y.figures.bits
+        if not (x.figures.bits or y.figures.bits) and x.shape == y.shape and equal_by_record(x.ref, y.ref) is False:
+            return False
+        if x.figures.rms is None or y.figures.rms is None:
+            return None
+        return x.figures[:3] == y.figures[:3]
 
     @cached_property
     def facts(self) -> "dict[int, Tensor]":

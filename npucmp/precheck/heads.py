@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Optional, Sequence
 
 from npucmp.model import Run
+from npucmp.model.optypes import holds_weights_alone
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.row import Row, close, differs, either, not_applicable, same, unknown
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
-PROVES = ("tensor", "checksums", "statistics")  # the strongest first
+WEIGHTS_ALONE = "the dumps hold weights alone"
+PROVES = ("tensor", "checksums", "statistics", "XOR checksums")  # the strongest first
 
 
 def _framework(run: Run) -> str:
@@ -30,7 +32,9 @@ def _task(run: Run) -> str:
     tensors = [tensor for operator in run.operators for tensor in operator.tensors]
     if any(tensor.file or tensor.payload for tensor in tensors):
         return PROVES[0]
-    return PROVES[1] if any(tensor.checksum for tensor in tensors) else PROVES[2]
+    if any(tensor.digest for tensor in tensors):
+        return PROVES[1]
+    return PROVES[3] if any(tensor.has_xor for tensor in tensors) else PROVES[2]
 
 
 def framework(both: Both) -> Told:
@@ -86,6 +90,8 @@ def incomplete(both: Both) -> Told:
     phases = sorted(here.keys() | there.keys())
     if not phases:
         return unknown("the dumps hold no operators")
+    if all(map(holds_weights_alone, (*both.targets, *both.goldens))):
+        return same(WEIGHTS_ALONE)
     for phase in phases:
         word = phase or "all"
         if (phase in here) != (phase in there) and phase:

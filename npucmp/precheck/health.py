@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Optional
 
 from npucmp.check.facts import Tensor
+from npucmp.measure.recorded import equal_by_record
 from npucmp.model import Event, first_of
 from npucmp.model.optypes import is_gradient
 from npucmp.model.prechecked import Told
@@ -107,7 +108,11 @@ def _beside(both: Both) -> "list[str]":
 
 def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
     """Whether two tensors have the same bits; None where that is not known."""
-    if x is None or y is None or not x.figures.bits or not y.figures.bits:
+    if x is None or y is None:
+        return None
+    if not (x.figures.bits or y.figures.bits):
+        return False if x.shape == y.shape and equal_by_record(x.ref, y.ref) is False else None
+    if not (x.figures.bits and y.figures.bits):
         return None
     return x.figures.bits == y.figures.bits
 

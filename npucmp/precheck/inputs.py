@@ -8,18 +8,22 @@ from typing import Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.check.facts import Step, Tensor
+from npucmp.check.roles import forward_of, is_layer, mark_of
 from npucmp.dump.context import ReadContext
-from npucmp.model import Run, Statistics
+from npucmp.measure.recorded import equal_by_record
+from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
-from npucmp.model.optypes import op_type_of
+from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
 from npucmp.precheck.both import Both, Together
+from npucmp.precheck.heads import WEIGHTS_ALONE
 from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
 from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
 from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
+MADE = "the network may choose them by its own outputs, which differ before"
 INPUT, LABELS, TOKENS = "input", "labels", "tokens"
 REMEDIES = {
     "normalised": "use the same mean and deviation on both sides",
@@ -33,39 +37,64 @@ REMEDIES = {
 
 
 class Pairing(NamedTuple):
-    """A network input of both sides in one step."""
+    """A network input of both sides in one step.
+
+    certain  False of whole numbers behind an operator that made other whole numbers of floats: a choice among outputs
+             of the network, such as argmax
+    """
 
     together: Together
     target: Tensor
     golden: Tensor
     role: str
-
-
-def certain_until(run: Run) -> float:
-    """Up to which operator a float that nobody wrote is an input of the network for certain. Behind the first layer it
-    may come from code that was not dumped; where gradients are recorded, what was computed wants one."""
-    if any(tensor.trainable for operator in run.operators for tensor in operator.tensors):
-        return math.inf
-    layers = (one.order for one in run.operators if not one.path and op_type_of(one).has("contracts", "looks up"))
-    return next(layers, math.inf)
+    certain: bool = True
 
 
 def pairings(both: Both) -> "Iterator[Pairing]":
     """Network inputs that both sides read at the same place; labels and tokens are told apart."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
-        theirs = {id(tensor.ref): tensor for tensor in (*there.inputs, *there.labels)}
+        mine, others = ([*step.inputs, *_labels(step)] for step in (here, there))
+        theirs = {id(tensor.ref): tensor for tensor in others}
         labels = {id(tensor.ref) for tensor in here.labels}
-        last = certain_until(here.run)
+        last = _chosen_from(both, one)
         seen = set()
-        for tensor in (*here.inputs, *here.labels):
+        for tensor in mine:
             golden = theirs.get(id(partner.get(id(tensor.ref))))
             if golden is None or id(tensor.ref) in seen:
                 continue
             seen.add(id(tensor.ref))
-            if tensor.operator.order > last and tensor.dtype in FLOATS and id(tensor.ref) not in labels:
-                continue
-            yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here))
+            certain = tensor.operator.order <= last or tensor.dtype in FLOATS
+            yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
+
+
+def _labels(step: Step) -> "list[Tensor]":
+    """Labels of losses that were given: whole numbers, and floats that the network read as its inputs. Other floats are
+    what it makes of its own outputs."""
+    given = {_content(one) for one in step.inputs}
+    return [one for one in step.labels if one.dtype not in FLOATS or _content(one) in given]
+
+
+def _content(tensor: Tensor) -> object:
+    return tensor.figures.bits or mark_of(tensor.ref)
+
+
+def _chosen_from(both: Both, one: Together) -> float:
+    """The place of the first operator of the target that made of floats whole numbers that the golden run does not
+    have. Where modules alone were dumped, such a choice has no record: then that of the first layer that wrote
+    others."""
+    calls = forward_of(one.target)
+    has_calls = any(not call.path for call in calls)
+    places = {call.order for call in calls if _chooses(call) or (not has_calls and is_layer(op_type_of(call)))}
+    odd = (pair.target_op.order for pair in one.pairs if pair.target_op is not None and pair.slot.startswith("output:")
+           and pair.target_op.order in places and both.are_equal(pair) is False)  # fmt: skip
+    return min(odd, default=math.inf)
+
+
+def _chooses(operator: Operator) -> bool:
+    """Whether it makes whole numbers or truth values of floats."""
+    read = [one.dtype in FLOATS for one in operator.tensors if not one.is_output]
+    return any(read) and any(one.dtype not in FLOATS for one in operator.tensors if one.is_output)
 
 
 def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
@@ -101,9 +130,11 @@ def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
     """By what was read or recorded of both; None where that cannot tell."""
     x, y = target.figures, golden.figures
     comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
-    if not comparable or not x.bits or len(x.bits) != len(y.bits):
+    if not comparable:
         return None
-    return x.bits == y.bits
+    if not x.bits and not y.bits:
+        return equal_by_record(target.ref, golden.ref)
+    return x.bits == y.bits if len(x.bits) == len(y.bits) else None
 
 
 def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
@@ -123,9 +154,8 @@ def _rows(both: Both) -> "list[InputRow]":
             found = related(one.target, one.golden, both.context)
             run = one.together.target
             shapes, dtypes = (one.target.shape, one.golden.shape), (one.target.dtype, one.golden.dtype)
-            row = InputRow(
-                run.step, run.rank, one.target.operator.name, one.target.slot, one.role, shapes, dtypes, found
-            )
+            at = one.target.operator.name, one.target.slot
+            row = InputRow(run.step, run.rank, *at, one.role, shapes, dtypes, found, one.certain)
             both.inputs.append(row)
     return both.inputs
 
@@ -133,6 +163,8 @@ def _rows(both: Both) -> "list[InputRow]":
 def _of(both: Both, role: str) -> Told:
     rows = [row for row in _rows(both) if row.role == role]
     if not rows and role == INPUT and not both.inputs:
+        if all(map(holds_weights_alone, (*both.targets, *both.goldens))):
+            return not_applicable(WEIGHTS_ALONE)
         return unknown("no network input is known in both dumps; dump its values or statistics")
     if not rows:
         return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
@@ -147,13 +179,13 @@ def _of(both: Both, role: str) -> Told:
         if "close" in kinds:
             return close(next(row.relation.words for row in known if row.relation.kind == "close"), places=len(known))
         return same(words, places=len(known))
-    first = odd[0]
+    first = next((row for row in odd if row.certain), odd[0])
     found = first.relation
     where = f"{first.op} {first.slot}" + (f" in step {first.step}" if first.step and len(both.steps) > 1 else "")
     more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
-    severity = "warning" if all(row.relation.kind == "rounded" for row in odd) else "error"
+    severity = "warning" if all(row.relation.kind == "rounded" or not row.certain for row in odd) else "error"
     return differs(
-        f"{where}: {found.words}{more}",
+        f"{where}: {found.words}{more}" + ("" if first.certain else f"; {MADE}"),
         severity,
         places=len(odd),
         first=f"{first.op} {first.slot}",
@@ -182,7 +214,8 @@ def labels(both: Both) -> Told:
             share = float(np.count_nonzero(x != y)) / max(1, x.size)
             shuffled = np.array_equal(np.sort(x, axis=None), np.sort(y, axis=None))
             words = f"labels differ in {share:.0%}" + (", the same ones in another order" if shuffled else "")
-            return found._replace(because=f"{words} ({one.target.operator.name})", value=share, severity="")
+            words += f" ({one.target.operator.name})" + ("" if one.certain else f"; {MADE}")
+            return found._replace(because=words, value=share)
     return found
 
 

@@ -7,7 +7,7 @@ Only values of inputs that differ are read once more, of INPUTS at most and boun
 from __future__ import annotations
 
 import math
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from npucmp.align import Alignment
 from npucmp.check.facts import Tensor
@@ -18,7 +18,7 @@ from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
 from npucmp.model.prechecked import Status
 from npucmp.precheck import arguments, network
 from npucmp.precheck.both import Both, Together
-from npucmp.precheck.inputs import FLOATS, certain_until, related
+from npucmp.precheck.inputs import related
 from npucmp.precheck.relation import HARMLESS
 from npucmp.precheck.weights import NEARLY_ALL
 
@@ -41,11 +41,12 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
     if odd:
         yield from _inputs(first, odd, context)
         yield from _weights(first, odd)
-    both = Both((first.target,), (first.golden,), context=context)
+    differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, network.agreement(one.pair)))
+    both = Both((first.target,), (first.golden,), context=context, differing=differing)
     both.together = [_together(first)]
     for what, hold in ASKED.items():
         found = hold(both)
-        if found.status is Status.DIFFERS and found.severity != "warning":
+        if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
             yield f"{what} differ: {found.because}"
     if arguments.of_a_kind(both):
         yield f"arguments differ: {arguments.arguments(both).because}"
@@ -74,9 +75,6 @@ def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) ->
     """How network inputs differ that both runs have as such."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
-    last = certain_until(one.target)
-    some = [finding for finding in some if finding.pair.target_op is not None and finding.pair.target is not None
-            and (finding.pair.target_op.order <= last or finding.pair.target.dtype not in FLOATS)]  # fmt: skip
     for finding in some[:INPUTS]:
         pair = finding.pair
         assert pair.target is not None and pair.golden is not None and pair.target_op is not None
@@ -100,9 +98,20 @@ def _weights(one: Comparison, odd: "dict[int, Finding]") -> "Iterator[str]":
 
 
 def _is_large(finding: Finding) -> bool:
-    error, bound = error_of(finding), finding.measurement.bound
-    size = error if error is not None and not math.isnan(error) else bound
+    size = _size(finding)
     return size is not None and size > LARGE
+
+
+def _is_beyond(finding: Finding, limit: float) -> bool:
+    """Whether an error is not known to be within a limit."""
+    size = _size(finding)
+    return size is None or size > limit
+
+
+def _size(finding: Finding) -> Optional[float]:
+    """The error, or what it is at least."""
+    error = error_of(finding)
+    return error if error is not None and not math.isnan(error) else finding.measurement.bound
 
 
 def _is_constant(finding: Finding) -> bool:

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.name import longest_increasing
 from npucmp.align.worlds import are_apart
-from npucmp.model import Operator, Pair, first_of
+from npucmp.check.roles import mark_of
+from npucmp.measure.figures import Figures
+from npucmp.model import Operator, Pair, Run, TensorRef, first_of
+from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.row import Row, differs, same, unknown
+from npucmp.precheck.values import is_short
 
 MANY = 0.05  # share of operators without a partner from which on it is another network
 
 
+AGREE = 1e-4  # relative, of the figures of tensors that agree: of float32
+AGREE_SHORT = 2e-2  # the same of 16 bits
+
+
 class Alone(NamedTuple):
-    """Operators of one side without a partner, and of how many."""
+    """Operators of one side without a partner, and of how many; `unlike` are those that are neither fused otherwise nor
+    run again, as far as the tensors around them tell."""
 
     side: str
     operators: "list[Operator]"
+    unlike: "list[Operator]"
     of: int
 
 
 def operators(both: Both) -> Told:
-    """Operators without a partner, in any step and rank; the worst one is told."""
+    """Operators without a partner, in any step and rank; the worst one is told. A note where one side fuses them
+    otherwise or runs them again, and the tensors around them agree."""
     counts = Counter[str]()
     worst: Optional[tuple[float, Together, list[Alone]]] = None
     for one in both.together:
         if one.alignment is None:
             return differs(one.problem)
         counts[one.target.path] = len(one.alignment.matches)
-        alone = _alone(one)
-        share = max((len(side.operators) / side.of for side in alone if side.of), default=0.0)
-        if share and (worst is None or share > worst[0]):
+        alone = _alone(both, one)
+        share = max((len(side.unlike) / side.of for side in alone if side.of), default=0.0)
+        if any(side.operators for side in alone) and (worst is None or share > worst[0]):
             worst = share, one, alone
     if worst is not None:
         return _unmatched(*worst)
@@ -58,7 +70,8 @@ def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Told:
         words.append(f"{len(side.operators):,} of {side.of:,} operators only in {side.side} ({most}; "
                      f"first: {side.operators[0].name})")  # fmt: skip
     graphs = one.target.format != one.golden.format or _is_graph(one) or are_apart(one.target, one.golden)
-    severity = "error" if share > MANY and not graphs else "warning"
+    severity = "error" if share > MANY and not graphs else "warning" if share else "note"
+    words += [] if share else ["the tensors around them agree: fused otherwise, or run again"]
     count = sum(len(side.operators) for side in told)
     return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)
 
@@ -68,7 +81,7 @@ def _is_graph(one: Together) -> bool:
     return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
 
 
-def _alone(one: Together) -> "list[Alone]":
+def _alone(both: Both, one: Together) -> "list[Alone]":
     """Without what one side cannot have: phases and modules that the other did not dump, what compilers insert."""
     assert one.alignment is not None
     runs = {"target": one.target, "golden": one.golden}
@@ -76,8 +89,104 @@ def _alone(one: Together) -> "list[Alone]":
     found = []
     for side, alone in (("target", one.alignment.only_target), ("golden", one.alignment.only_golden)):
         kept = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
-        found.append(Alone(side, kept, sum(map(_counts, runs[side].operators))))
+        like = {*_ran_again(runs[side], kept), *_enclosed(both, one, side, kept)} if kept else set()
+        unlike = [operator for operator in kept if operator.order not in like]
+        found.append(Alone(side, kept, unlike, sum(map(_counts, runs[side].operators))))
     return found
+
+
+def _ran_again(run: Run, alone: "Sequence[Operator]") -> "Iterator[int]":
+    """The places of operators behind the first gradient that write what one of their type wrote before: where
+    activations are not kept (checkpointing), a forward is computed again. The last one is stopped before it has written
+    anything, and is known by what it reads."""
+    turn = next((one.order for one in run.operators if is_gradient(one)), math.inf)
+    if all(one.order < turn for one in alone):
+        return
+    known = {content for one in run.operators if one.order < turn for content in _contents(one)}
+    for one in alone:
+        if one.order > turn and not is_gradient(one):
+            contents = _contents(one)
+            made = [some for some in contents if some.is_output] or contents
+            if made and known.issuperset(made):
+                yield one.order
+
+
+class _Content(NamedTuple):
+    op_type: str
+    is_output: bool
+    mark: object
+
+
+def _contents(operator: Operator) -> "list[_Content]":
+    """What an operator reads and writes, parameters apart."""
+    own = ("param:", "grad:")
+    some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
+    return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
+
+
+def _enclosed(both: Both, one: Together, side: str, alone: "Sequence[Operator]") -> "Iterator[int]":
+    """The places of operators that stand between partners whose outputs agree, or between what the network was given
+    and such a partner. Those of the forward pass that write floats must lead somewhere: an operator behind them reads
+    what one wrote. Others prepare masks and positions."""
+    run = one.target if side == "target" else one.golden
+    read = {mark_of(tensor): operator.order for operator in run.operators for tensor in operator.tensors
+            if not tensor.is_output}  # fmt: skip
+    outputs: "dict[int, list[bool]]" = {}
+    for pair in one.pairs:
+        operator = pair.target_op if side == "target" else pair.golden_op
+        agree = _agree(both, pair) if is_output(pair) and operator is not None else None
+        if operator is not None and agree is not None:
+            outputs.setdefault(operator.order, []).append(agree)
+    waiting: "dict[object, list[Operator]]" = {}
+    agreed: "dict[object, bool]" = {}
+    missing = {operator.order for operator in alone}
+    for operator in run.operators:
+        family, found = _family(operator), outputs.get(operator.order)
+        if operator.order in missing:
+            waiting.setdefault(family, []).append(operator)
+        elif found:
+            some = waiting.pop(family, [])
+            written = {
+                mark_of(tensor) for each in some for tensor in each.tensors if tensor.is_output and _is_float(tensor)
+            }
+            leads = is_gradient(operator) or any(read.get(mark, -1) > some[-1].order for mark in written - {None})
+            leads = leads or not written
+            if all(found) and agreed.get(family, True) and leads:
+                yield from (each.order for each in some)
+            agreed[family] = all(found)
+
+
+def _is_float(tensor: Optional[TensorRef]) -> bool:
+    row = lookup(tensor.dtype) if tensor is not None else None
+    return row is not None and row.kind == "f"
+
+
+def _agree(both: Both, pair: Pair) -> Optional[bool]:
+    """Whether two outputs of floats agree within rounding, by their figures; None where that is not known."""
+    if not (_is_float(pair.target) and _is_float(pair.golden)):
+        return None
+    if both.differing is not None:
+        return id(pair) not in both.differing
+    facts = [both.facts.get(id(one)) for one in (pair.target, pair.golden)]
+    if facts[0] is None or facts[1] is None:  # unreadable
+        return None
+    x, y = facts[0].figures, facts[1].figures
+    if x.bits and x.bits == y.bits:
+        return True
+    known = [(a, b) for a, b in zip(_figures(x), _figures(y)) if a is not None and b is not None]
+    if not known:
+        return None
+    scale = max(abs(value) for some in known for value in some)
+    return max(abs(a - b) for a, b in known) <= agreement(pair) * scale
+
+
+def agreement(pair: Pair) -> float:
+    """How far apart two tensors that agree may be."""
+    return AGREE_SHORT if any(one is not None and is_short(one.dtype) for one in (pair.target, pair.golden)) else AGREE
+
+
+def _figures(found: Figures) -> "tuple[Optional[float], ...]":
+    return found.maximum, found.minimum, found.mean, found.rms
 
 
 def _family(operator: Operator) -> "tuple[str, bool]":

@@ -79,9 +79,9 @@ def _drawn(both: Both, trait: str, but: str = "") -> "tuple[list[str], list[str]
                 continue
             read = [pair for pair in some if not pair.slot.startswith("output")]
             wrote = [pair for pair in some if pair.slot.startswith("output")]
-            if not wrote or any(_equal(both, pair) is not True for pair in read):
+            if not wrote or any(both.are_equal(pair) is not True for pair in read):
                 continue
-            equal = [_equal(both, pair) for pair in wrote]
+            equal = [both.are_equal(pair) for pair in wrote]
             drawn += [operator.name] if None not in equal else []
             odd += [operator.name] if False in equal else []
     return drawn, odd
@@ -93,18 +93,6 @@ def _by_operator(pairs: "tuple[Pair, ...]") -> "dict[int, list[Pair]]":
         if pair.target is not None and pair.golden is not None:
             found.setdefault(pair.order, []).append(pair)
     return found
-
-
-def _equal(both: Both, pair: Pair) -> Optional[bool]:
-    """Whether two tensors are the same, by their bits or all of their figures; None where that is not known."""
-    x, y = both.facts.get(id(pair.target)), both.facts.get(id(pair.golden))
-    if x is None or y is None:
-        return None
-    if x.figures.bits and y.figures.bits and x.figures.counted == y.figures.counted:
-        return x.figures.bits == y.figures.bits
-    if x.figures.rms is None or y.figures.rms is None:
-        return None
-    return x.figures[:3] == y.figures[:3]
 
 
 def _losses(both: Both) -> "Iterator[tuple[Step, Op, Op]]":
@@ -150,7 +138,7 @@ def scale(both: Both) -> Told:
         return unknown("no gradient of a loss is in both dumps")
     odd = [(x, y, name) for x, y, name in found if not math.isclose(x or 0.0, y or 0.0, rel_tol=EQUAL)]
     if not odd:
-        return same(f"{found[0][0]:g}", places=len(found))
+        return same(f"loss scale {found[0][0]:g}", places=len(found))
     x, y, name = odd[0]
     return differs(f"loss scale {x:g} against {y:g}", places=len(odd), first=name, target=f"{x:g}", golden=f"{y:g}")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Iterable, NamedTuple, Optional
 
 import numpy as np
 
-from npucmp.check.facts import Health, Parameter, Tensor
+from npucmp.check.facts import Health, Op, Parameter, Tensor
+from npucmp.measure.recorded import equal_by_record
 from npucmp.model import first_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Twins
@@ -17,6 +19,7 @@ from npucmp.precheck.settings import packed
 from npucmp.precheck.values import is_short, known_values
 
 NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
+AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # ends the name of a module's record from its second call on
 NOTHING = "the dumps hold nothing of it"
 LOOKED_AT = 200  # parameters that differ whose values are read again, to say how
 
@@ -84,7 +87,9 @@ def weights(both: Both) -> Told:
     if not odd:
         exact = sum(one.kind == SAME_BITS for one in known)
         how = "bit for bit" if exact == len(known) else "by their figures"
-        return same(f"{len(known)} parameters {how} ({len(random)} are random)", places=len(known))
+        constant = len(known) - len(random)
+        more = f" ({constant} {'is' if constant == 1 else 'are'} constant)" if constant else ""
+        return same(f"{len(known)} parameters {how}{more}", places=len(known))
     if len(rounded) == len(odd):
         words = f"{len(odd)} of {len(known)} hold {odd[0].words}"
         told: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
@@ -138,6 +143,8 @@ def _told(target: Tensor, golden: Tensor) -> "tuple[str, str]":
         return "differs", "their shapes differ"
     if x.bits and y.bits and x.counted == y.counted and target.dtype == golden.dtype and len(x.bits) == len(y.bits):
         return (SAME_BITS, "") if x.bits == y.bits else ("differs", "their bits differ")
+    if not (x.bits or y.bits) and equal_by_record(target.ref, golden.ref) is False:
+        return "differs", "their checksums differ"
     known = [(a, b) for a, b in zip(_figures(target), _figures(golden)) if a is not None and b is not None]
     if not known:
         return "unknown", NOTHING
@@ -190,7 +197,8 @@ def start(both: Both) -> Told:
 
 
 def buffers(both: Both) -> Told:
-    """Running statistics before the first step."""
+    """Running statistics before the first step. Those of a module that is called again in it are what its first call
+    made of them."""
     odd, count, unread = list[str](), 0, 0
     for one, here, _ in both.steps[:1]:
         averaging = {op.operator.order: op for op in here.forward if op.type.has("averages")}
@@ -198,17 +206,24 @@ def buffers(both: Both) -> Told:
             op = averaging.get(pair.target_op.order) if pair.target_op is not None else None
             if op is None or pair.slot not in {f"input:{place}" for place in op.type.overwritten}:
                 continue
-            if pair.target is None or pair.golden is None:
+            if pair.target is None or pair.golden is None or _is_called_again(op):
                 continue
-            kind, _ = _told(both.facts[id(pair.target)], both.facts[id(pair.golden)])
+            target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
+            kind, because = _told(target, golden)
+            kind = _looked_at(both, target, golden, because)[0] if kind == "differs" else kind
             count += kind != "unknown"
             unread += kind == "unknown"
-            odd += [f"{op.name} {pair.slot}"] if kind == "differs" else []
+            odd += [f"{op.name} {pair.slot}"] if kind not in (*HARMLESS, "unknown") else []
     if not count:
         return unknown("running statistics are not known") if unread else not_applicable("no running statistics")
     if not odd:
         return same(f"{count} running statistics", places=count)
     return differs(f"{len(odd)} of {count} running statistics differ (first: {odd[0]})", places=len(odd), first=odd[0])
+
+
+def _is_called_again(op: Op) -> bool:
+    """Whether it belongs to a second call of its module in the step."""
+    return bool(AGAIN.search(op.operator.name if op.is_module else op.operator.scope))
 
 
 def frozen(both: Both) -> Told:

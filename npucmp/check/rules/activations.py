@@ -147,6 +147,7 @@ def zero(health: Health, limit: None) -> "Iterator[Found]":
 def _starts_at_zero(op: Op) -> bool:
     """Whether its weights are zero, those of a norm with the bias: the last of a branch may start so."""
     places = {*(f"input:{place}" for place in op.type.parameters), "input:weight", "input:bias"}
+    places |= {"param:weight", "param:bias"}  # of a module's record
     wanted = [one for one in op.inputs if one.ref.trainable and one.slot in places]
     if op.type.has("normalises"):
         return bool(wanted) and all(one.figures.is_zero for one in wanted)

@@ -44,13 +44,16 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
 )
 def constant(health: Health, limit: Optional[float]) -> Finds:
     """Of the data, not of types of tokens and positions, which are constant by right, nor of masks of ones, which no
-    layer reads. No clean run has it."""
-    for place, some in enumerate(data_in(health).values()):
+    layer reads. Zeros beside data that vary are a state at its start, or memory that is to be filled. No clean run has
+    it."""
+    data = data_in(health)
+    varies = any(one.figures.constant is None for some in data.values() for _, one in some)
+    for place, some in enumerate(data.values()):
         for step, one in some:
-            if place and not op_type_of(one.operator).has("contracts", "normalises"):
+            if (place or varies) and not op_type_of(one.operator).has("contracts", "normalises"):
                 break
             value = one.figures.constant
-            if value is not None and one.figures.elements > 1:
+            if value is not None and one.figures.elements > 1 and not (varies and value == 0):
                 yield Found(one, f"all {one.figures.elements:,} elements are {value:g}", value, step=step)
                 break
 
@@ -69,8 +72,14 @@ def _samples(one: Tensor) -> "tuple[bytes, ...]":
     source="37 reasons #1 #3",
 )
 def same_samples(health: Health, limit: Optional[float]) -> Finds:
-    """Samples have the same bits, and are not all one value. No clean run has it."""
-    for some in data_in(health).values():
+    """Samples have the same bits, and are not all one value. Beside data whose samples differ, what is the same in all
+    steps is a constant that was expanded over the batch. No clean run has it."""
+    data = data_in(health)
+    differ = any(len({*_samples(one)}) > 1 for some in data.values() for _, one in some)
+    for some in data.values():
+        bits = {one.figures.bits for _, one in some}
+        if differ and len(bits) == 1:
+            continue
         for step, one in some:
             samples = _samples(one)
             if len(samples) > 1 and len({*samples}) == 1:
@@ -109,14 +118,18 @@ def duplicates(health: Health, limit: float) -> Finds:
     source="37 reasons #1",
 )
 def repeated(health: Health, limit: Optional[float]) -> Finds:
-    """Silent where no parameter moved: a step that was run again, or inference on purpose."""
+    """Silent where no parameter moved: a step that was run again, or inference on purpose; and of constants beside data
+    that change, such as tables of positions that were expanded over the batch."""
     moved = [one.same_bits() for one in health.parameters]
     if health.expect.get("repeated_input") or (moved and False not in moved):
         return
-    for some in data_in(health).values():
-        bits = [one.figures.bits for _, one in some]
-        if len(bits) == len(health.steps) and all(bits) and len({*bits}) == 1 and some[0][1].figures.constant is None:
-            yield Found(some[0][1], f"the same bits in {len(bits)} steps", step=some[0][0])
+    data = [some for some in data_in(health).values() if some[0][1].figures.constant is None]
+    bits = [[one.figures.bits for _, one in some] for some in data]
+    if any(len({*some}) > 1 for some in bits):
+        return
+    for tensors, some in zip(data, bits):
+        if len(some) == len(health.steps) and all(some):
+            yield Found(tensors[0][1], f"the same bits in {len(some)} steps", step=tensors[0][0])
 
 
 def _is_image(one: Tensor) -> bool:

@@ -9,10 +9,12 @@ from statistics import median
 from typing import Iterator, Optional, Sequence
 
 from npucmp.check.facts import Health, Parameter, Tensor
+from npucmp.check.roles import mark_of
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.weights import first_ill, step_words
 
 Finds = Iterator[Found]
+GATE = 1e-2  # below which a constant factor lets next to nothing through; LayerScale starts at 1e-6 to 1e-4
 
 
 @rule(
@@ -25,13 +27,15 @@ Finds = Iterator[Found]
 )
 def missing(health: Health, limit: Optional[float]) -> Finds:
     """requires_grad is true, its module was called, no step has a gradient of it, and others have one. Where there are
-    no names (L1) its operator has no backward record. Experts without tokens have no record, so nothing is said."""
+    no names (L1) its operator has no backward record, nor has another that reads the same weight: a forward that is
+    computed again (checkpointing) has the backward. Experts without tokens have no record, so nothing is said."""
+    reached = set() if health.has_names else _reached(health)
     for one in health.parameters:
         if not one.trainable or any(one.gradients):
             continue
-        called = [step for step, weight in zip(health.steps, one.weights) if weight is not None]
-        if one.named or not any(step.backward.get(one.operator.call) for step in called):
-            steps = f"{len(called)} steps" if len(called) > 1 else "the dumped step"
+        weights = [weight for weight in one.weights if weight is not None]
+        if one.named or not any(_content(weight) in reached for weight in weights):
+            steps = f"{len(weights)} steps" if len(weights) > 1 else "the dumped step"
             yield Found(one, f"wants a gradient and has none in {steps}")
 
 
@@ -44,9 +48,14 @@ def missing(health: Health, limit: Optional[float]) -> Finds:
     source="MindInsight tensor_all_zero, AUTOTRAINER, SageMaker VanishingGradient",
 )
 def zero(health: Health, limit: Optional[float]) -> Finds:
-    """In every dumped step. A hint of vectors, and of a single step: behind a head that starts at 0 all is 0 once."""
+    """In every dumped step. A hint of vectors, and of a single step: behind a head that starts at 0 all is 0 once.
+    Where there are no names (L1), each call that reads a weight has a gradient of its own: that of the first turn of a
+    loop is 0, as its state is."""
+    alive = {_content(one.first) for one in health.parameters if not all(map(_is_zero, one.gradients))}
     for one in health.parameters:
         known = [gradient for gradient in one.gradients if gradient is not None]
+        if not one.named and one.varies and _content(one.first) in alive:
+            continue
         if known and all(gradient.figures.is_zero for gradient in known):
             is_sure = one.is_matrix and len(known) > 1
             words = (
@@ -55,17 +64,45 @@ def zero(health: Health, limit: Optional[float]) -> Finds:
             yield Found(one, words, 0.0, "" if is_sure else "hint")
 
 
+def _is_zero(gradient: Optional[Tensor]) -> bool:
+    return gradient is None or gradient.figures.is_zero
+
+
+def _reached(health: Health) -> "set[object]":
+    """The content of each tensor that a call with a record of its backward reads."""
+    calls = ((step, op) for step in health.steps for op in step.forward if step.backward.get(op.operator.call))
+    return {_content(tensor) for _, op in calls for tensor in op.inputs}
+
+
+def _content(tensor: Tensor) -> object:
+    """Return the key that identifies a weight where calls alone have names."""
+    return tensor.shape, tensor.figures.bits or mark_of(tensor.ref)
+
+
 def _along_depth(health: Health) -> "Iterator[tuple[int, float, Parameter, Parameter]]":
     """For each step: how many times as large gradients are at the input as at the output, each over its weight; and
     the first and the last matrix. Scale of loss and batch cancel out. What starts at zero is still small: all others
-    would seem to vanish before such a head."""
+    would seem to vanish before such a head. Where gates start near zero, the matrices behind them have small gradients
+    by right: then only peers are compared, which have gates alike."""
     some = [one for one in health.matrices if not one.first.figures.is_zero]
+    if any(map(_is_gate, health.parameters)):
+        peers: "dict[object, list[Parameter]]" = {}
+        for one in some:
+            peers.setdefault((one.kind, one.shape), []).append(one)
+        some = max(peers.values(), key=len, default=[])
     for step in range(len(health.steps)):
         known = [(one, over) for one in some if (over := _over_weight(one, step))]
         quarter = max(1, len(known) // 4)
         if len(known) >= 4:
             first, last = ([over for _, over in part] for part in (known[:quarter], known[-quarter:]))
             yield step, median(first) / median(last), known[0][0], known[-1][0]
+
+
+def _is_gate(one: Parameter) -> bool:
+    """Whether a factor starts near zero: the last norm of a branch, LayerScale, ReZero, a convolution of zeros."""
+    start = one.first.figures.constant
+    is_vector = sum(size > 1 for size in one.shape) < 2
+    return start is not None and abs(start) < GATE and (one.is_matrix or is_vector) and not one.name.endswith("bias")
 
 
 def _over_weight(one: Parameter, step: int) -> Optional[float]:
@@ -238,7 +275,7 @@ def underflow16(health: Health, limit: Optional[float]) -> Finds:
 @rule(
     "grad.rank_differs",
     "error",
-    "bits, ranks, backward, tensors",
+    "marks, ranks, backward, tensors",
     says="what an all-reduce gave out differs between ranks",
     remedy="a rank is out of step, or its link is faulty: compare what went in, rank by rank",
     source="TrainCheck",
@@ -254,8 +291,8 @@ def rank_differs(health: Health, limit: Optional[float]) -> Finds:
                     for tensor in op.outputs:
                         outputs.setdefault((op.name, tensor.slot), []).append((one.rank, tensor))
         for some in outputs.values():
-            times = Counter(tensor.figures.bits for _, tensor in some if tensor.figures.bits)
-            alone = [rank for rank, tensor in some if times[tensor.figures.bits] == 1]
+            times = Counter(tensor.mark for _, tensor in some if tensor.mark)
+            alone = [rank for rank, tensor in some if times[tensor.mark] == 1]
             same_shape = len({tensor.shape for _, tensor in some}) == 1
             if len(some) > 1 and alone and same_shape and sum(times.values()) == len(some):
                 ranks = ", ".join(map(str, alone[:4]))

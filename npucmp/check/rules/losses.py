@@ -100,14 +100,26 @@ def negative(health: Health, limit: Optional[float]) -> Finds:
     source="37 reasons #17; TheDeepChecker",
 )
 def above_chance(health: Health, limit: Optional[float]) -> Finds:
-    """Of the first dumped step and of means: above ln C + 1 and 1.5 ln C, C classes. Less is no finding (trained)."""
+    """Of the first dumped step and of means: above ln C + 1 and 1.5 ln C, C classes. Less is no finding (trained), nor
+    is a contrastive loss, whose scale is that of its temperature."""
     for one in losses_in(health):
-        if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum":
+        if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum" or _pairs_samples(one):
             continue
         chance = math.log(one.classes)
         if one.value > max(chance + ABOVE, TIMES * chance):
             words = f"{one.value:.4g}, guessing among {one.classes:,} classes gives {chance:.4g}"
             yield Found(one.op, words, one.value, limit=max(chance + ABOVE, TIMES * chance))
+
+
+def _pairs_samples(one: Loss) -> bool:
+    """Whether each sample has a class of its own, as where pairs are to be found in a batch: CLIP, SimCLR."""
+    import numpy as np
+
+    labels, count = one.labels, one.classes
+    if one.logits is None or labels is None or one.logits.shape != (count, count) or labels.shape != (count,):
+        return False
+    values, x = whole(labels), labels.figures
+    return len(np.unique(values)) == count if values is not None else (x.minimum, x.maximum) == (0, count - 1)
 
 
 @rule(

@@ -25,7 +25,7 @@ def _apart(health: Health, other: Health) -> "tuple[list[Parameter], int]":
         theirs = other.by_name.get(one.name)
         if theirs is None or (one.shape, one.dtype) != (theirs.shape, theirs.dtype):
             continue
-        a, b = (weights[0].figures.bits if weights[0] is not None else "" for weights in (one.weights, theirs.weights))
+        a, b = (weights[0].mark if weights[0] is not None else "" for weights in (one.weights, theirs.weights))
         if a and b:
             known += 1
             found += [one] if a != b else []
@@ -40,7 +40,7 @@ def _is_split(apart: "list[Parameter]", known: int) -> bool:
 @rule(
     "rank.weights_differ",
     "error",
-    "bits, ranks, parameters",
+    "marks, ranks, parameters",
     says="parameters differ between ranks at the first step",
     remedy="broadcast them from rank 0, or use one seed",
     source="guides of MindSpore: different nodes; TrainCheck",
@@ -62,7 +62,7 @@ def weights_differ(health: Health, limit: Optional[float]) -> Finds:
 @rule(
     "rank.norms_differ",
     "error",
-    "bits, ranks, parameters",
+    "marks, ranks, parameters",
     says="weights of norms differ between ranks that split the others",
     remedy="add up their gradients over the ranks",
     source="TrainCheck (BLOOM-176B)",

@@ -6,6 +6,7 @@ faults in 53 training scripts. Published limits are not taken over: most of them
 
 from __future__ import annotations
 
+import math
 from fnmatch import fnmatchcase
 from statistics import median
 from typing import Any, Iterator, Mapping, Optional, Sequence
@@ -16,6 +17,7 @@ from npucmp.check.rule import Found, rule
 from npucmp.check.rules.places import WATCHED, beyond
 
 Finds = Iterator[Found]
+ALIKE = 0.05  # relative, of the deviations of two weights that were drawn from one distribution
 
 
 @rule(
@@ -91,13 +93,19 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
 
 
 def _scales(health: Health) -> "Iterator[tuple[Parameter, float, str]]":
-    """Matrices by their gain, with the severity: where a net is trained already nobody can say how it started."""
+    """Matrices by their gain, with the severity: where a net is trained already nobody can say how it started. Tables
+    have none, nor has a matrix that starts as a table of its shape does: the head that is tied to it, or was drawn
+    alike."""
     if health.starts == "trained":
         return
-    tied = {id(one) for group in health.groups if any(some.type.has("looks up") for some in group) for one in group}
+    tables = [one for one in health.parameters if one.type.has("looks up")]
     for one in health.matrices:
-        gain = one.gain
-        if gain and id(one) not in tied and one.first.figures.constant is None:
+        gain, std = one.gain, one.first.figures.std
+        alike = any(
+            table.shape == one.shape and math.isclose(std or 0.0, table.first.figures.std or 0.0, rel_tol=ALIKE)
+            for table in tables
+        )
+        if gain and not alike and one.first.figures.constant is None:
             yield one, gain, "warning" if health.starts == "fresh" else "hint"
 
 
@@ -235,14 +243,16 @@ def shared(health: Health, limit: Optional[float]) -> Finds:
     source="measured",
 )
 def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
-    """Equal in the first step, different in a later one, and not constant. No clean run has any."""
+    """Equal in the first step, different in a later one, and not constant. Where one of them wants no gradient it is
+    the teacher of the other, which follows it (DINO, BYOL, target networks). No clean run has any."""
     first: dict[object, Parameter] = {}
     for one in health.matrices:
         bits = bits_of(one)
         if len(bits) < 2 or not one.varies:
             continue
         other = first.setdefault((one.dtype, one.shape, bits[0]), one)
-        if other is not one and bits_of(other) != bits:
+        taught = False in (one.trainable, other.trainable)
+        if other is not one and bits_of(other) != bits and not taught:
             yield Found(one, f"starts with the same bits as {other.name}, and parts from it later")
 
 
@@ -273,8 +283,11 @@ def dead_rows(health: Health, limit: Optional[float]) -> Finds:
     source="DeepDiagnosis",
 )
 def index_range(health: Health, limit: Optional[float]) -> Finds:
-    """Largest index not below the rows of the table, or smallest below 0, but for the padding index."""
+    """Largest index not below the rows of the table, or smallest below 0, but for the padding index. Modules of other
+    names than the table of operators has may compute positions of what they read."""
     for op in health.operators("looks up"):
+        if op.is_module and not op.type.name:
+            continue
         table = next((one for one in op.inputs if len(one.shape) == 2 and kind_of(one.dtype) == "f"), None)
         index = next((one for one in op.inputs if kind_of(one.dtype) in ("i", "u")), None)
         if table is None or index is None or index.figures.maximum is None or index.figures.minimum is None:
