@@ -23,16 +23,17 @@ def text_of(config: Row) -> str:
 def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, names: "Sequence[str]") -> Row:
     """config.json of PrecisionDebugger, vLLM-Ascend and SGLang.
 
-    Source: msprobe 26.2, config_json_introduct.md. `precision` high makes statistics in float32, where a norm of
-    float16 would overflow; `risk_level` ALL records views too, which cost nothing where no values are kept. Both are
-    unknown to releases before 26, which skip them. A single card must have no rank.
+    Source: msprobe 26.2, config_json_introduct.md, and dumps of mindstudio-probe 26.2.0. `precision` low records Max,
+    Min, Mean and Norm, in the type of the tensor, where a norm of float16 may overflow; with high its PyTorch dump has
+    Max and Min alone. `risk_level` ALL records views too, which cost nothing where no values are kept. Both are unknown
+    to releases before 26, which skip them. A single card must have no rank.
     """
     what = {"scope": [], "list": [*names], "data_mode": ["all"]}
     where = {"dump_path": path, "rank": _listed(ranks), "step": _listed(steps), "level": level}
     if kind == VALUES:
         return {"task": "tensor", **where, "tensor": what}
     summary = {"summary_mode": "md5" if kind == MD5 else "statistics"}
-    finer = {"precision": "high", "risk_level": "ALL"}
+    finer = {"precision": "low", "risk_level": "ALL"}
     return {"task": "statistics", **where, **finer, "statistics": {**what, **summary}}
 
 

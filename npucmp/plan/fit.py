@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
 from npucmp.model import Run, TensorRef
+from npucmp.model.optypes import holds_weights_alone
 from npucmp.plan.questions import Question
 from npucmp.plan.recorded import level
 
@@ -57,8 +58,18 @@ def _setting(run: Run, need: str) -> str:
 def _values(looked: Looked) -> str:
     if looked.has(_is_stored):
         return ""
-    what = "statistics" if looked.has(lambda one: one.statistics) else "checksums" if looked.has(_checksum) else "names"
+    kinds = ("statistics", _of_axes), ("checksums", _checksum), ("XOR checksums", _xor), ("statistics", _figured)
+    what = next((name for name, is_kind in kinds if looked.has(is_kind)), "names")
     return f"no values, only {what}: that never proves agreement, nor how large an error is"
+
+
+def _sums(looked: Looked) -> str:
+    if looked.has(_is_stored) or looked.has(_checksum):
+        return ""
+    known = [tensor for tensor in looked.tensors if tensor.has_sums is not None]
+    lacking = sum(tensor.has_sums is False for tensor in known)
+    words = f"Max and Min alone of {lacking:,} of {len(known):,} float tensors, no Mean and Norm"
+    return f"{words}: a fault that keeps the extremes stays unseen" if lacking else ""
 
 
 def _figures(looked: Looked) -> str:
@@ -74,7 +85,7 @@ def _bits(looked: Looked) -> str:
 
 
 def _inputs(looked: Looked) -> str:
-    known = looked.has(lambda one: one.slot.startswith("input"))
+    known = looked.has(lambda one: one.slot.startswith("input")) or holds_weights_alone(looked.run)
     return "" if known else "no inputs: no operator can be told guilty, only that its output differs"
 
 
@@ -124,14 +135,27 @@ def _is_stored(tensor: TensorRef) -> bool:
     return bool(tensor.file) and not tensor.problem
 
 
+def _figured(tensor: TensorRef) -> bool:
+    return tensor.statistics is not None
+
+
+def _of_axes(tensor: TensorRef) -> bool:
+    """Whether it has figures and is no single number, of which XOR dumps record the value."""
+    return tensor.statistics is not None and tensor.shape != ()
+
+
 def _checksum(tensor: TensorRef) -> bool:
-    return bool(tensor.checksum)
+    return bool(tensor.digest)
+
+
+def _xor(tensor: TensorRef) -> bool:
+    return tensor.has_xor
 
 
 _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # where the passes are not told apart
 NEEDS: "dict[str, Callable[[Looked], str]]" = {
-    "values": _values, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs, "data": _data,
-    "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
+    "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
+    "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
     "compiled": _compiled, "graph": _graph,
 }  # fmt: skip
 
@@ -139,6 +163,7 @@ SETTINGS: "dict[str, dict[str, str]]" = {  # by the format of the dump; as in co
     "msprobe": {
         "operators": '"rank": [] and "list": [] in config.json, and debugger.start() before the step',
         "values": '"task": "tensor" in config.json, or "tensor_list" for a few',
+        "sums": '"precision": "low" in config.json',
         "figures": '"summary_mode": "statistics" in config.json',
         "bits": '"summary_mode": "md5" in config.json',
         "inputs": '"data_mode": ["all"] in config.json',
@@ -158,6 +183,7 @@ SETTINGS: "dict[str, dict[str, str]]" = {  # by the format of the dump; as in co
     "mindspore": {
         "operators": '"dump_mode": 0 in data_dump.json',
         "values": '"saved_data": "tensor" in data_dump.json',
+        "sums": '"statistic_category" with "avg" and "l2norm" in data_dump.json',
         "figures": '"saved_data": "statistic" in data_dump.json',
         "bits": '"statistic_category" with "md5" in data_dump.json, or "saved_data": "tensor"',
         "inputs": '"input_output": 0 in data_dump.json',
