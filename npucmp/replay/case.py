@@ -10,7 +10,11 @@ import json
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments
+from npucmp.replay.budget import round_to
 from npucmp.replay.table import Row
 
 CALL, RUN = "call.json", "run.py"
@@ -45,6 +49,22 @@ def encoded(tree: Any) -> Any:
     return [encoded(one) for one in tree] if isinstance(tree, (list, tuple)) else tree
 
 
+def as_npy(array: Any, dtype: str) -> Any:
+    """Return an array as .npy holds it: in its own type, or in float32 where .npy has no such type."""
+    if dtype in NATIVE and array.dtype.kind != "f":
+        return array.astype(dtype)
+    row = lookup(dtype)
+    if row is None or row.kind != "f":
+        return array
+    return round_to(array.astype(np.float64), row).astype(dtype if dtype in NATIVE else np.float32)
+
+
+def unit_of(name: str) -> float:
+    """Return the unit round-off of a float type, 0 for another type."""
+    dtype = lookup(name)
+    return dtype.round_off if dtype is not None and dtype.kind == "f" else 0.0
+
+
 def files(row: Row, arguments: Arguments, is_backward: bool, facts: "dict[str, Any]") -> "dict[str, str]":
     """run.py and call.json; `facts` are further keys of this."""
     call = {
@@ -62,20 +82,23 @@ def files(row: Row, arguments: Arguments, is_backward: bool, facts: "dict[str, A
 _HEAD = '''"""One call of a dump against its float64 result, as it was dumped and as it is here: python run.py
 
 call.json is data: arguments, types, and which file holds what. Types that .npy lacks (bfloat16) lie as float32.
+The figures of the dump need numpy alone, the call itself needs torch.
 """
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
-import torch
 
+try:
+    import torch
+except ImportError:
+    torch = None
 try:
     import torch_npu
 except ImportError:
     torch_npu = None
 HERE, DEVICE = Path(__file__).resolve().parent, "npu" if torch_npu else "cpu"
-TYPES = {str(one).split(".")[-1]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 CASE = json.loads((HERE / "call.json").read_text(encoding="utf-8"))
 
 
@@ -106,6 +129,9 @@ def value(x):
 
 for one in CASE["outputs"]:
     tell("the dump", one, array(one["actual"]))
+if torch is None:
+    sys.exit("torch is not installed here: the call was not made on this machine")
+TYPES = {str(one).split(".")[-1]: one for one in vars(torch).values() if isinstance(one, torch.dtype)}
 '''
 _CALL = """T = {name: torch.from_numpy(array(name)).to(DEVICE, TYPES[dtype]) for name, dtype in CASE["tensors"].items()}
 leaves = [T[name].requires_grad_() for name in CASE["leaves"]]

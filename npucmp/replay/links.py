@@ -9,6 +9,7 @@ loose: they stand in the places of PARAMETERS, or are vectors.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
@@ -32,7 +33,7 @@ PARAMETERS = {
 }
 CANDIDATES, BYTES = 128, 1 << 28  # earlier outputs that a gap is searched in, the nearest first
 SMALLER = 8  # times smaller than the input may a part of it be
-
+_LAST = chr(0x10FFFF)  # after every slot
 
 PART = "part"  # a gap of which only some elements are known
 
@@ -78,9 +79,11 @@ class GapTask(NamedTuple):
 
 
 class Links:
-    """The forward operators of a run by the marks of their tensors: marks by order and slot."""
+    """The forward operators of a run by the marks of their tensors: marks by order and slot. Writers and readers of a
+    mark stand in order of execution, so that those between two operators are found without going through all."""
 
     def __init__(self, tasks: "Sequence[Task]", marks: "Mapping[int, Mapping[str, Mark]]") -> None:
+        tasks = sorted(tasks, key=lambda task: task.operator.order)
         self.forwards = {task.operator.order: task for task in tasks if not task.is_backward}
         self.backwards = {task.forward.order: task for task in tasks if task.is_backward and task.forward is not None}
         self._marks = marks
@@ -89,6 +92,9 @@ class Links:
         for order in self.forwards:
             for slot, mark in marks.get(order, {}).items():
                 (self.writers if slot.startswith("output:") else self.readers)[mark].append((order, slot))
+        self._orders = [*self.forwards]
+        self._owned: dict[Mark, list[int]] = {}
+        self._consumers: dict[Mark, list[tuple[int, str]]] = {}
         self.is_spread = any((row := row_of(task.call)) is not None and row.kind == "ranks" for task in tasks)
 
     def tensor(self, order: int, slot: str) -> TensorRef:
@@ -120,7 +126,8 @@ class Links:
         """Outputs that an input may follow from."""
         found: list[tuple[int, TensorRef]] = []
         bytes_left = BYTES
-        for earlier in reversed([one for one in self.forwards if one < order]):
+        for at in range(bisect_left(self._orders, order) - 1, -1, -1):
+            earlier = self._orders[at]
             for tensor in self.forwards[earlier].outputs:
                 own = self.mark(earlier, tensor.slot)
                 if own is not None and own.elements * SMALLER >= mark.elements and not self.is_copy(earlier, own):
@@ -167,14 +174,14 @@ class Links:
         without = ""
         first, last = self._reach(order, mark)
         places: list[tuple[tuple[int, str], Optional[Gap]]] = [
-            (place, None) for place in self.readers.get(mark, ()) if not self.is_copy(place[0], mark)
+            (place, None) for place in self._between(first, last, mark)
         ]
         for one in gaps:
             own = self.mark(one.order, one.slot)
             if own is not None:
-                places += [(place, one) for place in self.readers.get(own, ()) if not self.is_copy(place[0], own)]
+                places += [(place, one) for place in self._between(first, last, own)]
         for (reader, slot), gap in places:
-            if not first < reader < last or reader == order:
+            if reader == order:
                 continue
             backward = self.backwards.get(reader)
             if backward is None:
@@ -187,18 +194,29 @@ class Links:
             found.append(Part(backward, slot, gap, sources, own_places))
         return found, without
 
+    def _between(self, first: float, last: float, mark: Mark) -> "list[tuple[int, str]]":
+        """Readers of a mark after one operator and before another, not those that hand it on."""
+        if mark not in self._consumers:
+            self._consumers[mark] = [one for one in self.readers.get(mark, ()) if not self.is_copy(one[0], mark)]
+        consumers = self._consumers[mark]
+        return consumers[bisect_right(consumers, (first, _LAST)) : bisect_left(consumers, (last, ""))]
+
     def _owners(self, mark: Mark) -> "list[int]":
         """Who wrote it, not who handed it on."""
-        return [one for one, _ in self.writers[mark] if one in self.backwards and not self.is_copy(one, mark)]
+        if mark not in self._owned:
+            writers = [one for one, _ in self.writers.get(mark, ()) if one in self.backwards]
+            self._owned[mark] = [one for one in writers if not self.is_copy(one, mark)]
+        return self._owned[mark]
 
     def _reach(self, order: int, mark: Mark) -> "tuple[float, float]":
         """Between which operators the consumers lie: after it where it hands on what others wrote, or several wrote the
         same; before the next of those. What is computed once more for the backward is read before."""
-        owners = self._owners(mark)
         if self.is_copy(order, mark):
             return order, math.inf
+        owners = self._owners(mark)
         if len(owners) > 1:
-            return order, min((one for one in owners if one > order), default=math.inf)
+            at = bisect_right(owners, order)
+            return order, owners[at] if at < len(owners) else math.inf
         return -1, math.inf
 
     def _missing(self, order: int, mark: Mark, loose: "Sequence[tuple[int, str]]", ends: "list[int]") -> str:
@@ -209,16 +227,17 @@ class Links:
             return f"{len(self._owners(mark))} operators wrote the same"
         if self.is_spread:
             return "ranks may exchange gradients in code that was not dumped"
-        for reader, slot in loose:
-            if reader > order:
-                return f"{self.forwards[reader].operator.name} {slot} may follow from it by code that was not dumped"
+        at = bisect_right(loose, (order, _LAST))
+        if at < len(loose):
+            reader, slot = loose[at]
+            return f"{self.forwards[reader].operator.name} {slot} may follow from it by code that was not dumped"
         if len(ends) > 1:
             names = [self.forwards[one].operator.name for one in ends[:2]]
             return f"code that was not dumped reads {' and '.join(names)}, and may read it too"
         return ""
 
     def _loose(self, gaps: "Sequence[Gap]") -> "list[tuple[int, str]]":
-        """Inputs of unknown origin, where they are first read."""
+        """Inputs of unknown origin, where they are first read, in order of execution."""
         known = {self.mark(gap.order, gap.slot) for gap in gaps if gap.function and gap.function != PART}
         found = []
         for mark, places in self.readers.items():
@@ -229,7 +248,7 @@ class Links:
             some = [place for place in some if not self._is_without_gradient(*place)]
             if some and len(some) == len([place for place in places if place[0] in self.backwards]):
                 found.append(places[0])
-        return found
+        return sorted(found, key=lambda place: place[0])
 
     def _is_without_gradient(self, order: int, slot: str) -> bool:
         """Whether the backward record has null at the place of an argument."""
@@ -247,6 +266,10 @@ class Links:
         found = []
         for order in self.backwards:
             marks = [mark for slot, mark in self._marks.get(order, {}).items() if slot.startswith("output:")]
-            if not any(mark in by_source or any(at > order for at, _ in self.readers.get(mark, ())) for mark in marks):
+            if not any(mark in by_source or self._last_reader(mark) > order for mark in marks):
                 found.append(order)
         return found
+
+    def _last_reader(self, mark: Mark) -> int:
+        places = self.readers.get(mark)
+        return places[-1][0] if places else -1

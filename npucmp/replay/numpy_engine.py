@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from pathlib import Path
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Replayed
+from npucmp.model import REPLAYED, Replayed
 from npucmp.model.optypes import op_type
 from npucmp.replay.arguments import NotInTable
+from npucmp.replay.table import row_of
 from npucmp.replay.task import GRAPH, Settings, Task
 
 
@@ -27,8 +28,7 @@ class NumpyEngine:
             if line_of_call(task.call) is not None and not task.is_backward:
                 return "", ""
             what = "is no call" if not task.is_backward else "has a gradient, which is nothing"
-            needed = "" if find_spec("torch") is not None else "; torch may: pip install npucmp[replay]"
-            return "not in table", f"{task.call.prefix}.{task.call.name} {what} that numpy can replay{needed}"
+            return "not in table", f"{task.call.prefix}.{task.call.name} {what} that numpy can replay"
         kind = op_type(task.operator.op_type)
         if kind.has("random"):
             return "random", "it draws random numbers"
@@ -47,3 +47,23 @@ class NumpyEngine:
         from npucmp.replay import numpy_rows
 
         return numpy_rows.replayed(task, context, settings)
+
+
+class NumpyCaseEngine(NumpyEngine):
+    """Replays one forward call of a record, and writes its case (case.py) into a folder that is there and empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        if task.call.prefix.startswith(GRAPH):
+            return "not in table", "a case is a call of a record, no operator of a graph"
+        return super().refuses(task)
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        rows, row = super().replay(task, context, settings), row_of(task.call)
+        if row is not None and any(one.status == REPLAYED for one in rows):
+            from npucmp.replay import numpy_case
+
+            numpy_case.write(task, row, context, settings, self._folder)
+        return rows

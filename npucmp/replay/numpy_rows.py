@@ -49,8 +49,7 @@ class Work(NamedTuple):
 
 def replayed(task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
     """The rows of a task. Raises Refused, and what the readers raise."""
-    work = _work(task, context, settings)
-    exact = _nearest(work, work.results(work.given))
+    work, exact = computed(task, context, settings)
     overwritten = _overwritten(task, work, exact)
     if overwritten:
         because = "its first input was recorded after it was written"
@@ -60,6 +59,12 @@ def replayed(task: Task, context: ReadContext, settings: Settings) -> "list[Repl
         is_small = sum(one.size for one in work.given.all) <= SMALL
         rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
     return _second_opinion(task, work, exact, rows, settings)
+
+
+def computed(task: Task, context: ReadContext, settings: Settings) -> "tuple[Work, list[Any]]":
+    """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
+    work = _work(task, context, settings)
+    return work, _nearest(work, work.results(work.given))
 
 
 def _work(task: Task, context: ReadContext, settings: Settings) -> Work:

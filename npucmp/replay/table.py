@@ -137,6 +137,10 @@ ROW_BY_ROW = {  # what a row of the result is of: a row of the arguments, and wh
     "scaled_dot_product_attention": "attention",
 }  # fmt: skip
 _OPERATORS = re.compile(r"(?<!\S)(?!__)\S+|__[gs]etitem__")  # what is no operator of Python
+STEPPED = frozenset(  # the quotient, or the product with a power of ten, is rounded before a step function takes it
+    "floor_divide __floordiv__ __ifloordiv__ remainder fmod __mod__ div round".split()
+)
+STEPPED_BY = {"div": "rounding_mode", "round": "decimals"}  # only with this keyword
 INDICES = frozenset("argmax argmin argsort topk sort max min median mode kthvalue cummax cummin".split())
 COMPOSITE = frozenset("rms_norm normalize cosine_similarity instance_norm".split())  # of several nodes
 TURNED = frozenset("linear matmul mm bmm addmm baddbmm __matmul__ __rmatmul__ einsum".split())  # may end in a view

@@ -197,10 +197,12 @@ def gradients(
         if not pairs:
             raise Missing("no gradient reached it")
         node: list[Any] = []
-        hook = pairs[0][0].grad_fn.register_hook(lambda inputs, outputs: node.extend(inputs))
+        last = pairs[0][0].grad_fn  # None where the result is an input itself
+        hook = last.register_hook(lambda inputs, outputs: node.extend(inputs)) if last is not None else None
         with noise or nullcontext():
             found = torch.autograd.grad([one for one, _ in pairs], leaves, [one for _, one in pairs], allow_unused=True)
-        hook.remove()
+        if hook is not None:
+            hook.remove()
     every = [*node, *found]
     return [None if one is None else one.detach() for one in every]
 

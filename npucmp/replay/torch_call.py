@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from npucmp.dump.context import ReadContext
-from npucmp.model import Call, Operator, Slot, TensorRef, Tree
-from npucmp.model.dtypes import lookup
+from npucmp.model import Call, Operator, Slot, TensorRef, Tree, Word
+from npucmp.model.dtypes import canonical, lookup
 from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of, floats_in
 from npucmp.replay.stored import read
 from npucmp.replay.table import ROUNDED_ONCE, Row
@@ -31,6 +31,11 @@ DTYPES = {
     "bfloat16": torch.bfloat16, "complex64": torch.complex64, "complex128": torch.complex128,
 }  # fmt: skip
 ANY = 1 << 62  # bytes: a call that is only checked for its shapes
+SIZED = frozenset(["interpolate"])  # their scalars give the size of the result, which torch computes in float64
+NARROW: "dict[str, Callable[[float], Any]]" = {
+    "float64": float, "float32": np.float32, "float16": np.float16,
+    "bfloat16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
+}  # fmt: skip
 CLONED = ("batch_norm", "instance_norm")  # they write running statistics
 
 
@@ -39,7 +44,7 @@ class Bound(NamedTuple):
 
     unit is the round-off of the outputs' type, accumulator that of sums, slots the tensors that it returns, in order;
     is_rounded_once: the result is one correctly rounded operation on what the record holds (of a scalar nobody knows
-    whether it was rounded before).
+    whether it was rounded before). `recorded_scalars` gives the recorded value of each rounded scalar.
     """
 
     row: Row
@@ -53,11 +58,19 @@ class Bound(NamedTuple):
     low: str  # the type of 16 bits that autocast rounds inputs to, or that outputs have
     treated: str
     is_rounded_once: bool
+    recorded_scalars: "dict[float, float]"
 
     def call(self, arguments: "Optional[Arguments]" = None) -> "list[Any]":
         """What it returns, flat."""
         args, kwargs = arguments or Arguments(self.args, self.kwargs)
-        return called(self.row, self.function, args, kwargs)
+        results = called(self.row, self.function, args, kwargs)
+        return [one.to(torch.float64) if _is_narrow(one) else one for one in results]
+
+    def with_scalars(self, to: Callable[[float], Any]) -> Arguments:
+        """Arguments whose float scalars are rounded by `to` from the recorded ones."""
+        recorded = self.recorded_scalars
+        args, kwargs = rounded_scalars([self.args, self.kwargs], lambda one: to(recorded.get(one, one)))
+        return Arguments(args, kwargs)
 
 
 def bind(operator: Operator, call: Call, row: Row, context: ReadContext, memory: int) -> Bound:
@@ -103,10 +116,37 @@ def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[Te
     name = row.call.rpartition(".")[2]
     plain = all(float(np.float32(one)) == one for one in floats_in([args, kwargs]))
     once = plain and (name in ROUNDED_ONCE or name.rstrip("_") in ROUNDED_ONCE)
-    if unit > 2.0**-53:
-        args, kwargs = rounded_scalars(args, np.float32), rounded_scalars(kwargs, np.float32)
+    cast = _cast_of(call, row)
+    if _unit(cast) > 0 and any(_unit(one) < _unit(cast) for one in floats):
+        args, kwargs = mapped([args, kwargs], lambda one: one.to(DTYPES[cast]).to(torch.float64))
+    scalars: dict[float, float] = {}
+    if name not in SIZED and unit != 2.0**-53:
+        to = NARROW[_type_of_scalars(floats) if unit == 0 else "float32"]
+
+        def rounded(value: float) -> float:
+            narrow = float(to(value))
+            scalars[narrow] = value
+            return narrow
+
+        args, kwargs = rounded_scalars(args, rounded), rounded_scalars(kwargs, rounded)
     dtypes = {slot: tensors[slot].dtype for slot in loaded}
-    return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated, once)
+    return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated, once, scalars)
+
+
+def _type_of_scalars(floats: "list[str]") -> str:
+    """The type that a comparison rounds Python's floats to: that of its widest float tensor, else float32."""
+    return min(floats, key=_unit, default="float32")
+
+
+def _cast_of(call: Call, row: Row) -> str:
+    """The element type that the keyword dtype names, "" for none: a sum, a mean or a softmax casts its input first."""
+    word = call.kwargs.get("dtype")
+    is_cast = isinstance(word, Word) and row.kind in ("sum", "noise")
+    return canonical(str(word.value)) if is_cast and isinstance(word, Word) else ""
+
+
+def _is_narrow(one: Any) -> bool:
+    return isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != torch.float64
 
 
 def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> "list[Any]":

@@ -13,8 +13,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.replay.arguments import Arguments, Refused, arguments_of
-from npucmp.replay.budget import Tally, round_to
-from npucmp.replay.case import NATIVE, Tensor, Type, files
+from npucmp.replay.budget import Tally
+from npucmp.replay.case import Tensor, Type, as_npy, files, unit_of
 from npucmp.replay.stored import read
 from npucmp.replay.table import Row
 from npucmp.replay.task import Settings, Task
@@ -71,7 +71,7 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
     leaves = [names[slot] for slot in _leaves(made.bound)] if task.is_backward else []
     for slot, one in zip(made.bound.dtypes, _tensors(made.bound)):
         dtype = _type_of(slot, made.bound) if one.is_floating_point() else made.bound.dtypes[slot]
-        arrays[names[slot]], types[names[slot]] = _stored(one.detach().numpy(), dtype), dtype
+        arrays[names[slot]], types[names[slot]] = as_npy(one.detach().numpy(), dtype), dtype
     places: dict[str, list[Any]] = {"given": [], "saved": []}
     inputs: list[Optional[str]] = [f"input:{at}" for at in range(len(made.given))]
     for kind, some, of, slots in (
@@ -82,15 +82,15 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
         for at, (place, one) in enumerate(zip(slots, some)):
             if one is not None:
                 name, dtype = f"{kind}_{at}", known[place or ""]
-                arrays[name], types[name] = _stored(numpy_of(one).reshape(one.shape), dtype), dtype
+                arrays[name], types[name] = as_npy(numpy_of(one).reshape(one.shape), dtype), dtype
                 places[kind].append([at, name])
     outputs = []
     for number, output in enumerate(made.outputs):
         expected, actual = f"expected_{number}", f"actual_{number}"
         arrays[expected] = numpy_of(output.exact).reshape(output.exact.shape)
-        arrays[actual] = _stored(output.actual.reshape(output.exact.shape), output.tensor.dtype)
+        arrays[actual] = as_npy(output.actual.reshape(output.exact.shape), output.tensor.dtype)
         outputs.append({"slot": output.tensor.slot, "dtype": output.tensor.dtype, "at": output.at,
-                        "turned": output.turned, "unit": _unit(output.tensor.dtype), "expected": expected,
+                        "turned": output.turned, "unit": unit_of(output.tensor.dtype), "expected": expected,
                         "actual": actual})  # fmt: skip
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
@@ -222,7 +222,7 @@ def _away(blocks: Blocks) -> Any:
         for stream, one in zip(blocks.outputs.values(), exact):
             if one is None:
                 raise Refused("an output of it is no gradient of this call")
-            actual, wide = _float64(stream.take([(start, stop)])), numpy_of(one).astype(np.float64)
+            actual, wide = stream.take([(start, stop)]).astype(np.float64), numpy_of(one).astype(np.float64)
             actual, wide = actual.reshape(stop - start, -1), wide.reshape(stop - start, -1)
             with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
                 error = np.abs(actual - wide)
@@ -241,7 +241,7 @@ def _any_guilty(blocks: Blocks, due: DueOf, ranges: "list[tuple[int, int]]", set
         assert dtype is not None
         tally = Tally(dtype, made_of, state.bound.is_rounded_once)
         actual = stream.take(ranges)
-        tally.add((_float64(actual) if dtype.kind == "f" else actual).reshape(-1), numpy_of(one), sigma)
+        tally.add((actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(-1), numpy_of(one), sigma)
         if tally.row(0, stream.tensor.slot, settings.scale).verdict is Judged.GUILTY:
             return True
     return False
@@ -269,22 +269,3 @@ def _kept(made: Made) -> "list[Any]":
         kept if isinstance(result, torch.Tensor) and result.untyped_storage().data_ptr() not in places else None
         for result, kept in zip(results, made.saved)
     ]
-
-
-def _stored(array: Any, dtype: str) -> Any:
-    """As .npy has it: in its own type, or in float32 where that has none."""
-    if dtype in NATIVE and array.dtype.kind != "f":
-        return array.astype(dtype)
-    row = lookup(dtype)
-    if row is None or row.kind != "f":
-        return array
-    return round_to(_float64(array), row).astype(dtype if dtype in NATIVE else np.float32)
-
-
-def _float64(array: Any) -> Any:
-    return array.astype(np.float64)
-
-
-def _unit(name: str) -> float:
-    dtype = lookup(name)
-    return dtype.round_off if dtype is not None and dtype.kind == "f" else 0.0

@@ -94,7 +94,8 @@ def narrowed(bound: Bound) -> Arguments:
         dtype = next(kinds)
         return one.to(to or dtype) if one.is_floating_point() else one
 
-    args, kwargs = mapped_any([[*bound.args], bound.kwargs], narrow)
+    plain = bound.with_scalars(float)
+    args, kwargs = mapped_any([[*plain.args], plain.kwargs], narrow)
     return Arguments(args, kwargs)
 
 
