@@ -22,8 +22,8 @@ folder of .npy files.
   npucmp compare npu_dump gpu_dump --replay
   npucmp compare npu_dump gpu_dump -o report --scheduler scheduler.json
 
-Exit status: 0 nothing diverged · 1 something did · 2 could not decide (bad usage, nothing in common, unreadable
-tensors, or statistics that prove nothing).
+Exit status: 0 all golden tensors are covered and agree · 1 something diverged · 2 could not decide (a part of the
+golden was not compared, unreadable tensors, statistics that prove nothing, nothing in common, bad usage).
 """
 
 
@@ -39,8 +39,35 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
     context.exit()
 
 
+GROUPS = {  # title → options of the help, in this order; all others stand in the last group
+    "Output": "output top json junit quiet verbose color progress parts parquet excel xlsx",
+    "Which runs, operators and names": "step rank pair include exclude mapping graph also format_ limits",
+    "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
+    "precheck replay",
+    "Execution": "jobs resume scheduler disk",
+}
+ARGUMENTS = (("TARGET", "The run under test: a dump."), ("GOLDEN", "The reference run: a dump."))
+
+
 class _Command(click.Command):
     """`--replay` needs no value, and does not take the dump behind it for one."""
+
+    def format_help_text(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """TARGET, GOLDEN and -o, then the text."""
+        rows = {option.name: option.get_help_record(context) for option in self.get_params(context)}
+        with formatter.section("Arguments"):
+            formatter.write_dl([*ARGUMENTS, *filter(None, [rows["output"]])])
+        super().format_help_text(context, formatter)
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by what they are for."""
+        options = [one for one in self.get_params(context) if isinstance(one, click.Option) and one.name != "output"]
+        rows = {option.name: option.get_help_record(context) for option in options}
+        groups = {title: [rows.pop(name, None) for name in names.split()] for title, names in GROUPS.items()}
+        for title, some in {**groups, "Other": [*rows.values()]}.items():
+            if found := [row for row in some if row is not None]:
+                with formatter.section(title):
+                    formatter.write_dl(found)
 
     def parse_args(self, context: click.Context, args: "list[str]") -> "list[str]":
         found: list[str] = []
@@ -78,13 +105,13 @@ class _Command(click.Command):
     type=click.Choice(["suspects", "all"]),
     metavar="[suspects|all]",
     help="Hold the suspects (or all operators) of TARGET against float64 of their own inputs too, which tells birth "
-    "from passing on. Needs torch: pip install npucmp[replay].",
+    "from passing on. Needs torch: pip install -e '.[replay]'.",
 )
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
     help="Let the workers of a Dask cluster compare steps and ranks: --scheduler tcp://127.0.0.1:8786, --scheduler "
-    "tls://HOST:PORT, or the scheduler's file. All of them see the dumps and -o DIR. Needs pip install npucmp[dask].",
+    "tls://HOST:PORT, or the scheduler's file. All of them see the dumps and -o DIR. Needs pip install -e '.[dask]'.",
 )
 @click.option(
     "--no-precheck",
@@ -101,7 +128,7 @@ class _Command(click.Command):
 @click.option(
     "--parquet",
     is_flag=True,
-    help="tensors.parquet instead of tensors.csv; needs pyarrow: pip install npucmp[parquet].",
+    help="tensors.parquet instead of tensors.csv; needs pyarrow: pip install -e '.[parquet]'.",
 )
 @click.option(
     "--list-rules",

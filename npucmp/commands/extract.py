@@ -13,8 +13,8 @@ HELP = """One operator of DUMP as a case that runs without npucmp: for the vendo
 
 OP is the operator's name as the dump has it (npucmp show DUMP lists them). DIR gets its inputs, its dumped and its
 float64 results as .npy, call.json with its arguments, and run.py, which makes the one call with torch_npu if that is
-there, else on the CPU, and prints the error of the dump and of this run against float64. It needs torch: pip install
-npucmp[replay].
+there, else on the CPU, and prints the error of the dump and of this run against float64. Backward calls, --smallest and
+calls that numpy cannot compute need torch: pip install -e '.[replay]'.
 
 \b
   npucmp extract npu_dump Functional.softmax.1.forward -o case

@@ -80,8 +80,8 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "--graph",
         metavar="FILE",
         multiple=True,
-        help="GE graph (text or JSON) or TensorFlow GraphDef (text) of a run, or a tfdbg dump that holds its own, "
-        "instead of those beside the dumps; repeatable.",
+        help="GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump that holds its "
+        "own, instead of those beside the dumps; repeatable.",
     ),
     "step": click.option("--step", metavar="N", callback=_numbers, help="Only these steps: --step 3, --step 0-9."),
     "rank": click.option("--rank", metavar="N", callback=_numbers, help="Only these ranks: --rank 0, --rank 0,8-15."),
@@ -110,6 +110,14 @@ _OPTIONS: "dict[str, Callable[[Any], Any]]" = {
         "--trust-statistics", is_flag=True, help="Let equal statistics (max, min, mean, norm) pass for agreement."
     ),
     "strict": click.option("--strict", is_flag=True, help="Exit 1 also when an operator has no partner."),
+    "coverage": click.option(
+        "--coverage",
+        metavar="SHARE",
+        type=click.FloatRange(0, 1),
+        default=1.0,
+        help="Accept a target that covers at least this share of the golden's elements: --coverage 0.8. Default: 1, "
+        "all of them.",
+    ),
     "skip-rule": click.option(
         "--skip-rule",
         "skip_rules",

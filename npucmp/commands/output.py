@@ -40,7 +40,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     metrics = _columns(given.pop("metrics", None) or "")
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
-    known = _known(baseline, str(context.info_name), given.get("limits"))
+    known = _known(baseline, str(context.info_name), given, work)
     showing = bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted)
     with showing as progress, _resumable("journal" in given):
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
@@ -99,13 +99,19 @@ def _require_own(context: click.Context, folder: Optional[str]) -> None:
         raise UsageError(f"-o {folder}: is what is to be read; name another folder")
 
 
-def _known(folder: Optional[str], command: str, limits: Any) -> Any:
-    """The report that --baseline names, read before anything is measured; None without one."""
+def _known(folder: Optional[str], command: str, given: "dict[str, Any]", work: "Callable[..., Result]") -> Any:
+    """The report that --baseline names, read and compared with the options before anything is measured; None without
+    one."""
     if folder is None:
         return None
     from npucmp.workflows.diff import baseline
+    from npucmp.workflows.settings import require_settings
 
-    return baseline(folder, command, limits)
+    found = baseline(folder, command, given.get("limits"))
+    kind = getattr(getattr(work, "func", None), "options", None)
+    if kind is not None:
+        require_settings(found, kind, given)
+    return found
 
 
 def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":

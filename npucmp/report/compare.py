@@ -12,7 +12,7 @@ from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdi
 from npucmp.model.accused import Accused
 from npucmp.report import looks, next_dump, pairs, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
-from npucmp.report.coverage import Coverage
+from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
 from npucmp.report.filed import Filed, Filing, by_place, filed, lost_files
 from npucmp.report.matrix import cells_of_runs
 from npucmp.report.overview import over
@@ -29,7 +29,7 @@ MEANING = {
 }
 NEXT = {  # docs/workflow.md has more words for it
     "BORN": "hold its arguments and source line against the golden's; then run it alone: npucmp extract makes the case",
-    "GAP": "read the source between the two operators, or dump at level mix: the fault is in code that was not dumped",
+    "GAP": "read the source between the two operators, or dump at level mix: the fault is in what was not compared",
     "WORSENED": "look at the places before it first; alone at the top it may be ill-conditioned, or a second fault",
     "SUSPECT": "dump the values of this operator and of what it reads (next_dump.json), then compare again",
     "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may tell who wrote them",
@@ -43,7 +43,7 @@ class Parts:
     apart also what each adds to the files: they are read once for both."""
 
     def __init__(self, report: Report, metrics: "Sequence[str]" = ()) -> None:
-        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1)
+        asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least)
         self.report, self.metrics = report, tuple(metrics)
         self.filed: "list[Filed]" = []
         self.every: "list[Part]" = []
@@ -58,7 +58,7 @@ class Parts:
         else:
             self.every += each(comparisons, partial(part_of, asked, report.strict))
         self.tally = Tally.sum(one.tally for one in self.every)
-        self.coverage = Coverage.sum([one.coverage for one in self.every])
+        self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 
     @property
     def notes(self) -> "list[str]":
@@ -267,22 +267,26 @@ def _sentence(report: Report, tally: Tally, status: int) -> str:
         words = [f"{count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"]
         words += [f"{counts[one]} {what}" for one, what in LEFT_OUT.items() if counts[one]]
         words += [f"{count_of(len(report.unpaired), 'run')} without a partner"] if report.unpaired else []
-        return ", ".join(words)
+        return ", ".join([*words, *covered_words(report, report.coverage)])
     if report.broken:
         return f"{count_of(len(report.broken), 'run')} could not be read, the others agree"
     if counts[Verdict.UNREADABLE]:
         unreadable = count_of(counts[Verdict.UNREADABLE], "tensor")
         return f"{unreadable} could not be read, none of the others diverged"
-    incomplete = "; ".join(tally.incomplete)
-    if incomplete and counts[Verdict.MATCH]:
-        return f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, none diverged"
-    if undecided := tally.undecided:
-        advice = "dump with task tensor or md5, or pass --trust-statistics"
-        return f"statistics prove no agreement of {count_of(undecided, 'tensor')}; {advice}"
+    bare = ""
     if tally.bare and counts[Verdict.MATCH]:
-        where = f"{tally.bare:,} of {len(report.comparisons):,} steps and ranks"
-        others = f"{count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
-        return f"nothing could be compared in {where}, {others}"
+        bare = f"nothing could be compared in {tally.bare:,} of {len(report.comparisons):,} steps and ranks"
+    uncompared = counts[Verdict.MATCH] and (tally.coverage.tensors > tally.undecided or not tally.undecided)
+    unpaired = [run for side, run in report.unpaired if side == "golden"]
+    if uncompared and (tally.coverage.tensors or unpaired):
+        return "; ".join(filter(None, [bare, open_words(tally.coverage, counts[Verdict.MATCH], unpaired)]))
+    if undecided := tally.undecided:
+        what, advice = "statistics prove", "dump with task tensor or md5, or pass --trust-statistics"
+        if any("XOR" in one.because for one in tally.coverage.first):
+            what, advice = "equal XOR checksums prove", "dump with task tensor, or with md5 as the summary mode"
+        return f"{what} no agreement of {count_of(undecided, 'tensor')}; {advice}"
+    if bare:
+        return f"{bare}, {count_of(counts[Verdict.MATCH], 'tensor')} of the others agree"
     why = "partners are missing, of types that have nothing in common, or empty"
     return f"nothing could be compared: {why}"
 
@@ -330,6 +334,7 @@ def facts(parts: Parts) -> Row:
         "golden": _of_runs(parts, 1),
         "also": list(report.also),
         "aligned": parts.coverage.facts(),
+        "coverage": coverage_facts(report, report.coverage),
         "verdicts": {verdict.value: count for verdict, count in parts.tally.verdicts.items()},
         "causes": {cause.value: count for cause, count in parts.tally.causes.items()},
         "roots": rows[: tables.SUMMARISED],

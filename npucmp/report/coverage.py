@@ -1,17 +1,20 @@
-"""How much was really compared."""
+"""How much was really compared, and what a reader is told of the rest."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from npucmp.localise.nodes import is_meaningless
-from npucmp.model import DECIDED, Comparison, Pair
-from npucmp.report.words import count_of, percent
+from npucmp.model import DECIDED, Comparison, Pair, Report, Run
+from npucmp.model.coverage import Coverage
+from npucmp.report.words import count_of, percent, where_words
+
+NAMED = 3  # operators that the sentence offers to exclude by name
 
 
-class Coverage(NamedTuple):
+class AlignedShare(NamedTuple):
     """How much of a comparison there is, and how much of that was really compared; those of several are added.
 
     matched    operators by matcher; `alone`: those that only the target, only the golden has
@@ -26,7 +29,7 @@ class Coverage(NamedTuple):
     everything: int
 
     @classmethod
-    def of(cls, one: Comparison) -> "Coverage":
+    def of(cls, one: Comparison) -> "AlignedShare":
         """That of one comparison."""
         decided: set[int] = set()
         everything = compared = 0
@@ -42,7 +45,7 @@ class Coverage(NamedTuple):
         return cls(one.matched, one.alone, len(decided), compared, everything)
 
     @classmethod
-    def sum(cls, some: "Sequence[Coverage]") -> "Coverage":
+    def sum(cls, some: "Sequence[AlignedShare]") -> "AlignedShare":
         """Of all."""
         matched: Counter[str] = Counter()
         for one in some:
@@ -98,3 +101,74 @@ def upstream_unseen(comparison: Comparison, order: int) -> int:
         pair.order < order and not (is_meaningless(pair) or _is_inserted_alone(pair))
         for pair in (*unseen, *comparison.left_out)
     )
+
+
+def open_words(coverage: Coverage, agreeing: int, unpaired: "Sequence[Run]" = ()) -> str:
+    """Why a comparison of tensors that agree is undecided, and which option accepts it."""
+    said = ["1 tensor agrees" if agreeing == 1 else f"{count_of(agreeing, 'tensor')} agree"]
+    options = []
+    if coverage.tensors:
+        share = "" if coverage.unsized else f" ({percent(1.0 - coverage.share)} of elements)"
+        were = "was" if coverage.tensors == 1 else "were"
+        said.append(
+            f"{count_of(coverage.tensors, 'golden tensor')}{share} {were} not compared, the first: {_first(coverage)}"
+        )
+        if not coverage.unsized and not unpaired:
+            options.append(f"accept with --coverage {_rounded_down(coverage.share)}")
+        names = [*dict.fromkeys(one.op for one in coverage.first)]
+        if len(names) <= NAMED and coverage.tensors <= len(coverage.first):
+            options.append("exclude with " + " ".join(f"--exclude '{_glob(name)}'" for name in names))
+        options.append("give partners with --mapping")
+    if unpaired:
+        where = " ".join(where_words(unpaired[0])) or unpaired[0].path
+        few = len(unpaired) == 1
+        runs = "1 golden step or rank has" if few else f"{len(unpaired):,} golden steps or ranks have"
+        said.append(f"{runs} no partner, {'' if few else 'the first: '}{where}")
+        options.append("choose others with --step and --rank")
+    return "; ".join([*said, " or ".join(options)])
+
+
+def _first(coverage: Coverage) -> str:
+    one = coverage.first[0]
+    return f"{one.op} {one.slot}".rstrip()
+
+
+def _rounded_down(share: float) -> str:
+    """A share in as few decimals as tell it from 1, never more than it is."""
+    for decimals in (2, 4, 8):
+        found = math.floor(share * 10**decimals) / 10**decimals
+        if found < 1.0:
+            return f"{found:.{decimals}f}"
+    return "0.99"
+
+
+def _glob(name: str) -> str:
+    """A glob that a name fits, and no other."""
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def covered_words(report: Report, coverage: Coverage) -> "Iterator[str]":
+    """What a reader should know of the golden tensors that have no comparison of their own."""
+    if coverage.accounted:
+        yield f"{coverage.accounted:,} accounted for by tensors that agree"
+    if coverage.excluded:
+        yield f"{coverage.excluded:,} excluded by --include or --exclude"
+    if report.excluded:
+        yield f"other steps and ranks excluded by {report.excluded}"
+    if coverage.tensors:
+        yield f"{percent(coverage.share)} of the golden's elements covered, as --coverage {report.least:g} accepts"
+
+
+def coverage_facts(report: Report, coverage: Coverage) -> "dict[str, Any]":
+    """What summary.json says of the coverage."""
+    return {
+        "share": None if coverage.unsized else coverage.share,
+        "least": report.least,
+        "open_tensors": coverage.tensors,
+        "open_runs": sum(side == "golden" for side, _ in report.unpaired),
+        "open_elements": None if coverage.unsized else coverage.missed,
+        "accounted_tensors": coverage.accounted,
+        "excluded_tensors": coverage.excluded,
+        "excluded_runs": report.excluded,
+        "open": [one._asdict() for one in coverage.first],
+    }

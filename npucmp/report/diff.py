@@ -14,18 +14,18 @@ COLUMNS = tuple("what step rank op slot rule before after error_before error_aft
 FIRST = 50  # of each kind that summary.json holds
 MEANING = {
     "new": "the earlier report does not accuse it",
+    "gone": "accused before; looked at, and no longer",
     "worse": "beyond the limit, and further off than before by more than noise",
     "open": "accused before; now it was not looked at, or it passes on the error of another",
     "same": "accused by both reports",
     "better": "was beyond the limit, and is nearer now by more than noise",
-    "gone": "accused before; looked at, and no longer",
 }
-TITLES = {
+TITLES = {  # of what stands below the new ones, in this order
+    "gone": "Gone",
     "worse": "Worse",
     "open": "Open, not looked at any more or behind another",
     "same": "The same",
     "better": "Better",
-    "gone": "Gone",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import heapq
 import tempfile
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
 
@@ -72,10 +72,27 @@ def _lines(names: "Sequence[str]", columns: Columns) -> bytes:
 
 
 def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes]":
-    """The rows of roots.csv of all comparisons, with the step of each: by place, of which no step has an earlier one
-    than the step before."""
-    for _, some in groupby(sorted(pieces, key=lambda one: one[0] or 0), key=lambda one: one[0] or 0):
-        yield b"".join(heapq.merge(*(_read(piece) for _, piece in some), key=_place))
+    """The rows of roots.csv of all comparisons, with the step of each, by place. The rows of a step have two runs of
+    consecutive places: suspects, and behind those of all steps what passes an error on. No more than a step is held."""
+    steps = [[piece for _, piece in some] for _, some in groupby(sorted(pieces, key=_step), key=_step)]
+    written = [0] * len(steps)
+    place = 1
+    for at, some in enumerate(steps):
+        rows = [*_in_order(some)]
+        while written[at] < len(rows) and _place(rows[written[at]]) == place:
+            written[at], place = written[at] + 1, place + 1
+        yield b"".join(rows[: written[at]])
+    for at, some in enumerate(steps):
+        yield b"".join(islice(_in_order(some), written[at], None))
+
+
+def _step(one: "tuple[Optional[int], Piece]") -> int:
+    return one[0] or 0
+
+
+def _in_order(pieces: "Sequence[Piece]") -> "Iterator[bytes]":
+    """The rows of a step, by place."""
+    return heapq.merge(*map(_read, pieces), key=_place)
 
 
 def _read(piece: Piece) -> "list[bytes]":

@@ -31,6 +31,7 @@ def summary(answer: Answer) -> "dict[str, Any]":
         "npucmp": __version__,
         "command": result.command,
         "argv": list(result.argv),
+        "settings": dict(result.settings),
         **answer.facts(),
         "broken": [{"side": side, "path": run.path, "because": run.problem} for side, run in result.broken],
         "seconds": round(result.seconds, 3),

@@ -92,7 +92,7 @@ def _operator(operator: Operator, measured: "Sequence[Seen]") -> Iterator[str]:
 
 
 def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
-    """How they spread, on lines whose bars are logarithmic; extremes; corners; elements that were asked for."""
+    """A histogram with linear bars, extremes, corners, and elements that were asked for."""
     if peek.largest:
         yield from _histogram(peek.values)
         for name, some in (("largest", peek.largest), ("smallest", peek.smallest)):
@@ -108,10 +108,11 @@ def _values(tensor: TensorRef, peek: Peek) -> Iterator[str]:
 
 def _histogram(one: Histogram) -> Iterator[str]:
     step, most = one.high / len(one.counts) - one.low / len(one.counts) if one.counts else 0.0, max(one.counts)
+    yield f"histogram: from … to, number of values, linear bar ({'█' * 3} {3 * most / BAR:.3g} values)"
     lows = [f"{one.low + at * step:.5g}" for at in range(len(one.counts) + 1)]
     wide = max(map(len, lows))
     for low, high, count in zip(lows, lows[1:], one.counts):
-        bar = "█" * max(1, round(BAR * math.log1p(count) / math.log1p(most))) if count else ""
+        bar = "█" * round(BAR * count / most) or "▏" if count else ""
         yield f"{low:>{wide}} … {high:>{wide}} {count:>{len(f'{most:,}')},} {bar}".rstrip()
 
 

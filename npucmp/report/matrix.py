@@ -12,7 +12,7 @@ from typing import Any, Optional, Sequence
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Report, Root, Tally, Verdict
 from npucmp.report.answer import Columns, Table
 from npucmp.report.cell import ARRIVED, HERE, PASSED, UNKNOWN, Cell, First
-from npucmp.report.coverage import Coverage
+from npucmp.report.coverage import AlignedShare
 from npucmp.report.tables import by_column
 
 COLUMNS = tuple(
@@ -24,7 +24,7 @@ COLUMNS = tuple(
 )
 
 
-def cell_of(one: Comparison, verdict: str, tally: Tally, covered: Coverage) -> Cell:
+def cell_of(one: Comparison, verdict: str, tally: Tally, covered: AlignedShare) -> Cell:
     """What a matrix says of a comparison, of which the verdict, the counts and the shares are known."""
     first = min(one.roots, key=lambda root: (root.cause is Cause.PROPAGATED, root.place), default=None)
     return Cell(

@@ -14,7 +14,7 @@ from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, 
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.cell import Cell
-from npucmp.report.coverage import Coverage, upstream_unseen
+from npucmp.report.coverage import AlignedShare, upstream_unseen
 from npucmp.report.matrix import cell_of
 from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
 
@@ -29,10 +29,12 @@ MOST = 50  # suspects and lines of a kind that a part has where there are severa
 
 
 class Asked(NamedTuple):
-    """What parts are made for: the paths of both sides, and whether there are several of them."""
+    """What parts are made for: the paths of both sides, whether there are several of them, and the least share of
+    golden elements that the user accepts."""
 
     paths: "tuple[str, str]"
     several: bool
+    least: float = 1.0
 
 
 class Passed(NamedTuple):
@@ -131,7 +133,7 @@ class Part:
     exit_status: int
     tally: Tally
     section: Section
-    coverage: Coverage
+    coverage: AlignedShare
     runs: "tuple[Ran, ...]" = ()
     run_notes: "tuple[str, ...]" = ()
     notes: "tuple[str, ...]" = ()
@@ -179,8 +181,8 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     """The part of a comparison."""
     tally = Tally.of(one)
     differs = tally.differs or (strict and bool(tally.verdicts[Verdict.MISSING]))
-    status = 1 if differs else 0 if tally.is_decided else 2
-    unreadable, coverage, word = [*_unreadable(one.findings)], Coverage.of(one), word_of(status, tally)
+    status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
+    unreadable, coverage, word = [*_unreadable(one.findings)], AlignedShare.of(one), word_of(status, tally)
     agreement = Agreement.of(one.findings)
     return Part(
         number=number,
@@ -220,7 +222,7 @@ def lost_part(number: int, where: Where, because: str) -> Part:
     lines = [Line("Nothing could be told", "UNKNOWN", f": {because}")]
     section = Section(where=cell.where, sides=(), lines=lines)
     told = f"{cell.where}: {because}"
-    known = number, *where, "UNDECIDED", 2, tally, section, Coverage({}, (0, 0), 0, 0, 0)
+    known = number, *where, "UNDECIDED", 2, tally, section, AlignedShare({}, (0, 0), 0, 0, 0)
     return Part(*known, unreadable=(told,), examples={Verdict.UNREADABLE: told}, cell=cell)
 
 
@@ -231,7 +233,7 @@ def word_of(status: int, tally: Tally) -> str:
     return {0: "AGREES", 130: "PARTIAL"}.get(status, "UNDECIDED")
 
 
-def _section(asked: Asked, one: Comparison, coverage: Coverage, agreement: Agreement) -> Section:
+def _section(asked: Asked, one: Comparison, coverage: AlignedShare, agreement: Agreement) -> Section:
     where = where_words(one.target)
     among = " · ".join(where) if asked.several else ""
     suspects = Suspects.of([_suspect(root, among) for root in one.roots])

@@ -15,7 +15,7 @@ from npucmp.model.stack import source_line
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Detail, Row, Section, Side, Suspect, Suspects
 from npucmp.report.compare import several
-from npucmp.report.coverage import Coverage
+from npucmp.report.coverage import AlignedShare, open_words
 from npucmp.report.part import Ran
 from npucmp.report.words import count_of, percent
 
@@ -73,7 +73,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(report: Repeated, coverage: Coverage, suspects: Suspects) -> Section:
+def _section(report: Repeated, coverage: AlignedShare, suspects: Suspects) -> Section:
     runs: "dict[str, dict[str, Ran]]" = {path: {} for path in report.paths}
     for run in (run for one in report.comparisons for run in (one.golden, one.target)):
         number = _number(report.paths, run)
@@ -178,9 +178,21 @@ def _verdict(report: Repeated) -> "tuple[str, str]":
         return "UNDECIDED", "some tensors could not be read, the others are the same"
     if incomplete := "; ".join(report.tally.incomplete):
         return "UNDECIDED", f"{incomplete}; {count_of(counts[Verdict.MATCH], 'tensor')} compared, all the same"
+    uncovered = report.tally.coverage
+    if counts[Verdict.MATCH] and uncovered.tensors > report.tally.undecided:
+        return "UNDECIDED", open_words(uncovered, counts[Verdict.MATCH])
     if any(finding.is_undecided for finding in report.findings):
-        return "UNDECIDED", "statistics prove no equality of bits; dump with task tensor or md5"
+        return "UNDECIDED", f"{_unproven(report)} prove no equality of bits; dump with task tensor or md5"
     return "UNDECIDED", "no tensor with elements could be compared"
+
+
+def _unproven(report: Repeated) -> str:
+    """What was recorded of the tensors that could not be decided."""
+    pairs = [one.pair for one in report.findings if one.is_undecided]
+    tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None and tensor.shape]
+    xor = ["XOR checksums"] if any(tensor.has_xor for tensor in tensors) else []
+    figures = not xor or any(tensor.statistics is not None for tensor in tensors)
+    return " and ".join([*xor, *(["statistics"] if figures else [])])
 
 
 def _differs_words(report: Repeated) -> "Iterator[str]":

@@ -25,7 +25,13 @@ _FIRST = tuple(
     ).split(" ")
 )
 PLACES = ("max_abs_at", "max_rel_at")  # of the flat indices, which a page reads
-TENSOR_COLUMNS = (*_FIRST, *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST), *PLACES)
+RELATIONS = ("golden_slot", "relation", "match_reason", "estimator")  # the last three are not known yet
+TENSOR_COLUMNS = (
+    *_FIRST,
+    *(one.name for one in metrics.METRICS if one.always and one.name not in _FIRST),
+    *PLACES,
+    *RELATIONS,
+)
 ROOT_COLUMNS = tuple(
     (
         "place step rank order op op_type phase cause slot metric value limit input_error output_error growth "
@@ -144,7 +150,15 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
             position(place, one.golden.shape) if place >= 0 and one.golden is not None else None
             for place, one in zip(places, pairs)
         ]
+    columns["golden_slot"] = [_golden_slot(pair) for pair in pairs]
+    columns.update({name: [None] * len(pairs) for name in RELATIONS if name not in columns})
     return columns
+
+
+def _golden_slot(pair: Pair) -> Optional[str]:
+    """The slot of the golden's tensor in its own dump, where the row has another."""
+    own = (pair.golden.own_slot or pair.golden.slot) if pair.golden is not None else ""
+    return own if own != pair.slot else None
 
 
 def _named(names: "Sequence[str]", rows: "Sequence[tuple[Any, ...]]") -> Columns:

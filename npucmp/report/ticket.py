@@ -12,7 +12,7 @@ from npucmp.report.sanitise import block, code, homeless, visible
 
 CAUSES = {
     "BORN": "its inputs agree, its output does not: the error is born in this operator",
-    "GAP": "an input differs although what was dumped before it agrees: the error comes from code that was not dumped",
+    "GAP": "an input differs although what was dumped before it agrees: the error comes from what was not compared",
     "WORSENED": "its output differs far more than its inputs explain",
     "SUSPECT": "by statistics alone it stands out of the noise before it; this is not proven",
     "UNKNOWN": "its output differs, and it is not known whether its inputs do",

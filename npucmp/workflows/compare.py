@@ -15,10 +15,13 @@ from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_products
 from npucmp.judge.tolerances import Tolerances
 from npucmp.localise.again import ran_again
+from npucmp.localise.coverage import coverage_of
+from npucmp.localise.execution_order import in_content_order
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.value_proof import Distance
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
@@ -26,7 +29,7 @@ from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
-from npucmp.workflows.measuring import measured
+from npucmp.workflows.measuring import measured, rel_l2_of
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_numbers, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs
@@ -133,7 +136,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     found, interrupted = measured(todo, options, context)
-    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out)
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, partial(rel_l2_of, context))
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -145,6 +148,8 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=sum(map(len, found)) < sum(map(len, todo)),
         strict=options.strict,
+        least=options.coverage,
+        excluded=options.excluded(),
         disk=disk,
         also=sides.also,
     )
@@ -160,18 +165,26 @@ def concluded(
     tolerances: Tolerances,
     rules: Rulebook,
     left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
+    distance: "Optional[Distance]" = None,
 ) -> tuple[Comparison, ...]:
-    """What the measurements of runs that belong together say: verdicts, roots and their places. Opens no dump."""
+    """What the measurements of runs that belong together say: verdicts, roots, their places, and the coverage, for
+    which `distance` opens tensors that one side has alone."""
     comparisons, reduced = [], reduced_products(measured)
     unwanted = left_out if left_out is not None else [()] * len(aligned)
     for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
-        findings = tuple(judged(measurements, tolerances, rules, reduced))
+        placed = in_content_order(target, golden, measurements, others)
+        some, others = [one.pair for one in placed.measured] if placed.notes else some, placed.left_out
+        findings = tuple(judged(placed.measured, tolerances, rules, reduced))
         alone = len(alignment.only_target), len(alignment.only_golden)
         reach = extent(some, target.ordered and golden.ordered, again=ran_again(findings))
-        known = findings, (), alignment.matched, alone, reach.words, reach.incomplete
-        comparisons.append(Comparison(target, golden, *known, tuple(others)))
+        known = findings, (), alignment.matched, alone, (*reach.words, *placed.notes)
+        comparisons.append(Comparison(target, golden, *known, left_out=tuple(others)))
     return tuple(
-        replace(one, notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)))
+        replace(
+            one,
+            notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)),
+            coverage=coverage_of(one.findings, one.left_out, distance),
+        )
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )
 

@@ -12,6 +12,7 @@ from npucmp.errors import UsageError
 from npucmp.model.result import Result
 from npucmp.model.written import ALONE, SOUND, Change, Difference, Key, Written
 from npucmp.workflows.runs import StrPath
+from npucmp.workflows.settings import other_settings, refusal
 from npucmp.workflows.written import of_files, read
 
 ALIKE = 0.5  # share of the operators of the smaller report that the other has to know, to be of the same network
@@ -102,6 +103,8 @@ def _require_alike(before: Written, after: Written) -> None:
         raise UsageError(
             f"{before.path} is a report of {before.command}, {after.path} of {after.command}: give two of one command"
         )
+    if words := other_settings(before, after):
+        raise UsageError(refusal(words))
     fewer = min(len(before.operators), len(after.operators))
     common = len(before.operators & after.operators)
     if fewer and common < ALIKE * fewer:

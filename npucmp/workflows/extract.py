@@ -14,8 +14,9 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, Replayed
 from npucmp.replay.case import CALL
+from npucmp.replay.numpy_engine import NumpyCaseEngine
 from npucmp.replay.run import replayed
-from npucmp.replay.task import Settings, tasks_of
+from npucmp.replay.task import Engine, Settings, Task, tasks_of
 from npucmp.replay.torch_engine import CaseEngine
 from npucmp.workflows.keywords import of_three
 from npucmp.workflows.replay import supported
@@ -69,9 +70,7 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".npucmp-", dir=place.parent))
-        engine = CaseEngine(aside, options.smallest)
-        if engine.missing():
-            raise MissingExtra(engine.missing(), "computing what is expected")
+        engine = _engine(task, aside, options.smallest)
         (rows,) = replayed([task], (engine,), context, settings, 1)
         files = sorted(one.name for one in aside.iterdir())
         if CALL not in files or not any(row.status == REPLAYED for row in rows):
@@ -85,6 +84,22 @@ def extract(dump: StrPath, op: str, folder: StrPath, options: ExtractOptions) ->
     finally:
         _discard(aside)
     return Extracted(Path(folder), tuple(files), operator, tuple(rows), None if cut is None else (len(cut[0]), cut[1]))
+
+
+def _engine(task: Task, folder: Path, smallest: bool) -> Engine:
+    """Return the engine that computes a case: torch, or numpy where torch is missing and numpy has the call.
+
+    Raises MissingExtra where only torch can compute or cut it.
+    """
+    with_torch, with_numpy = CaseEngine(folder, smallest), NumpyCaseEngine(folder)
+    missing = with_torch.missing()
+    if not missing:
+        return with_torch
+    if smallest:
+        raise MissingExtra(missing, "cutting a case to its fewest rows")
+    if with_numpy.refuses(task)[0] and not with_torch.refuses(task)[0]:
+        raise MissingExtra(missing, "computing what is expected")
+    return with_numpy
 
 
 def _discard(folder: Optional[Path]) -> None:

@@ -17,6 +17,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from npucmp.errors import UsageError
+from npucmp.model.result import Result
+from npucmp.workflows.settings import settings_of
 
 if TYPE_CHECKING:
     from typing import ParamSpec, Protocol, TypeVar, overload
@@ -85,7 +87,10 @@ def _with_keywords(function: "Callable[..., Any]", kind: Any, hint: str = "") ->
             raise UsageError(wrong)
         more = {name: value for name, value in given.items() if name in told}
         bound.arguments[options.name] = replace(known or kind(), **more)
-        return function(*bound.args, **bound.kwargs)
+        result = function(*bound.args, **bound.kwargs)
+        if not isinstance(result, Result):
+            return result
+        return replace(result, settings=settings_of(bound.arguments[options.name]))
 
     keywords = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.type)
@@ -93,6 +98,7 @@ def _with_keywords(function: "Callable[..., Any]", kind: Any, hint: str = "") ->
     ]
     last = options.replace(default=None, annotation=f"Optional[{kind.__name__}]")
     vars(called)["__signature__"] = plain.replace(parameters=[*paths, last, *keywords])
+    vars(called)["options"] = kind
     called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, *_words(kind)]))
     return called
 

@@ -18,17 +18,18 @@ from codecs import BOM_UTF8
 from collections import Counter
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp import __version__
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import Stream
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.ranks import GRAVITY
+from npucmp.localise.ranks import Precedence, precedence
 from npucmp.model import Cause, first_of
-from npucmp.model.merged import Merged, Slice, Source
+from npucmp.model.merged import Merged, Numbers, Slice, Source
 from npucmp.workflows.runs import StrPath
+from npucmp.workflows.settings import KEY, SCOPE
 from npucmp.workflows.spool import Folder as Spool
 from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
@@ -90,6 +91,8 @@ def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
     ]
     for source, some, found in zip(sources, shards, roots):
         _require_whole(source, some, found)
+    compared = {numbers for one in sources for numbers in one.shards}
+    sources = [one._replace(paired=_is_paired(one, compared)) for one in sources]
     return Merged(
         paths=tuple(paths),
         sources=tuple(sources),
@@ -99,8 +102,21 @@ def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
         notes=_notes(sources),
         seconds=time.monotonic() - started,
         bytes_read=sum(int(summary["bytes_read"]) for summary in summaries),
+        settings=_settings(summaries[0]),
         spool=spool,
     )
+
+
+def _is_paired(source: Source, compared: "AbstractSet[Numbers]") -> bool:
+    """Whether all that a report left open are steps and ranks that some report compared."""
+    summary, coverage = source.summary, source.summary.get("coverage")
+    if summary["exit_status"] != 2 or summary["broken"] or not summary["verdicts"].get("match"):
+        return False
+    if not isinstance(coverage, dict):
+        return False
+    alone = [run for run in summary["unpaired"] if run["side"] == "golden"]
+    counts = coverage.get("open_tensors"), coverage.get("open_runs")
+    return counts == (len(alone), len(alone)) and all((run.get("step"), run.get("rank")) in compared for run in alone)
 
 
 def _summary(folder: Folder) -> "Mapping[str, Any]":
@@ -153,6 +169,18 @@ def _require_alike(folders: "Sequence[str]", summaries: "Sequence[Mapping[str, A
         always = {key for key in {*first[1]} ^ {*rules} if key[1] == ""}  # those that go by type may not have met any
         if always or any(first[1][key] != rules[key] for key in shared):
             raise UsageError(f"{first[0]} and {folder} were judged by other rules; compare one of them again")
+    kept = [*zip(folders, map(_settings, summaries))]
+    for folder, settings in kept[1:]:
+        ours = kept[0][1]
+        name = next((key for key in sorted({*ours, *settings}) if ours.get(key) != settings.get(key)), None)
+        if name is not None:
+            raise UsageError(f"{kept[0][0]} and {folder} differ in --{name}; compare one of them again")
+
+
+def _settings(summary: "Mapping[str, Any]") -> "dict[str, Any]":
+    """The options that decided, but for those that say which steps and ranks a report is of."""
+    kept = summary.get(KEY)
+    return {name: value for name, value in kept.items() if name not in SCOPE} if isinstance(kept, dict) else {}
 
 
 def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
@@ -277,12 +305,11 @@ def _roots(folder: Folder) -> "list[Mapping[str, str]]":
 def _ranked(tables: "Sequence[Sequence[Mapping[str, str]]]") -> "list[Mapping[str, str]]":
     """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
     second, as each report had them in the order in which ranks wait for each other."""
-    gravity = {cause.value: GRAVITY[cause] for cause in Cause}
     keyed = []
     for table in tables:
-        seen: "Counter[tuple[int, int]]" = Counter()
+        seen: "Counter[Precedence]" = Counter()
         for row in sorted(table, key=lambda row: int(row["place"])):
-            kind = int(row["step"] or 0), gravity[row["cause"]]
+            kind = precedence(int(row["step"] or 0), Cause(row["cause"]))
             seen[kind] += 1
             keyed.append(((*kind, seen[kind], int(row["order"]), int(row["rank"] or 0)), row))
     keyed.sort(key=lambda one: one[0])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import AbstractSet, Optional, Sequence, Union
 
 from npucmp.dump.context import ReadContext
+from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.measure.executor import Executor
@@ -26,6 +27,7 @@ class Options(Choice):
     trust_statistics  equal statistics (max, min, mean, norm) pass for agreement
     noise       noise.csv of rerun_diff: what differs no more than reruns do is no fault
     strict      what has no partner is a difference too
+    coverage    the least share of golden elements that must be compared or accounted for, 0 to 1
     skip_rules  names of rules of localise/rules/ that are not to be applied
     journal     a folder in which finished measurements are kept, until the caller removes them (journal.remove); steps
                 and ranks that are compared apart lie below it until the report is written
@@ -45,6 +47,7 @@ class Options(Choice):
     trust_statistics: bool = False
     noise: Optional[StrPath] = None
     strict: bool = False
+    coverage: float = 1.0
     skip_rules: Sequence[str] = ()
     disk: Union[int, str, None] = None
     also: Sequence[StrPath] = ()
@@ -53,6 +56,20 @@ class Options(Choice):
     journal: Optional[StrPath] = None
     resume: bool = False
     executor: Optional[Executor] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.coverage <= 1.0:
+            raise UsageError(f"coverage is {self.coverage!r}, it must be a share from 0 to 1")
+        for name in ("rtol", "atol"):
+            bound = getattr(self, name)
+            if bound is not None and not bound >= 0.0:  # nor is NaN
+                raise UsageError(f"{name} is {bound!r}, it must be a number from 0")
+
+    def excluded(self) -> str:
+        """The options by which the user excluded steps and ranks, "" for none."""
+        given = ((name, getattr(self, name)) for name in ("step", "rank"))
+        return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
 
     def context(self, *dumps: StrPath) -> ReadContext:
         return super().context(*dumps, *(Also.of(further).path for further in self.also))

@@ -10,7 +10,7 @@ from typing import Mapping, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
-from npucmp.errors import MissingExtra, UnsupportedError, UsageError
+from npucmp.errors import MissingExtra, UnsupportedError, UsageError, install_line
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
 from npucmp.replay.edges import settled
@@ -98,7 +98,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
     if undone and missing and of_records and not partial:
         raise MissingExtra(missing[0], "replaying the operators of this dump")
     left = any(row.status == "not in table" for one in found for row in one.rows)
-    notes = [f"what needs {name} was not replayed: pip install {name}" for name in missing if left]
+    notes = [f"what needs {name} was not replayed: {install_line(name)}" for name in missing if left]
     result = Replays(
         paths=(str(dump),),
         replays=tuple(found),

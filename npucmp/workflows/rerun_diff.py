@@ -14,6 +14,7 @@ from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.exact import judge_bits
+from npucmp.localise.coverage import coverage_of
 from npucmp.localise.evidence import is_fed
 from npucmp.localise.notes import notes_of
 from npucmp.localise.rerun.causes import with_causes
@@ -84,6 +85,8 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Options) -> Repeated:
         bytes_read=sum(finding.measurement.bytes_read for one in comparisons for finding in one.findings),
         partial=interrupted,
         strict=options.strict,
+        least=options.coverage,
+        excluded=options.excluded(),
         warnings=tuple(_warnings(reruns)),
         reruns=reruns,
         noise=tuple(_noise(comparisons, len(paths))),
@@ -106,8 +109,8 @@ def _compare(
         stopped = True
     alone = len(alignment.only_target), len(alignment.only_golden)
     reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
-    known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete
-    return Comparison(target, golden, *known, tuple(left_out)), stopped
+    known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete, tuple(left_out)
+    return Comparison(target, golden, *known, coverage_of(findings, left_out)), stopped
 
 
 def _placed(comparison: Comparison, found: "Mapping[OfFirst, Rerun]") -> Comparison:

@@ -266,7 +266,7 @@ def _is_same(a: Run, b: Run) -> bool:
     files = [next((t.file for op in run.operators for t in op.tensors if t.file), run.path) for run in (a, b)]
     try:
         return os.path.samefile(a.path, b.path) or os.path.samefile(*files)
-    except OSError:
+    except (OSError, ValueError):  # no such file, or a name that no file can have
         return False
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align import align_or_part, pairs
@@ -16,6 +16,8 @@ from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_in
 from npucmp.localise.again import ran_again
 from npucmp.localise.apart import NoiseOf, Rank
+from npucmp.localise.coverage import coverage_of
+from npucmp.localise.execution_order import in_content_order
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import has_values, side_by_side
@@ -24,7 +26,7 @@ from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
-from npucmp.workflows.measuring import measured
+from npucmp.workflows.measuring import measured, rel_l2_of
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath, odd_pairs
@@ -130,9 +132,10 @@ def measure(work: Work, shard: Shard) -> Measured:
         raise KeyboardInterrupt
     dtypes = frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor)
     alone = len(alignment.only_target), len(alignment.only_golden)
-    known = target, golden, (), (), alignment.matched, alone
-    bare = Comparison(*known, left_out=tuple(left_out), seconds=time.monotonic() - started)
-    one = _keep_judged(work, shard, bare, found)
+    placed = in_content_order(target, golden, found, left_out)
+    known = target, golden, (), (), alignment.matched, alone, placed.notes
+    bare = Comparison(*known, left_out=tuple(placed.left_out), seconds=time.monotonic() - started)
+    one = _keep_judged(work, shard, bare, placed.measured)
     return Measured(
         tensors=len(todo),
         has_values=has_values(one),
@@ -172,7 +175,7 @@ def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", redu
     findings = tuple(judged(measured, work.options.decides(), work.rules(), reduced))
     todo, ordered = [each.pair for each in measured], one.target.ordered and one.golden.ordered
     reach = extent(todo, ordered, again=ran_again(findings))
-    return replace(one, findings=findings, notes=reach.words, incomplete=reach.incomplete)
+    return replace(one, findings=findings, notes=(*reach.words, *one.notes))
 
 
 class Before(NamedTuple):
@@ -231,8 +234,12 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
         (clock, places.of(root.pair), {name: cell for name, cell in vars(root).items() if name != "pair"})
         for clock, root in roots
     ]
-    work.keep(shard, "walked", _Kept({at: tuple(new)[1:] for at, (new, old) in both if new is not old}, bare))
-    tally = Tally.of(replace(one, findings=tuple(findings), roots=tuple(root for _, root in roots)))
+    context = work.options.context(work.target, work.golden)
+    coverage = coverage_of(findings, one.left_out, partial(rel_l2_of, context))
+    changes = {at: tuple(new)[1:] for at, (new, old) in both if new is not old}
+    work.keep(shard, "walked", _Kept(changes, bare))
+    walked_roots = tuple(root for _, root in roots)
+    tally = Tally.of(replace(one, findings=tuple(findings), roots=walked_roots, coverage=coverage))
     return Walked(tally, [(clock, root.cause) for clock, root in roots])
 
 
@@ -302,4 +309,4 @@ class Finished:
         in_order = sorted(zip(self.places, (root for _, root in roots)), key=lambda one: one[0])
         placed = tuple(replace(root, place=place) for place, root in in_order)
         notes = (*one.notes, *notes_of(findings, placed, self.reduced))
-        return replace(one, findings=tuple(findings), roots=placed, notes=notes)
+        return replace(one, findings=tuple(findings), roots=placed, notes=notes, coverage=self.tally.coverage)

@@ -22,10 +22,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
 
-from npucmp.dump.formats import graph_source
+from npucmp.dump.formats import graph_source, open_head
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.apart import NoiseOf, walked_apart
-from npucmp.localise.ranks import GRAVITY
+from npucmp.localise.ranks import precedence
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.model import Cause, Head, Report, Run
 from npucmp.workflows.crew import Crew, Lost, unopened, without
@@ -130,12 +130,16 @@ def _compared(
     reduced = True in said and False not in said
     if reduced:
         broken += crew.each_there(judge, readable)
+    context = options.context(target, golden)
     steps = _Steps(crew, readable, {shard.number: one for shard, one in zip(shards, measured)})
     finished = _finished(steps.walked(), reduced)
     return Report(
         paths=(str(target), str(golden)),
         comparisons=Stored(crew, finished, folder),
-        unpaired=tuple((side, unopened(head)) for side, head in (*pairing.unpaired, *_left(shards, measured))),
+        unpaired=tuple(
+            (side, open_head(head, context) if side == "golden" and options.coverage < 1.0 else unopened(head))
+            for side, head in (*pairing.unpaired, *_left(shards, measured))
+        ),
         broken=(*broken, *steps.gone),
         rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
         notes=(*named, *remarks, *dict.fromkeys(note for one in measured for note in one.kept), *interrupted),
@@ -143,6 +147,8 @@ def _compared(
         bytes_read=sum(one.bytes_read for one in measured),
         partial=bool(interrupted),
         strict=options.strict,
+        least=options.coverage,
+        excluded=options.excluded(),
         disk=options.bytes_on_disk(),
     )
 
@@ -174,13 +180,13 @@ def _left(shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "Iterato
 def _finished(told: "Sequence[tuple[Shard, Walked]]", reduced: bool) -> "list[Finished]":
     """All of them in order, with the places of their roots among those of all."""
     ranked = [
-        (shard.step, GRAVITY[cause], clock, shard.number, at, cause)
+        (precedence(shard.step, cause), clock, shard.number, at, cause)
         for shard, one in told
         for at, (clock, cause) in enumerate(one.roots)
     ]
     places: "dict[int, dict[int, int]]" = defaultdict(dict)
     first: "dict[int, tuple[int, Cause]]" = {}
-    for place, (*_, number, at, cause) in enumerate(sorted(ranked, key=lambda one: one[:4]), 1):
+    for place, (*_, number, at, cause) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
         places[number][at] = place
         first.setdefault(number, (place, cause))
     found = []

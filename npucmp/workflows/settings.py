@@ -1,0 +1,138 @@
+"""The options that decide a verdict, as summary.json keeps them, and in which of them two reports differ.
+
+Options that name data (golden, graph, also), that say how the work is done (jobs, resume) or what is told besides
+(metrics, disk) decide nothing. An option at its default is left out. A file counts by its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from npucmp.errors import NpucmpError, UsageError
+from npucmp.judge.tolerances import load_noise, load_tolerances
+from npucmp.judge.verdicts import DEFAULT_RULES
+from npucmp.model.written import Written
+from npucmp.workflows.numbers import some
+
+KEY = "settings"  # of summary.json
+SCOPE = frozenset(("step", "rank", "pair"))  # by which reports that are merged differ
+_UNTOLD = frozenset(
+    (
+        "format graph jobs progress limits disk also replay precheck journal resume executor strict golden on_graph "
+        "off_graph loss column env config curve repeat_curve repeat limit_memory"
+    ).split()
+)
+_SPELLED = {"skip_rules": "skip-rule"}
+_SWITCHES = frozenset(("--trust-statistics", "--noise"))  # of `argv`, where an older report has nothing else
+_SHOWN = 60  # characters of a value in a message
+
+
+def settings_of(options: Any) -> "dict[str, Any]":
+    """The options that decide a verdict and are not at their default, by the names of the command line."""
+    found = {}
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name in _UNTOLD or value is None or value == one.default or value == ():
+            continue
+        found[_SPELLED.get(one.name, one.name.replace("_", "-"))] = _plain(one.name, value)
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A value as JSON has it, the same for all spellings of one choice."""
+    try:
+        if name in ("step", "rank"):
+            return [list(ends) for ends in sorted(some(name, value).ranges)]
+        if name == "tolerances":
+            rows = load_tolerances(Path(value)) if isinstance(value, (str, PathLike)) else value
+            return _digest([(row.metric, row.limit, row.dtype, row.op_type) for row in rows])
+        if name == "noise":
+            return _digest(sorted(load_noise(Path(value)).items()))
+    except NpucmpError:  # gone since it was read
+        return str(value)
+    if name == "mapping" and isinstance(value, Mapping):
+        return _digest(sorted(value.items()))
+    if isinstance(value, PathLike) or (isinstance(value, str) and name in ("mapping", "rules", "budget_from")):
+        return _content(Path(value))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return sorted(_content(Path(one)) if name == "plugin" else str(one) for one in value)
+    return value if isinstance(value, (bool, int, float, str)) else _digest(repr(value))
+
+
+def _content(path: Path) -> str:
+    """A file by its content, a folder by its name."""
+    try:
+        return f"sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}"
+    except OSError:
+        return path.name
+
+
+def _digest(value: Any) -> str:
+    return f"sha256 {hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]}"
+
+
+def other_settings(before: Written, after: Written) -> str:
+    """The first option that decides and in which two reports differ, in words; "" where they were made by one rule."""
+    here, there = _known(before, after), _known(after, before)
+    for name in sorted({*here, *there}):
+        if here.get(name) != there.get(name):
+            return f"{_words(name, here)} in {before.path}, {_words(name, there)} in {after.path}"
+    return ""
+
+
+def require_settings(baseline: Written, kind: Any, given: "Mapping[str, Any]") -> None:
+    """UsageError if a report was made by other rules than options of this kind, given by their names, will make."""
+    options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
+    kept = baseline.summary.get(KEY)
+    this = Written("this run", baseline.command, {KEY: settings_of(options)}, {}, {})
+    if isinstance(kept, dict) and (words := other_settings(baseline, this)):
+        raise UsageError(refusal(words))
+
+
+def refusal(words: str) -> str:
+    """The sentence for two reports that differ in an option."""
+    return f"the rules differ: {words}; make both reports with the same options"
+
+
+def _known(one: Written, other: Written) -> "dict[str, Any]":
+    """The settings of a report; where one of the two is of an older npucmp, what both tell."""
+    kept, theirs = one.summary.get(KEY), other.summary.get(KEY)
+    if isinstance(kept, dict) and isinstance(theirs, dict):
+        return kept
+    return _from_rules(one.summary)
+
+
+def _from_rules(summary: "Mapping[str, Any]") -> "dict[str, Any]":
+    """What rules, notes and command line of a report tell."""
+    rules, notes, words = (summary.get(name) for name in ("rules", "notes", "argv"))
+    own = [row for row in rules if _is_own(row)] if isinstance(rules, list) else []
+    found: dict[str, Any] = {"rules": [str(row.get("why")) or str(row) for row in own]} if own else {}
+    for note in notes if isinstance(notes, list) else ():
+        if str(note).startswith("judged without"):
+            found["skip-rule"] = str(note)
+    given = {str(word).partition("=")[0] for word in words} if isinstance(words, list) else set()
+    return {**found, **{word[2:]: True for word in given & _SWITCHES}}
+
+
+def _is_own(row: Any) -> bool:
+    """Whether a row of rules is none of npucmp's own."""
+    return isinstance(row, dict) and row.get("why") not in {rule.why for rule in DEFAULT_RULES}
+
+
+def _words(name: str, settings: "Mapping[str, Any]") -> str:
+    value, option = settings.get(name), f"--{name[:_SHOWN]}"
+    if name not in settings:
+        return f"no {option}" if name != "rules" else "no rules of a user"
+    if name == "rules":
+        return f"rules: {'; '.join(map(str, value if isinstance(value, list) else [value]))[:_SHOWN]}"
+    if value is True:
+        return option
+    if name in ("step", "rank") and isinstance(value, list):
+        value = ",".join("-".join(map(str, dict.fromkeys(ends))) for ends in value if isinstance(ends, list))
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{option} {text[:_SHOWN]}"
