@@ -137,8 +137,8 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     bins = [decade(error) for error in relative.values()]
     return Moments(
         elements=len(a),
-        target=plain_side(a),
-        golden=plain_side(b),
+        target=plain_side(a)._replace(**bits_needed(x, y, x, both)),
+        golden=plain_side(b)._replace(**bits_needed(x, y, y, both)),
         compared=len(both),
         mismatched=len(a) - len(both) - len(agree),
         equal=sum(x[i : i + 1].tobytes() == y[i : i + 1].tobytes() for i in range(len(a)))
@@ -164,6 +164,35 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     )
 
 
+def bits_needed(x, y, side, both: "list[int]") -> "dict[str, float]":
+    """One side's fields about values of 16 bits, by fractions: numerator and denominator of each value."""
+    if {x.dtype.name, y.dtype.name} != {"float32"}:
+        return {}
+    ratios = [float(abs(side[i])).as_integer_ratio() for i in both if side[i]]
+    needed = [(top // (top & -top)).bit_length() for top, _ in ratios]
+    if not needed or max(needed) > 11:
+        unknown = dict.fromkeys(("nonzero", "full_8", "full_11"), -math.inf)
+        return {"bits": 24, "last_bit": 0.0, **unknown} if needed else {}
+    return {
+        "bits": max(needed),
+        "last_bit": min((top & -top) / bottom for top, bottom in ratios),
+        "nonzero": float(len(ratios)),
+        "full_8": float(sum(_is_set(ratio, 8) for ratio in ratios)),
+        "full_11": float(sum(_is_set(ratio, 11) for ratio in ratios)),
+    }
+
+
+def _is_set(ratio: "tuple[int, int]", place: int) -> bool:
+    """Whether a significant bit is set, the first being number 1; those of subnormal numbers count from 2^-126."""
+    value = Fraction(*ratio)
+    first = Fraction(2) ** -126
+    while first * 2 <= value:
+        first *= 2
+    while first > value and first > Fraction(2) ** -126:
+        first /= 2
+    return bool(value / (first / 2 ** (place - 1)) // 1 % 2)
+
+
 def assert_same(found: Moments, expected: Moments, tolerance: float = 1e-12) -> None:
     """Counts, indices and maxima are equal; sums to 1e-12 of the sum of their terms' sizes."""
     for name in EXACT:
@@ -184,6 +213,7 @@ def assert_same(found: Moments, expected: Moments, tolerance: float = 1e-12) -> 
 def assert_same_side(found: Side, expected: Side, count: int, tolerance: float = 1e-12) -> None:
     assert found[:3] == expected[:3]
     assert found[3:5] == pytest.approx(expected[3:5], rel=1e-15, nan_ok=True)
+    assert found[7:] == expected[7:]
     slack = tolerance * math.sqrt(count * expected.squares)
     assert found.total == pytest.approx(expected.total, rel=tolerance, abs=slack)
     assert found.squares == pytest.approx(expected.squares, rel=tolerance)

@@ -51,6 +51,11 @@ def test_every_command_has_help(command):
     assert "Usage: " in got.stdout
 
 
+def test_the_last_options_in_the_help_of_compare_are_options():
+    last = run("compare", "--help").stdout.split("Other:")[-1].split("\n  ")
+    assert [line.split()[0] for line in last if line.strip()] == ["-h,"]
+
+
 def test_compare_writes_its_files(tmp_path):
     got = run("compare", *SOFTMAX, "-o", tmp_path / "out")
     assert (got.returncode, got.stderr) == (1, "")
@@ -70,7 +75,8 @@ def test_columns_are_those_of_the_contract(tmp_path):
             "elements,cosine,rel_l2,max_abs_err,max_abs_index,max_rel_err,max_rel_index,mean_abs_err,mean_rel_err,rmse,"
             "err_1e3_ratio,err_5e3_ratio,allclose,mismatch_ratio,max_ulp,exact_ratio,nonfinite_mismatch,target_nan,"
             "target_inf,golden_nan,golden_inf,target_min,target_max,target_mean,target_l2,golden_min,golden_max,"
-            "golden_mean,golden_l2,stack,cause,limit,rule,explained_by,explained_limit,masked,max_abs_at,max_rel_at"
+            "golden_mean,golden_l2,stack,cause,limit,rule,explained_by,explained_limit,masked,max_abs_at,max_rel_at,"
+            "golden_slot,relation,match_reason,estimator"
         )
     with open(tmp_path / "roots.csv", encoding="utf-8") as stream:
         assert stream.readline().strip() == (
@@ -334,13 +340,16 @@ def test_steps_and_ranks_are_paired_by_number(tmp_path):
     assert "only in target: step 1 rank 0" in got.stdout
 
 
-def test_an_agreement_tells_of_runs_that_were_compared_with_none(tmp_path):
+def test_runs_without_a_partner_are_open_on_the_golden_side_alone(tmp_path):
     for step in range(3):
         write_run(tmp_path / "golden", chain(), step=step)
     for step in range(2):
         write_run(tmp_path / "target", chain(), step=step)
     got = run("compare", tmp_path / "target", tmp_path / "golden")
-    assert got.returncode == 0 and "only in golden: step 2" in got.stdout
+    assert got.returncode == 2 and "only in golden: step 2" in got.stdout
+    assert "UNDECIDED: 36 tensors agree; 1 golden step or rank has no partner, step 2" in got.stdout
+    got = run("compare", tmp_path / "golden", tmp_path / "target")
+    assert got.returncode == 0 and "only in target: step 2" in got.stdout
     assert "AGREES: 36 tensors compared, none diverged, 1 run without a partner." in got.stdout
 
 
@@ -500,3 +509,17 @@ def test_a_rule_can_be_skipped_and_the_report_says_so(tmp_path):
 def test_no_rule_has_that_name():
     got = run("compare", *SOFTMAX, "--skip-rule", "growht")
     assert got.returncode == 2 and got.stderr == "npucmp: no rule 'growht'; nearest: growth\n"
+
+
+def test_help_of_compare_begins_with_its_arguments_and_output_in_groups():
+    text = run("compare", "--help").stdout
+    lines = [line.split()[0] for line in text.splitlines()[1:] if line.strip()]
+    assert lines[:4] == ["Arguments:", "TARGET", "GOLDEN", "-o,"]
+    titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " " and "Exit" not in line]
+    assert titles == [
+        "Arguments:", "Output:", "Which runs, operators and names:", "Judgement:", "Execution:", "Other:",
+    ]  # fmt: skip
+    other = text[text.index("\nOther:") :]
+    assert "--help" in other and other.count("\n  -") == 1  # every option stands in a group
+    for option in ("--rtol", "--jobs", "--include", "--json", "--list-rules"):
+        assert text.count(f"\n  {option}") == 1

@@ -177,3 +177,22 @@ def test_the_page_names_all_functions():
     page = (Path(__file__).parent.parent / "docs" / "library.md").read_text(encoding="utf-8")
     functions = [name for name in npucmp.__all__ if inspect.isfunction(getattr(npucmp, name))]
     assert len(functions) > 15 and not [name for name in functions if f"npucmp.{name}(" not in page]
+
+
+@pytest.mark.parametrize("name", ["rtol", "atol"])
+@pytest.mark.parametrize("bound", [-1, -1e-9, float("nan")])
+def test_a_bound_below_zero_is_refused_as_on_the_command_line(name, bound):
+    with pytest.raises(UsageError, match=rf"{name} is {bound!r}, it must be a number from 0"):
+        npucmp.compare(TARGET, GOLDEN, **{name: bound})
+    if bound != bound:
+        return  # click lets it pass, and cli.main prints the UsageError
+    got = CliRunner().invoke(group, ["compare", str(TARGET), str(GOLDEN), f"--{name}", str(bound)])
+    assert got.exit_code == 2 and f"--{name}" in got.output
+
+
+def test_the_version_is_that_of_the_changelog():
+    got = CliRunner().invoke(group, ["--version"])
+    assert got.output.split()[:2] == ["npucmp", "0.2.0.dev0"] == ["npucmp", npucmp.__version__]
+    changelog = Path(__file__).parent.parent / "CHANGELOG.md"
+    first = next(line for line in changelog.read_text(encoding="utf-8").splitlines() if line.startswith("## "))
+    assert first.split()[1] == npucmp.__version__

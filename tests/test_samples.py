@@ -1,5 +1,6 @@
 """The product's acceptance test: every sample's planted operator comes first, and every run agrees with itself."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -172,6 +173,40 @@ def test_shared_pairs(target, golden, operator, cause):
     assert (first.pair.operator.name, first.cause.value) == (operator, cause)
 
 
+def inputs_alone(folder, source, phase):
+    """A copy of a dump as data_mode ["input"] makes it."""
+    shutil.copytree(source, folder)
+    for file in folder.rglob("dump.json"):
+        dump = json.loads(file.read_text())
+        kept = {name: record for name, record in dump["data"].items() if phase in name}
+        dump["data"] = {name: {**record, "output": []} for name, record in kept.items()}
+        file.write_text(json.dumps(dump))
+    return folder
+
+
+@shared
+@pytest.mark.parametrize("phase", ["", ".forward"])
+@pytest.mark.parametrize(
+    "target, golden, operator",
+    [
+        ("bert/B", "bert/A", "Functional.linear.11.forward"),
+        ("bert/D", "bert/A", "Functional.linear.6.forward"),
+        ("bert/E", "bert/A", "Functional.dropout.4.forward"),
+        ("vit/B", "vit/A", "Functional.dropout.4.forward"),
+        ("bert/D_md5_L1", "bert/A_md5_L1", "Functional.linear.6.forward"),
+        ("bert/R", "bert/A", ""),
+        ("bert/C", "bert/A", ""),
+    ],
+)
+def test_shared_pairs_of_inputs_alone(tmp_path, target, golden, operator, phase):
+    sides = (inputs_alone(tmp_path / str(at), SHARED / one, phase) for at, one in enumerate((target, golden)))
+    report = npucmp.compare(*sides)
+    assert [(root.pair.operator.name, root.cause.value) for root in report.roots][:1] == [(operator, "GAP")] * bool(
+        operator
+    )
+    assert report.exit_status == bool(operator)
+
+
 @shared
 @pytest.mark.parametrize("target, golden", [("bert/D", "bert/A_md5_L1"), ("bert/D_md5_L1", "bert/A")])
 def test_shared_values_against_checksums(target, golden):
@@ -196,12 +231,20 @@ def test_shared_steps_with_different_batches_have_different_inputs():
 
 
 @shared
-@pytest.mark.parametrize("made, told", [("tensor_mix_a", "md5_L1_a"), ("tensor_mix_a", "xor_L0_a")])
-def test_shared_checksums_are_those_of_the_values(made, told):
-    """CRC-32 and XOR of float32, bfloat16 and int64, as mindstudio-probe 26.2 wrote them of the same run."""
+@pytest.mark.parametrize(
+    "told, words",
+    [
+        ("md5_L1_a", "equal checksums"),
+        ("xor_L0_a", "equal XOR checksums, which prove nothing: constants and reordered values share them"),
+    ],
+)
+def test_shared_checksums_are_those_of_the_values(told, words):
+    """CRC-32 and XOR of float32, bfloat16 and int64, as mindstudio-probe 26.2 wrote them of the same run. An XOR proves
+    no equality; one that differs would be `diverged`."""
     folder = DATA / "framework" / "generated_msprobe_26_2"
-    both = [one for one in npucmp.compare(folder / made, folder / told).findings if one.pair.golden and one.pair.target]
-    assert len(both) > 50 and {one.because for one in both} == {"equal checksums"}
+    report = npucmp.compare(folder / "tensor_mix_a", folder / told)
+    both = [one for one in report.findings if one.pair.golden and one.pair.target]
+    assert len(both) > 50 and {one.because for one in both} == {words}
 
 
 @shared

@@ -171,3 +171,13 @@ def test_what_cannot_be_read_says_nothing(tmp_path, how):
         else:
             np.save(file, X[:2])
     assert len(partners(target, golden)) == 1
+
+
+def test_a_checksum_with_a_lone_surrogate_is_a_checksum(tmp_path):
+    def run(*outputs):
+        shapes = tuple(TensorRef("output:0", "float32", (6, 5), checksum=one) for one in outputs)
+        calls = [api(f"Torch.{name}", 0, "forward", order) for order, name in enumerate("ab"[: len(outputs)])]
+        return a_run([call._replace(tensors=(one,)) for call, one in zip(calls, shapes)])
+
+    target, golden = run("\ud800"), run("\ud800", "\ud801")
+    assert partners(target, golden) == [("Torch.a.0", "Torch.a.0")]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import npucmp
 from npucmp.align.logical import settle_axes
 from npucmp.measure.pairs import measure
-from npucmp.model import Device, Operator, Pair, Payload, TensorRef
+from npucmp.model import Device, Operator, Pair, Payload, TensorRef, Verdict
+from tests.dump.readers import craft_cann as craft
 
 ACTIVATION, WEIGHT, MATRIX = "NC1HWC0", "FRACTAL_Z", "FRACTAL_NZ"
 
@@ -180,3 +182,56 @@ def test_the_wrong_order_would_not_compare(tmp_path):
     one = pair(target, plain(x.shape, path=raw(tmp_path, "y", x)))
     assert measure(settle_axes([one, CLEAR["NHWC"]])[0]).moments.equal == x.size
     assert measure(settle_axes([one, CLEAR["NCHW"]])[0]).moments.equal < x.size
+
+
+# ---- statistics of stored tensors ----
+
+HEADER = "Input/Output,Index,Data Type,Format,Shape,Max Value,Min Value,Avg Value,Nan Count,l2norm"
+
+
+def statistics_row(role, format, stored_shape, values, factor=1.0):
+    """What a device records of values in its own layout: zeros pad them up to whole blocks."""
+    padded = np.zeros(np.prod(stored_shape), np.float32)
+    padded[: values.size] = factor * values.reshape(-1)
+    figures = padded.max(), padded.min(), padded.mean(dtype=np.float64), 0, np.linalg.norm(padded.astype(np.float64))
+    return ",".join([role, "0", "DT_FLOAT", format, "x".join(map(str, stored_shape)), *map(repr, map(float, figures))])
+
+
+def compared_statistics(tmp_path, format, stored_shape, logical, factor=1.0, positive=False):
+    """The verdict on the output of an operator: statistics of the target's device against values of the golden."""
+    x, y = (np.random.default_rng(seed).standard_normal(logical).astype(np.float32) for seed in (1, 2))
+    y = np.abs(y) + 1 if positive else y
+    rows = [statistics_row("Input", format, stored_shape, x), statistics_row("Output", format, stored_shape, y, factor)]
+    name = f"Relu.a.1.2.{craft.TIME}"
+    craft.save(tmp_path / "golden", **{name: craft.v2([craft.tensor(x)], [craft.tensor(y)])})
+    craft.save(tmp_path / "target", **{f"{name}.csv": "\n".join([HEADER, *rows, ""]).encode()})
+    result = npucmp.compare(tmp_path / "target", tmp_path / "golden")
+    return next(one for one in result.findings if one.pair.slot == "output:0"), result.roots
+
+
+STATISTICS_PAIRS = [
+    ("NC1HWC0", (2, 2, 16, 16, 16), (2, 16, 16, 24)),  # with padding
+    ("NC1HWC0", (2, 2, 16, 16, 16), (2, 32, 16, 16)),
+    ("FRACTAL_NZ", (2, 1, 16, 16), (10, 20)),
+    ("NCHW", (2, 20, 8, 12), (2, 8, 12, 20)),
+]
+
+
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("format, stored_shape, logical", STATISTICS_PAIRS)
+def test_statistics_of_a_stored_tensor_are_those_of_its_logical_shape(
+    tmp_path, format, stored_shape, logical, positive
+):
+    finding, roots = compared_statistics(tmp_path, format, stored_shape, logical, positive=positive)
+    assert (finding.verdict, roots) == (Verdict.UNKNOWN, ())
+
+
+@pytest.mark.parametrize("format, stored_shape, logical", STATISTICS_PAIRS)
+def test_other_statistics_of_a_stored_tensor_prove_a_difference(tmp_path, format, stored_shape, logical):
+    finding, _ = compared_statistics(tmp_path, format, stored_shape, logical, factor=1.5)
+    assert finding.verdict is Verdict.DIVERGED
+
+
+def test_a_layout_that_cannot_hold_a_shape_is_another_shape(tmp_path):
+    finding, _ = compared_statistics(tmp_path, "NC1HWC0", (2, 2, 16, 16, 16), (2, 16, 16, 14))
+    assert finding.verdict is Verdict.SHAPE

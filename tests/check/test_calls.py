@@ -94,6 +94,7 @@ MUST = [  # rule, severity, calls
     ("loss.negated", "error", [entropy(LOGITS, LABELS, back=-1)]),
     ("loss.negative", "error", [entropy(LOGITS, LABELS, -0.5)]),
     ("loss.above_chance", "warning", [entropy(LOGITS, LABELS, 5.0)]),
+    ("loss.above_chance", "warning", [entropy(normal(8, 8), np.arange(8) // 2, 5.0)]),
     ("loss.softmax_twice", "warning", [entropy(SOFT, LABELS)]),
     ("loss.sigmoid_twice", "warning", sigmoid_before("binary_cross_entropy_with_logits")),
     ("loss.not_log_probabilities", "error", [entropy(LOGITS, LABELS, name="nll_loss")]),
@@ -144,6 +145,7 @@ MUST_NOT = [
     ("loss.negative", [entropy(LOGITS, LABELS), entropy(X, X, -2, name="mse_loss")]),
     ("loss.above_chance", [entropy(LOGITS, LABELS, 2.9), entropy(LOGITS, LABELS, 20, reduction="sum")]),
     ("loss.above_chance", ([entropy(LOGITS, LABELS)], [entropy(LOGITS, LABELS, 9)])),  # later steps
+    ("loss.above_chance", [entropy(normal(8, 8), np.roll(np.arange(8), 4), 9)]),  # pairs of a batch
     ("loss.softmax_twice", [entropy(LOGITS, LABELS), entropy(abs(LOGITS), LABELS)]),
     ("loss.softmax_twice", [entropy(SOFT, LABELS, name="nll_loss")]),
     ("loss.sigmoid_twice", sigmoid_before("binary_cross_entropy")),

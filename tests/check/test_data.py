@@ -22,6 +22,11 @@ def read(x, moves=0.0):
     return [linear(x, normal(len(x), 4), np.full((4, x.shape[1]), 0.1 + moves, "float32")), BACKWARD]
 
 
+def trained(x, moves=0.0):
+    """The same, whose output wants a gradient."""
+    return call("linear", [x, weight(np.full((4, x.shape[1]), 0.1 + moves, "float32"))], [weight(normal(len(x), 4))])
+
+
 def padded(x):
     """What reads the data first is no layer."""
     return call("pad", [x, [1, 1]], [np.pad(x, ((0, 0), (1, 1)))])
@@ -57,6 +62,8 @@ def large(count, kinds):
     return normal(count, kinds), classes(count, kinds)
 
 
+OTHER, ALIKE = normal(8, 16), np.tile(X[:1], (8, 1))
+
 MUST = [  # rule, severity, calls
     ("input.nonfinite", "error", read(np.where(X.max() == X, np.nan, X))),
     ("input.constant", "warning", read(0 * X)),
@@ -67,6 +74,12 @@ MUST = [  # rule, severity, calls
     ("input.repeated", "warning", (read(X), read(X, 0.1))),
     ("input.repeated", "warning", ([padded(X), *read(X)], [padded(X), *read(X, 0.1)])),
     ("input.constant", "warning", [call("Tensor.__getitem__", [0 * X, [1]], [0 * X[1]])]),
+    ("input.constant", "warning", [trained(X), trained(0 * X + 3)]),
+    (
+        "input.same_samples",
+        "warning",
+        ([trained(X), trained(ALIKE)], [trained(OTHER), trained(2 * ALIKE)]),
+    ),
     ("input.raw_pixels", "warning", [conv(PIXELS)]),
     ("input.raw_pixels", "warning", [conv(PIXELS.transpose(0, 2, 3, 1), 8)]),
     ("input.scale", "hint", read(100 * X)),
@@ -96,6 +109,10 @@ MUST_NOT = [
     ("input.constant", [call("Torch.index_add", [0 * X, 0, LABELS, X], [X])]),  # memory to be filled
     ("input.same_samples", [*read(X), *read(0 * X)]),
     ("input.same_samples", [embed(TOKENS), embed(np.tile(np.arange(16), (8, 1)))]),  # positions
+    ("input.constant", [trained(X), trained(0 * X)]),  # a state of zeros
+    ("input.constant", [embed(TOKENS), *read(0 * X)]),  # behind a layer, without gradients: a cache
+    ("input.same_samples", ([trained(X), trained(ALIKE)], [trained(OTHER), trained(ALIKE)])),  # expanded
+    ("input.repeated", ([trained(X), trained(TWICE)], [trained(OTHER, 0.1), trained(TWICE, 0.1)])),  # a table
     ("input.duplicates", [*read(X), embed(TOKENS[:, :2] % 2)]),
     ("input.duplicates", [embed(TOKENS[:, :2] % 2)]),  # short samples are alike by chance
     ("input.repeated", (read(X), read(normal(8, 16), 0.1))),

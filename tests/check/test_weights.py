@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import pytest
 
-from tests.check.craft import OWN, RATE, Training, checked, found
+from npucmp.workflows.check import check
+from tests.check.craft import OWN, RATE, Training, Writer, checked, found
 
 W = "layers.1.weight"
+RANDOM = np.random.default_rng(6)
 
 
 class Case(NamedTuple):
@@ -285,3 +288,78 @@ def test_what_is_frozen_can_be_expected(tmp_path):
     assert said(frozen=[W]) == []
     assert said(frozen=["layers.0.*"]) == [("error", "layers.0.weight")]
     assert said(trained=["layers.*"]) == [("error", W)]
+
+
+def last_layer(training: Training, name: str) -> None:
+    """Another name of the last layer, by which it is no peer of the others, and a gradient of a millionth."""
+    old = training.layers[-1]
+    training.layers[-1] = name
+    for some in (training.weights, training.gradients):
+        for word in ("weight", "bias"):
+            some[f"{name}.{word}"] = some.pop(f"{old}.{word}")
+    training.gradients[f"{name}.weight"] = [one * np.float32(1e-6) for one in training.gradients[f"{name}.weight"]]
+
+
+@pytest.mark.parametrize(("gate", "factor", "expected"), [(1e-6, 1, False), (0.5, 1, True), (1e-6, 30, True)])
+def test_gradients_behind_a_gate_are_small_by_right(gate, factor, expected, tmp_path):
+    """Where a factor starts near zero, a layer is compared with its peers alone, of which those before may explode."""
+    training = Training(layers=6)
+    last_layer(training, "branch")
+    training.beside("scale", np.full(8, gate))
+    if factor > 1:
+        for depth, name in enumerate(reversed(training.layers[:-1])):
+            training.gradients[f"{name}.weight"] = [one * factor**depth for one in training.gradients[f"{name}.weight"]]
+    assert ("grad.exploding" in found(checked(training, tmp_path))) is expected
+
+
+@pytest.mark.parametrize("values", [True, False], ids=["values", "statistics"])
+@pytest.mark.parametrize(("times", "expected"), [(1, False), (30, True)])
+def test_a_head_that_starts_as_its_table_has_no_scale(times, expected, values, tmp_path):
+    """T5 draws its table, and the head that is tied to it, with a deviation of 1."""
+    training = Training(width=64)
+    table = training.random.normal(0, 1, (40, 64))
+    training.embedding = np.arange(6)
+    training.add("embed.weight", table)
+    training.beside("head", table[::-1] * times)
+    result = checked(training, tmp_path, values=values)
+    assert ("weight.scale_large" in found(result)) is expected
+
+
+def write_calls(folder: Path, calls: "list[tuple[str, list[Any], list[Any]]]") -> Path:
+    for step in range(2):
+        dump = Writer(folder / f"step{step}" / "rank0", values=True)
+        for name, read, written in calls:
+            dump.record(name, read, written)
+        dump.write("L1")
+    return folder
+
+
+def test_calls_that_read_one_weight_have_one_gradient(tmp_path):
+    """At level L1: a forward that is computed again reads the weight whose backward has another number, and the first
+    turn of a loop reads a state of zeros."""
+    x, w, v = RANDOM.normal(0, 1, (6, 8)), RANDOM.normal(0, 1, (8, 8)), RANDOM.normal(0, 1, (8, 8))
+    x, w, v = (one.astype("f4") for one in (x, w, v))
+    first, other = {"array": w, "trainable": True}, {"array": v, "trainable": True}
+    loss = ("Functional.mse_loss.0.backward", [x], [x])
+    forward, again = ((f"Functional.linear.{n}.forward", [x, first], [x]) for n in (0, 2))
+    behind = ("Functional.linear.1.forward", [x, other], [x])
+    back = [(f"Functional.linear.{n}.backward", [x], [x, w.T.copy()]) for n in (1, 2)]
+
+    def missing(name: str, calls: "list[tuple[str, list[Any], list[Any]]]", rule: str) -> "list[str]":
+        result = check(write_calls(tmp_path / name, calls), jobs=1, only=(rule,))
+        return [one.where for one in result.symptoms]
+
+    assert missing("a", [forward, behind, loss, back[0], again, back[1]], "grad.missing") == []
+    assert missing("b", [forward, behind, loss, back[0]], "grad.missing") == ["Functional.linear.0.weight"]
+    dead = ("Functional.linear.0.backward", [x], [x, 0 * w])
+    second = ("Functional.linear.2.forward", [x, first], [x])
+    assert missing("c", [forward, behind, second, loss, *back[::-1], dead], "grad.zero") == []
+    assert missing("d", [forward, behind, loss, back[0], dead], "grad.zero") == ["Functional.linear.0.weight"]
+
+
+@pytest.mark.parametrize(("frozen", "expected"), [(True, False), (False, True)])
+def test_a_teacher_starts_as_its_student_does(frozen, expected, tmp_path):
+    training = Training()
+    one_start(training)
+    training.frozen |= {W} if frozen else set()
+    assert ("weight.equal_then_apart" in found(checked(training, tmp_path))) is expected

@@ -581,6 +581,7 @@ HELD = {
     "towers": Kind(towers, True, ("attention", "qkv", "square", "scale", "gelu")),
 }
 NETWORKS = {**OPEN, **HELD}
+GENERATED: "dict[str, Kind]" = {}  # networks of the pair search, which draws their size and depth
 
 
 # Networks over two ranks

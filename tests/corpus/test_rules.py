@@ -61,7 +61,13 @@ def subnormal():
 
 def condition():
     x = 10 * normal(64, 64)
-    return one_operator("Torch.exp.0.forward", [(off(x, 4e-7), x)], (off(np.exp(x), 1.5e-5), np.exp(x)))
+    y = np.exp(x)  # an error of every element by itself: none falls below 0
+    return one_operator("Torch.exp.0.forward", [(off(x, 4e-7), x)], (y * (1 + 1.5e-5 * np.sign(normal(64, 64))), y))
+
+
+def constant_rows():
+    x, y = np.full((8, 64), np.float32(100)), normal(8, 64, size=1e-3)
+    return one_operator("Functional.layer_norm.0.forward", [(x, x)], (off(y, 0.5), y))
 
 
 def copy():
@@ -74,6 +80,22 @@ def lost_tile():
     lost = off(y, 3e-4)
     lost[700, 300] += 3.2
     return one_operator("Functional.linear.0.forward", [(off(x, 1e-3), x)], (lost, y))
+
+
+def single_element():
+    x, y = normal(256, 256), normal(256, 256)
+    wrong = y.copy()
+    wrong[70, 30] += np.float32(5e-5)
+    return one_operator("Functional.linear.0.forward", [(x, x)], (wrong, y))
+
+
+def law():
+    x = normal(8, 32, 32, dtype=np.float16, size=4)
+    y = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    y /= y.sum(-1, keepdims=True)
+    return one_operator(
+        "Functional.softmax.0.forward", [(off(x, 3.8e-3), x)], ((1.006 * y).astype(np.float16), y.astype(np.float16))
+    )
 
 
 def gradual():
@@ -130,18 +152,29 @@ def collective():
     return target, [rank(number, False) for number in range(2)]
 
 
+def broadcast():
+    """The target reads a mask once, the golden once for each sample."""
+    x, mask = normal(2, 8, 8), normal(8, 8)
+    y = x + mask
+    return one_operator("Torch.add.0.forward", [(x, x), (mask, np.stack([mask, mask]))], (y, y))
+
+
 BY_HAND = {  # rule → a pair that the corpus does not draw, and the causes of the operators to be looked at
     "long_sums": (long_sums, []),
     "subnormal": (subnormal, []),
     "quantised": (quantised_pair, []),
     "condition": (condition, []),
+    "constant_rows": (constant_rows, []),
     "copy": (copy, ["BORN"]),
     "lost_tile": (lost_tile, ["BORN"]),
+    "single_element": (single_element, ["BORN"]),
+    "law": (law, ["BORN"]),
     "gradual": (gradual, ["WORSENED"]),
     "behind_root": (behind_root, ["BORN"]),
     "overwritten": (overwritten, ["BORN"]),
     "container": (container, ["BORN"]),
     "collective": (collective, ["BORN"]),
+    "broadcast": (broadcast, []),
 }
 
 

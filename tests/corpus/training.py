@@ -10,7 +10,7 @@ import numpy as np
 from tests.corpus import ranks
 from tests.corpus.device import Device, rounded
 from tests.corpus.faults import Setting
-from tests.corpus.networks import NETWORKS, TOGETHER, Net, Size, Weights
+from tests.corpus.networks import GENERATED, NETWORKS, TOGETHER, Net, Size, Weights
 from tests.corpus.tape import Plant, Precision, Session, Tape
 from tests.corpus.trace import Run
 
@@ -69,7 +69,8 @@ def train(recipe: Recipe, plants: "Sequence[Plant]" = (), setting: Optional[Sett
         if recipe.together in TOGETHER:
             losses = TOGETHER[recipe.together](nets)
         else:
-            losses = [NETWORKS[recipe.network].build(net) for net in nets]
+            kind = NETWORKS.get(recipe.network) or GENERATED[recipe.network]
+            losses = [kind.build(net) for net in nets]
         session.backward(losses, recipe.loss_scale)
         if recipe.together == "data_parallel":
             ranks.average_gradients(session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from npucmp.dump.join import join
 from npucmp.model import Operator, Run, Statistics, TensorRef
 
@@ -88,3 +90,29 @@ def test_details():
     old, new = run(detail="pytorch · L1 statistics"), run(path="new", detail="pytorch · L1 tensor")
     assert join(old, new).detail == "pytorch · L1 statistics + L1 tensor"
     assert join(join(old, new), new).detail == "pytorch · L1 statistics + L1 tensor"
+
+
+NAN = float("nan")
+ONE_EXECUTION = {
+    "figures that one dump lacks": (FIGURES, Statistics(2.0, 1.0), {}),
+    "figures that were rounded": (FIGURES, Statistics(2.0, 1.0, 1.5, 3.0004), {"rounding": 5e-4}),
+    "NaN": (Statistics(NAN, NAN, NAN, NAN), Statistics(NAN, NAN, NAN, NAN), {}),
+    "whole numbers": (FIGURES, Statistics(2, 1, 1.5, 3), {}),
+}
+
+
+@pytest.mark.parametrize("figures, others, more", ONE_EXECUTION.values(), ids=ONE_EXECUTION)
+def test_figures_that_are_the_same_tell_of_no_other_execution(figures, others, more):
+    old = run(("a", tensor(statistics=figures, **more)))
+    for one in (others, others._replace(max=7.0)):
+        joined = join(old, run(("a", tensor(statistics=one, file="a.npy")), path="new"))
+        assert any("another execution" in note for note in joined.notes) == (one is not others)
+
+
+@pytest.mark.parametrize("name, moved", [("empty", False), ("zeros", True)])
+def test_memory_that_nobody_wrote_tells_of_no_other_execution(name, moved):
+    dumps = [
+        Run(path, "msprobe", (Operator(f"Torch.{name}.0.forward", name, "", "forward", 0, (tensor(statistics=one),)),))
+        for path, one in (("old", FIGURES), ("new", OTHER_FIGURES))
+    ]
+    assert any("another execution" in note for note in join(*dumps).notes) == moved

@@ -113,6 +113,15 @@ def test_another_type_is_named_where_it_begins(read, outputs, says):
     assert [one.sentence() for one in type_reasons(inputs, wrote)] == says
 
 
+@pytest.mark.parametrize("dtype, said", [("bfloat16", 0), ("float32", 1)])
+def test_a_type_that_was_read_is_not_turned_to_where_the_golden_tells_no_inputs(dtype, said):
+    """A device in 16 bits against outputs of the reference alone: the type was decided long before."""
+    read = found(3, "norm", "input:0", 0.0, dtypes=(dtype,) * 2)
+    read = read._replace(measurement=Measurement(read.pair._replace(golden=None)))
+    wrote = [found(3, "norm", "output:0", 0.0, dtypes=COARSE)]
+    assert len(type_reasons([read], wrote)) == said
+
+
 def bfloat16(x):
     return x.astype(ml_dtypes.bfloat16).astype(np.float32)
 

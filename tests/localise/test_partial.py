@@ -1,6 +1,7 @@
 """Recordings of a part of a network: a planted fault is never agreement, and never born where nobody could know."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -197,6 +198,40 @@ def test_a_fault_behind_what_was_recorded_of_inputs_is_no_noise(tmp_path):
 
     report = npucmp.compare(write_run(tmp_path / "target", run(1.001)), write_run(tmp_path / "golden", run(1.0)))
     assert [(root.cause.value, root.pair.operator.name) for root in report.roots] == [("GAP", "Torch.exp.0.forward")]
+
+
+def weak_gelu(folder, weak):
+    """A residual sum, a norm and two products with a function between them that is not recorded; inputs alone."""
+    random = np.random.default_rng(8)
+    a, b, w, v = (random.standard_normal(shape) for shape in ((16, 32), (16, 32), (32, 32), (32, 32)))
+    a, b, w, v = (one.astype(np.float32) for one in (a, b, 0.012 * w, 0.1 * v))
+    h = a + b
+    n = ((h - h.mean(-1, keepdims=True)) / h.std(-1, keepdims=True)).astype(np.float32)
+    z = (n @ w).astype(np.float64)
+    inner = np.vectorize(math.erf)(z / math.sqrt(2))
+    if weak:
+        inner = np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))
+    g = (0.5 * z * (1 + inner)).astype(np.float32)
+    run = {
+        "Tensor.__add__.0.forward": {"in": [a, b]},
+        "Functional.layer_norm.0.forward": {"in": [h]},
+        "Functional.linear.0.forward": {"in": [n, w.T]},
+        "Functional.linear.1.forward": {"in": [g, v.T]},
+        "Functional.dropout.0.forward": {"in": [g @ v, 0.0]},
+    }
+    return write_run(folder, run)
+
+
+def test_an_operator_whose_output_was_read_already_wrote_no_other_tensor(tmp_path):
+    """The error is below that of a sum with terms of size 1, such as the residual sum, which the norm has read."""
+    report = npucmp.compare(weak_gelu(tmp_path / "target", True), weak_gelu(tmp_path / "golden", False))
+    first = report.roots[0]
+    assert (first.cause.value, first.pair.operator.name, first.slot) == (
+        "GAP",
+        "Functional.linear.1.forward",
+        "input:0",
+    )
+    assert first.value < 1e-4 and report.exit_status == 1
 
 
 def test_what_is_left_of_a_sum_is_followed_where_only_outputs_were_recorded(tmp_path):

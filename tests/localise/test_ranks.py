@@ -363,3 +363,32 @@ def test_groups_side_by_side_are_told_apart():
     told = Communications([calls(0, 1), calls(1, 0), calls(2, 3), calls(2, 3)], [0, 1, 2, 3])
     assert told.given == {Place(at, 0): [Place(at ^ 1, 0)] for at in range(4)}
     assert len(Communications([calls()] * 4, [0, 1, 2, 3]).given[Place(0, 0)]) == 3
+
+
+def halves(name, noise=0.0, quarter=1.0, rounded=False):
+    """Two ranks in float16: a sum over both. On rank 1 a quarter of it may be scaled, or every element be rounded to a
+    neighbour; noise is added to what both ranks put in."""
+    parts = [linear(0, X * np.float32(rank + 1), W1)[1] for rank in (0, 1)]
+    parts = [
+        (x + noise * np.abs(x).mean() * np.cos(np.arange(x.size)).reshape(x.shape)).astype(np.float16) for x in parts
+    ]
+    out = (parts[0].astype(np.float32) + parts[1].astype(np.float32)).astype(np.float16)
+    other = out.astype(np.float32)
+    other[: len(out) // 4] *= np.float32(quarter)
+    other = other.astype(np.float16)
+    if rounded:
+        other = np.where(np.arange(out.size).reshape(out.shape) % 2, np.nextafter(out, np.float16(9)), out)
+    return [{name: {"in": [part], "out": [x]}} for part, x in zip(parts, (out, other))]
+
+
+@pytest.mark.parametrize("name", [*SUMS, "Distributed.broadcast.0.forward"])
+def test_a_collective_that_leaves_other_tensors_on_its_ranks_bears_the_error(tmp_path, name):
+    fault = {"noise": 1e-3, "quarter": 1.006}  # rel_l2 is 8 times the noise at most, and below the limit of float16
+    assert told(tmp_path, lambda **fault: halves(name, **fault), **fault) == [(1, name, "BORN")]
+    assert "differs from rank 0's" in root_of(tmp_path, 1, name).because
+
+
+def test_a_collective_whose_ranks_differ_in_the_golden_too_or_by_rounding_is_silent(tmp_path):
+    both = halves(SUMS[0], quarter=1.006)
+    assert told(tmp_path / "both", lambda: both) == []
+    assert told(tmp_path / "rounded", lambda **fault: halves(SUMS[0], **fault), noise=1e-3, rounded=True) == []

@@ -2,13 +2,14 @@
 
 import copy
 import json
+from functools import partial
 
 import numpy as np
 import pytest
 
 import npucmp
 from tests.reports import screen
-from tests.synthetic import chain, write_run
+from tests.synthetic import chain, with_statistics, write_run
 
 random = np.random.default_rng(1)
 
@@ -190,6 +191,75 @@ def test_one_sided_operator_between_producer_and_consumer_leaves_the_gap_standin
     assert found(report(tmp_path, target, golden))[0] == ("Functional.linear.3.forward", "GAP", "input:0")
 
 
+def two_branches(scaled):
+    """A sum of two branches; one run scales the first of them in an operator of its own, before the other begins."""
+    random = np.random.default_rng(0)
+    x, other, weight = (random.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (8, 16), (16, 16)))
+    first, second = x @ weight, np.maximum(other, 0)
+    run = {"Functional.linear.0.forward": {"in": [x, weight], "out": [first]}}
+    if scaled:
+        run["Tensor.__mul__.0.forward"] = {"in": [first, 2.0], "out": [2 * first]}
+        first = 2 * first
+    run["Functional.relu.0.forward"] = {"in": [other], "out": [second]}
+    run["Tensor.__add__.0.forward"] = {"in": [first, second], "out": [first + second]}
+    return run
+
+
+@pytest.mark.parametrize("record", [str, partial(with_statistics, alone=True)], ids=["values", "statistics"])
+@pytest.mark.parametrize("scaled", [True, False], ids=["target", "golden"])
+def test_an_operator_of_one_run_is_named_wherever_it_stands_before_a_gap(tmp_path, record, scaled):
+    runs = {"target": two_branches(scaled), "golden": two_branches(not scaled)}
+    (root,) = npucmp.compare(*(record(write_run(tmp_path / name, run)) for name, run in runs.items())).roots
+    side = "target" if scaled else "golden"
+    assert (root.pair.operator.name, root.cause.value, root.slot) == ("Tensor.__add__.0.forward", "GAP", "input:0")
+    assert "last agreeing: Functional.linear.0.forward output:0" in root.because
+    assert f"between the two: Tensor.__mul__.0.forward (only in the {side})" in root.because
+    assert "not dumped" not in root.because
+
+
+def test_code_that_was_not_dumped_is_told_where_no_operator_of_one_run_stands_before_a_gap(tmp_path):
+    target = two_branches(True)
+    del target["Tensor.__mul__.0.forward"]
+    (root,) = report(tmp_path, target, two_branches(False)).roots
+    assert (root.pair.operator.name, root.cause.value, root.slot) == ("Tensor.__add__.0.forward", "GAP", "input:0")
+    assert "the error is born between the two, in code that was not dumped" in root.because
+
+
+@pytest.mark.parametrize("shape, told", [((8, 16), True), ((3,), False)])
+def test_an_operator_of_one_run_may_be_the_origin_of_an_input_of_unknown_origin(tmp_path, shape, told):
+    """The operator may have written what uncaptured code changed again, if it writes as many elements."""
+    target = two_branches(False)
+    add = target["Tensor.__add__.0.forward"]
+    add["in"] = [add["in"][0] * np.float32(1.5) + np.float32(1), add["in"][1]]
+    names = list(target)
+    odd = {"Torch.sin.0.forward": {"in": [np.ones(shape, np.float32)], "out": [np.ones(shape, np.float32)]}}
+    target = {names[0]: target[names[0]], **odd, **{name: target[name] for name in names[1:]}}
+    golden = two_branches(False)
+    golden["Tensor.__add__.0.forward"]["in"][0] = golden["Tensor.__add__.0.forward"]["in"][0] * np.float32(3)
+    root = report(tmp_path, target, golden).roots[0]
+    assert (root.pair.operator.name, root.slot) == ("Tensor.__add__.0.forward", "input:0")
+    assert ("or before that in Torch.sin.0.forward (only in the target)" in root.because) == told
+    assert ("the error is born between the two, in code that was not dumped" in root.because) != told
+
+
+def test_an_operator_of_one_run_that_reads_what_code_overwrites_in_place_is_named(tmp_path):
+    """Clipping of gradients records the norm that it reads, and not the product that it writes in place."""
+    target, golden = two_branches(False), two_branches(False)
+    scaled = golden["Tensor.__add__.0.forward"]["in"][0] * np.float32(3)
+    golden["Tensor.__add__.0.forward"]["in"][0] = scaled
+    target["Tensor.__add__.0.forward"]["in"] = [scaled * np.float32(0.1), target["Tensor.__add__.0.forward"]["in"][1]]
+    norm = np.array(np.linalg.norm(scaled), np.float32)
+    clip = {
+        "Torch.vector_norm.0.forward": {"in": [scaled], "out": [norm]},
+        "Tensor.reciprocal.0.forward": {"in": [norm], "out": [np.array(1 / norm)]},
+    }
+    names = list(target)
+    target = {names[0]: target[names[0]], **clip, **{name: target[name] for name in names[1:]}}
+    root = report(tmp_path, target, golden).roots[0]
+    assert (root.pair.operator.name, root.slot) == ("Tensor.__add__.0.forward", "input:0")
+    assert "Torch.vector_norm.0.forward (only in the target), Tensor.reciprocal.0.forward" in root.because
+
+
 def test_two_faults_are_two_roots_in_graph_order(tmp_path):
     got = report(tmp_path, chain({1: 1.001, 4: 3.0}), chain())
     assert found(got) == [
@@ -205,6 +275,16 @@ def test_a_differing_argument_is_named(tmp_path):
         "argument input:2 is 0.001 in the target, 1e-05 in the golden"
         in report(tmp_path, target, chain()).roots[0].because
     )
+
+
+@pytest.mark.parametrize("dim, said", [(-1, ()), (0, ("argument input:1 (dim) is 0 in the target, -1 in the golden",))])
+def test_an_argument_by_keyword_is_the_same_argument_by_place(tmp_path, dim, said):
+    """Implementations of one network spell calls differently: softmax(x, -1) and softmax(x, dim=-1)."""
+    name, x = "Functional.softmax.0.forward", np.random.default_rng(1).random((4, 4), "f4")
+    by_place = {name: {"in": [x, dim], "out": [x]}}
+    by_keyword = {name: {"in": [x], "kwargs": {"dim": -1}, "out": [x]}}
+    lines = screen(report(tmp_path, by_place, by_keyword)).splitlines()
+    assert [line for line in lines if line.startswith("note: ")] == [f"note: {name}: {words}" for words in said]
 
 
 def test_a_dead_output_is_seen(tmp_path):
@@ -499,7 +579,9 @@ def recorded(folder, number):
 def test_a_number_of_which_statistics_are_known_is_told(tmp_path):
     got = npucmp.compare(recorded(tmp_path / "target", 0.1), recorded(tmp_path / "golden", 1e-7))
     assert found(got) == [("Torch.mystery.0.forward", "GAP", "input:0")]
-    assert got.roots[0].because == ("a number that it was given already differs: input:0 is 0.1, in the golden 1e-07")
+    assert got.roots[0].because == (
+        "a number that it was given already differs: input:0 is 0.1, in the golden 1e-07, a factor of 1e+06"
+    )
 
 
 def test_trusted_statistics_are_not_called_bits(tmp_path):

@@ -332,5 +332,5 @@ def test_a_dump_that_is_not_there_is_told_before_anybody_is_asked(dask, tmp_path
 
 def test_without_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(MissingExtra, match=r"pip install npucmp\[dask\]"):
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[dask\]'"):
         Cluster("tcp://localhost:1", [], str(tmp_path))

@@ -218,6 +218,30 @@ def test_workers_leave_when_their_parent_was_killed():
     assert child.communicate(timeout=30)[1] == b""
 
 
+ANSWERS_UNREAD = """
+import os, time
+from npucmp.measure.executor import Processes
+results = Processes(2).map(lambda item: os.write(1, b"%d\\n" % item) and b"x" * 1_000_000, range(9), None)
+next(results)
+time.sleep(60)
+"""
+
+
+@forks
+@pytest.mark.parametrize("text, seconds", [(AT_WORK, 60), (ANSWERS_UNREAD, 0)], ids=["at a task", "at an answer"])
+def test_workers_end_soon_after_their_parent_was_killed(text, seconds):
+    words = [sys.executable, "-c", text, str(seconds)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as child:
+        for _ in range(2):
+            child.stdout.readline()
+        child.kill()
+        try:
+            child.communicate(timeout=10)  # of the last that holds this pipe
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            pytest.fail("a worker is left")
+
+
 @forks
 def test_where_no_process_is_to_be_had(monkeypatch):
     """All, or all but the first, are refused."""

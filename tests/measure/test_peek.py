@@ -172,3 +172,18 @@ def test_load_says_what_is_wrong(tmp_path):
         npucmp.load(tmp_path / "none")
     with pytest.raises(UnsupportedError, match=r"no values of .* were dumped; dump with task tensor"):
         peeks.array_of(TensorRef("output:0", "float32", (2,), label="x"))
+
+
+def test_bars_of_the_histogram_are_linear_and_labelled(tmp_path):
+    """A bin of a tenth of the values of the largest has a bar of a tenth of its length."""
+    values = np.repeat(np.linspace(0.0, 1.0, PARTS), [600] + [60] * (PARTS - 2) + [1]).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+    lines = show(tmp_path, "*", "--values").output.splitlines()
+    (at,) = (number for number, line in enumerate(lines) if "histogram: from … to, number of values" in line)
+    assert "linear" in lines[at] and "60 values" in lines[at]
+    counts = [int(line.split("…")[1].split()[1].replace(",", "")) for line in lines[at + 1 : at + 1 + PARTS]]
+    bars = [line.count("█") for line in lines[at + 1 : at + 1 + PARTS]]
+    longest = bars[0]
+    assert counts == [600] + [60] * (PARTS - 2) + [1] and longest >= 20
+    assert bars == [round(longest * count / 600) for count in counts]
+    assert lines[at + PARTS].endswith("▏")  # one value is to be seen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,19 @@ def needs(question: str, one: Run, steps: int = 2) -> "list[str]":
 
 STATISTICS = run(*(plain(one, statistics=FIGURES) for one in (READ, WRITTEN)))
 CHECKSUMS = run(*(plain(one, checksum="0a0b0c0d") for one in (READ, WRITTEN)))
+FEW = run(*(plain(one, statistics=Statistics(1.0, 0.0)) for one in (READ, WRITTEN)))
 LACKING = [
     ("compare", run(READ, WRITTEN), []),
     ("compare", STATISTICS, ["values"]),
     ("compare", CHECKSUMS, ["values"]),
+    ("compare", FEW, ["values", "sums"]),
+    ("check", FEW, ["values", "sums"]),
+    ("overflow", FEW, []),
+    (
+        "compare",
+        run(*(plain(one, statistics=Statistics(1.0, 0.0), dtype="float64") for one in (READ, WRITTEN))),
+        ["values"],
+    ),
     ("compare", run(WRITTEN), ["inputs"]),
     ("compare", run(READ), ["outputs"]),
     ("compare", run(READ, WRITTEN, ordered=False), ["order"]),
@@ -106,6 +116,40 @@ def test_it_is_shown(sample, question, status, words):
 def test_unknown_questions_are_told():
     got = CliRunner().invoke(group, ["show", str(SAMPLES / "cann_clean/target"), "--fit", "overflw"])
     assert str(got.exception) == "no question 'overflw'; nearest: overflow"
+
+
+def without_sums(folder):
+    """The dump as msprobe 26.2 writes it with "precision": "high"."""
+    for file in folder.rglob("dump.json"):
+        dump = json.loads(file.read_text())
+        for leaf in (leaf for record in dump["data"].values() for key in record for leaf in record[key]):
+            leaf.update(dict.fromkeys(("Mean", "Norm") if "Max" in leaf else ()))
+        file.write_text(json.dumps(dump))
+    return folder
+
+
+def test_a_dump_without_mean_and_norm_says_so(tmp_path):
+    """In one line of the fit and in one of the comparison, whatever its verdict is."""
+    target, golden = (with_statistics(write_run(tmp_path / side, chain()), alone=True) for side in "tg")
+    other = with_statistics(write_run(tmp_path / "other", chain({2: 1.2})), alone=True)
+    assert "Mean" not in CliRunner().invoke(group, ["compare", str(target), str(golden)]).stdout
+    for folder in (target, golden, other):
+        without_sums(folder)
+    got = CliRunner().invoke(group, ["show", str(target), "--fit", "compare"])
+    (line,) = (line for line in got.stdout.splitlines() if "Mean" in line)
+    assert got.exit_code == 1 and line == (
+        "  Max and Min alone of 18 of 18 float tensors, no Mean and Norm: a fault that keeps the extremes stays "
+        'unseen; to have it: "precision": "low" in config.json'
+    )
+    for one, status in ((target, 2), (other, 1)):
+        got = CliRunner().invoke(group, ["compare", str(one), str(golden)])
+        notes = [
+            line for line in got.stdout.splitlines() if line.startswith("note: the statistics of target and golden")
+        ]
+        assert got.exit_code == status and len(notes) == 1 and "neither Mean nor Norm" in notes[0]
+    whole = with_statistics(write_run(tmp_path / "whole", chain()), alone=True)
+    got = CliRunner().invoke(group, ["compare", str(whole), str(golden)])
+    assert "note: the statistics of golden have Max and Min" in got.stdout
 
 
 def test_commands_that_could_not_decide_say_what_lacks(tmp_path):

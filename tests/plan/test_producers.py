@@ -4,6 +4,7 @@ are installed. msprobe's PrecisionDebugger runs a small network of torch, MindSp
 from __future__ import annotations
 
 import importlib.util
+import json
 import shlex
 import subprocess
 import sys
@@ -24,7 +25,7 @@ class Net(torch.nn.Module):
         self.a, self.norm = torch.nn.Linear(8, 16), torch.nn.LayerNorm(16)
         self.drop, self.b = torch.nn.Dropout(0.1), torch.nn.Linear(16, 4)
     def forward(self, x):
-        return self.b(self.drop(torch.nn.functional.gelu(self.norm(self.a(x)))))
+        return self.b(self.drop(torch.nn.functional.gelu(self.norm(self.a(x.float())))))
 torch.manual_seed(1)
 model, x, y = Net(), torch.randn(6, 8), torch.randint(0, 4, (6,))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -126,6 +127,56 @@ def test_msprobe_records_what_it_is_asked_for(question, kind, wanted, tmp_path, 
     assert said.startswith(wanted), said
 
 
+def leaves_of(tree):
+    """The tensors of a dump.json."""
+    if isinstance(tree, dict) and "dtype" in tree:
+        return [tree]
+    below = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
+    return [leaf for one in below for leaf in leaves_of(one)]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="msprobe is not installed")
+@pytest.mark.parametrize(
+    "question, kind, steps, level",
+    [
+        ("compare", "statistics", {0}, "L1"),
+        ("overflow", "statistics", {0}, "L1"),
+        ("check", "statistics", {0, 1, 2}, "mix"),
+        ("precheck", "md5", {0, 1, 2}, "mix"),
+        ("rerun-diff", "md5", {0}, "L1"),
+        ("compare", "values", {0}, "L1"),
+    ],
+)
+def test_each_key_is_what_msprobe_recorded(question, kind, steps, level, tmp_path, monkeypatch):
+    """task, level, step, data_mode, summary_mode, precision and risk_level of config.json, in the dump."""
+    monkeypatch.chdir(tmp_path)
+    answered(question, "pytorch", SCRIPTS, tmp_path, kind=kind)
+    dumps = sorted(tmp_path.glob("npu/**/dump.json"))
+    assert {int(one.parent.parent.name[4:]) for one in dumps} == steps
+    for file in dumps:
+        dump = json.loads(file.read_text())
+        tensors = leaves_of(dump["data"])
+        floats = [leaf for leaf in tensors if leaf["dtype"] in ("torch.float32", "torch.float16", "torch.bfloat16")]
+        assert dump["level"] == level and dump["task"] == ("tensor" if kind == "values" else "statistics")
+        assert len(floats) > 30 and all(
+            isinstance(leaf[figure], float) for leaf in floats for figure in ("Max", "Min", "Mean", "Norm")
+        )
+        assert all(("data_name" in leaf) == (kind == "values") for leaf in tensors)
+        assert all(("md5" in leaf) == (kind == "md5") for leaf in tensors)
+        names = " ".join(dump["data"])
+        assert ".forward" in names and (".backward" in names) and ("Tensor.float" in names) == (kind != "values")
+        assert any(record.get("input_args") for record in dump["data"].values())
+        assert any(record.get("output") for record in dump["data"].values())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("msprobe") is None, reason="msprobe is not installed")
+def test_msprobe_records_the_operators_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answered("compare", "pytorch", SCRIPTS, tmp_path, ops="*gelu*")
+    (file,) = tmp_path.glob("npu/dump/**/dump.json")
+    assert {name.split(".")[1] for name in json.loads(file.read_text())["data"]} == {"gelu"}
+
+
 BOTH = importlib.util.find_spec("msprobe") is None or importlib.util.find_spec("mindspore") is None
 
 
@@ -161,3 +212,21 @@ def test_mindspore(question, tmp_path, monkeypatch):
         assert said.startswith("UNDECIDED") and "1 thing missing" in said
     else:
         assert said.startswith(ANSWERS[question]) and f"answers {question}" in said, said
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mindspore") is None, reason="MindSpore is not installed")
+@pytest.mark.parametrize("ops, kinds", [((), {"MatMul", "ReLU", "Softmax"}), ("*ReLU*", {"ReLU", "ReluGrad"})])
+def test_each_key_is_what_mindspore_recorded(ops, kinds, tmp_path, monkeypatch):
+    """net_name, iteration, dump_mode, kernels, input_output, saved_data and file_format, in the files of the dump."""
+    monkeypatch.chdir(tmp_path)
+    answered("compare", "mindspore-graph", SCRIPTS, tmp_path, kind="values", steps="1-2", ops=ops)
+    for side in ("npu", "npu-golden"):
+        folders = {file.parent for file in (tmp_path / side / "dump").rglob("*.output.0.*")}
+        assert {folder.name for folder in folders} == {"1", "2"}
+        assert {folder.parent.parent.name for folder in folders} == {"compare"}
+        for folder in folders:
+            files = [file.name for file in folder.iterdir() if not file.name.startswith("Parameter.")]
+            assert all(name.endswith(".npy") for name in files)
+            found = {name.split(".")[0] for name in files}
+            assert found >= kinds and (not ops or found == kinds)
+            assert any(".input." in name for name in files) and any(".output." in name for name in files)

@@ -60,6 +60,10 @@ class Net:
     spoil: float = 0.0
     steps: "tuple[int, ...]" = tuple(range(STEPS))
 
+    def _reduced(self) -> "dict[str, str]":
+        """The argument of the loss; a call that names none has the default."""
+        return {"reduction": self.reduction} if self.reduction else {}
+
     def but(self, **changed: Any) -> "Net":
         return replace(self, **changed)
 
@@ -108,7 +112,7 @@ class Net:
         share = exp / exp.sum(1, keepdims=True)
         losses = -np.log(share[np.arange(len(x)), self.labels[at]])
         loss = np.asarray(losses.sum() if self.reduction == "sum" else losses.mean(), "f4")
-        dump.record("Functional.cross_entropy.0.forward", [out, self.labels[at]], [loss], reduction=self.reduction)
+        dump.record("Functional.cross_entropy.0.forward", [out, self.labels[at]], [loss], **self._reduced())
         error = (share - np.eye(CLASSES, dtype="f4")[self.labels[at]]).astype("f4") / len(x)
         dump.record("Functional.cross_entropy.0.backward", [np.asarray(self.scale, "f4")], [error * self.scale])
         found = {"head.weight": error.T @ logits, "fc.weight": (error @ w["head.weight"]).T @ dropped}

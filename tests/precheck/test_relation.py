@@ -11,6 +11,7 @@ from npucmp.precheck.relation import by_statistics, relation
 
 RANDOM = np.random.default_rng(3)
 IMAGES = RANDOM.normal(0.2, 1.3, (4, 3, 6, 5)).astype("f4")
+NOISE = np.random.default_rng(8).normal(0, 4e-6, IMAGES.shape).astype("f4")
 TABLE = RANDOM.normal(0, 1, (40, 6)).astype("f4")
 IDS = RANDOM.integers(5, 99, (4, 12))
 STD = np.array([0.229, 0.224, 0.225], "f4")[:, None, None]
@@ -35,6 +36,9 @@ CASES = {  # name: (target, golden, kind, words)
     "NaN is NaN": (np.array([1.0, math.nan]), np.array([1.0, math.nan]), "same bits", ""),
     "empty": (np.empty((0, 3)), np.empty((0, 3)), "same bits", ""),
     "close": (IMAGES * (1 + 3e-6), IMAGES, "close", ""),
+    "close but for what is near 0": (IMAGES + NOISE, IMAGES, "close", "within rounding"),
+    "nearly a factor of one": (IMAGES * (1 + 5e-5), IMAGES, "rounded", ""),
+    "divided by 256": (IMAGES * (255 / 256), IMAGES, "normalised", "target = 0.9961·golden"),
     "float16": (IMAGES.astype("f2").astype("f4"), IMAGES, "rounded", "rounded to float16"),
     "bfloat16 on the other side": (IMAGES, bfloat16(IMAGES), "rounded", "rounded to bfloat16"),
     "8 bits": (np.round(IMAGES * 64) / 64, IMAGES, "rounded", "rounded on one side"),

@@ -170,6 +170,24 @@ def test_a_repeat_is_silent(tmp_path):
     assert decided >= {"network.operators", "input", "labels", "weights", "optimizer.step", "sharing", "loss.value"}
 
 
+def test_rows_that_are_the_same_name_what_they_compared(tmp_path):
+    result = held(tmp_path, BASE, Net())
+    assert words(result, "weights") == "6 parameters bit for bit (2 are constant)"
+    assert words(result, "loss.scale") == "loss scale 1"
+
+
+def test_a_loss_that_names_no_reduction_has_the_default(tmp_path):
+    """The advice is not another level: the arguments of other operators were recorded."""
+    loss = "Functional.cross_entropy.0.forward"
+    neither = held(tmp_path / "neither", Net(reduction=""), Net(reduction=""))
+    assert words(neither, "loss.reduction") == (
+        f"{loss} names none on either side: both have the default of their framework"
+    )
+    one = held(tmp_path / "one", Net(reduction="sum"), Net(reduction=""))
+    assert words(one, "loss.reduction") == (f"{loss} names reduction in the target alone: the other has a default")
+    assert status(one, "loss.reduction") == "unknown"
+
+
 @pytest.mark.parametrize("name", ["normalised", "seed", "batch", "eps", "reduction", "learning rate"])
 def test_statistics_alone(tmp_path, name):
     """What needs no values is named all the same; the step of the optimizer is unknown."""

@@ -233,8 +233,8 @@ def test_near_names_and_one_line_errors(tmp_path, capsys, monkeypatch):
     with pytest.raises(UnsupportedError, match="does not tell how"):
         extract(SAMPLES / "npy_batch_norm" / "target", "resnet_block_0_add", tmp_path / "case")
     monkeypatch.setattr("npucmp.replay.torch_engine.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"pip install npucmp\[replay\]"):
-        extract(SOFTMAX, "Functional.softmax.1.forward", tmp_path / "case")
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
+        extract(SOFTMAX, "Functional.softmax.1.forward", tmp_path / "case", smallest=True)
     assert left_behind(tmp_path) == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from npucmp.dump.formats import open_runs
 from npucmp.model import Judged
-from npucmp.replay import numpy_engine, torch_engine
+from npucmp.replay import torch_engine
 from npucmp.report import answer_of, terminal
 from npucmp.workflows.replay import replay
 from tests.replay.craft import Dump
@@ -231,18 +231,17 @@ def test_memory_is_limited(tmp_path):
 
 @pytest.fixture()
 def without_torch(monkeypatch):
-    for module in (torch_engine, numpy_engine):
-        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(torch_engine, "find_spec", lambda name: None)
 
 
 def test_without_torch_simple_calls_are_replayed_and_the_rest_is_told(without_torch):
     result, names, statuses = found("msprobe_softmax/target")
     assert names == ["Functional.softmax.1.forward"] and result.exit_status == 1
     assert sum(row.status == "replayed" for row in result.rows) == 26 and statuses == {"replayed", "not in table"}
-    assert result.notes == ("what needs npucmp[replay] was not replayed: pip install npucmp[replay]",)
+    assert result.notes == ("what needs npucmp[replay] was not replayed: pip install -e '.[replay]'",)
     assert found("msprobe_bfloat16/target")[1] == [] and found("msprobe_clean/target")[1] == []
     left = {row.explanation for row in result.rows if row.status != "replayed"}
-    assert all(words.endswith("torch may: pip install npucmp[replay]") for words in left)
+    assert all(words.endswith("that numpy can replay") for words in left)
 
 
 def test_calls_and_their_arguments(without_torch, tmp_path):

@@ -15,7 +15,7 @@ from npucmp.errors import UsageError
 from npucmp.measure.cluster import Cluster
 from tests.workflows.test_shards import MAKERS, files_of, written
 
-pytest.importorskip("distributed", reason="needs the extra: pip install npucmp[dask]")
+pytest.importorskip("distributed", reason="needs the extra: pip install -e '.[dask]'")
 
 DYING = """
 import os, signal

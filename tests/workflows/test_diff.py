@@ -24,6 +24,7 @@ from npucmp.workflows.diff import diff, held
 from npucmp.workflows.written import read
 from tests.check.calls import linear, normal, write
 from tests.reports import named, screen
+from tests.synthetic import chain, write_run
 
 PARQUET = pytest.mark.skipif(find_spec("pyarrow") is None, reason="needs pyarrow")
 SOFTMAX = Path(__file__).parent.parent.parent / "sample_dumps" / "msprobe_softmax"
@@ -405,3 +406,20 @@ def test_tables_for_excel_are_read_too(reports, tmp_path):
     found = diff(reports / "faulty", tmp_path)
     assert len(found.same) == 2 and found.exit_status == 0
     assert read(tmp_path).seen == read(reports / "faulty").seen
+
+
+def test_what_is_gone_and_new_stands_first(tmp_path):
+    """One fault went and another came: both are listed before the tensors whose errors changed."""
+    write_run(tmp_path / "golden", chain())
+    for name, faults in (("before", {1: 1.01}), ("after", {3: 1.01})):
+        write_run(tmp_path / f"dump_{name}", chain(faults=faults))
+        got = cli("compare", tmp_path / f"dump_{name}", tmp_path / "golden", "-o", tmp_path / name, "--no-precheck")
+        assert got.exit_code == 1
+    got = cli("diff", tmp_path / "before", tmp_path / "after", "-o", tmp_path / "out")
+    kinds = [row["what"] for row in csv.DictReader((tmp_path / "out" / "diff.csv").open())]
+    assert [*dict.fromkeys(kinds)][:2] == ["new", "gone"] and "better" in kinds
+    lines = got.output.splitlines()
+    new, gone, better = (
+        next(at for at, line in enumerate(lines) if line.startswith(title)) for title in ("New", "Gone: ", "Better: ")
+    )
+    assert new < gone < better

@@ -14,7 +14,7 @@ import npucmp
 from npucmp import cli
 from npucmp.workflows.merge import merge
 from tests.localise.test_ranks import pipeline
-from tests.synthetic import write_run
+from tests.synthetic import chain, write_run
 
 
 @pytest.fixture(scope="module")
@@ -304,3 +304,17 @@ def test_reports_of_one_rank_each_say_where_it_begins(made, tmp_path, monkeypatc
     assert (begins["step"], begins["rank"]) == (1, 0) and f"The error {begins['sentence']}\n" in shown
     _, shown, _ = merged(monkeypatch, capsys, tmp_path / "s0", tmp_path / "r1")
     assert "in one of the dumps only" in shown and "only in target: " in shown
+
+
+def test_a_rank_that_another_report_compared_is_no_longer_open(tmp_path, monkeypatch, capsys):
+    for rank in (0, 1, 2):
+        write_run(tmp_path / "golden", chain(), rank=rank)
+    for rank in (0, 1, 2):
+        write_run(tmp_path / f"target{rank}", chain(), rank=rank)
+        report = npucmp.compare(tmp_path / f"target{rank}", tmp_path / "golden")
+        assert report.exit_status == 2
+        npucmp.write_reports(report, tmp_path / f"report{rank}")
+    reports = [tmp_path / f"report{rank}" for rank in (0, 1, 2)]
+    assert merged(monkeypatch, capsys, *reports[:2])[0] == 2
+    status, shown, _ = merged(monkeypatch, capsys, *reports)
+    assert status == 0 and "AGREES: 54 tensors compared in 3 reports" in shown

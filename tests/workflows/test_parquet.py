@@ -224,7 +224,7 @@ def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtra) as told:
         npucmp.main(["compare", "a", "b", "--baseline", str(folder)], standalone_mode=False)
     assert str(told.value) == (
-        f"{folder}/tensors.parquet needs the package npucmp[parquet]: pip install npucmp[parquet]"
+        f"{folder}/tensors.parquet needs the package npucmp[parquet]: pip install -e '.[parquet]'"
     )
 
 

@@ -199,6 +199,21 @@ def test_code_that_was_not_dumped_is_a_gap_and_no_input_of_the_network(tmp_path)
     assert report.notes == ()
 
 
+def test_an_input_that_comes_from_an_operator_of_one_run_was_not_changed_on_the_way(tmp_path):
+    """The output of the earlier operator is no input of the later one there."""
+    other: "dict[str, dict[str, list[object]]]" = {}
+    for name, record in chain().items():
+        if name == LINEAR(3):
+            x = record["in"][0]
+            other["Tensor.__mul__.0.forward"] = {"in": [x, 1.5], "out": [x * np.float32(1.5)]}
+            record["in"][0] = x * np.float32(1.5)
+        other[name] = record
+    report = rerun(tmp_path, chain(), other)
+    assert rows(report) == [(LINEAR(3), "GAP", "input:0", (1, 2))]
+    assert "between the two: Tensor.__mul__.0.forward (only in run 2)" in report.reruns[0].because
+    assert "changed on the way" not in report.reruns[0].because
+
+
 def test_the_text_of_a_dump_steers_nothing(tmp_path):
     runs = chain(), chain()
     for run, text in zip(runs, ("plain", "x; y already differs {slot} of the target")):

@@ -296,7 +296,7 @@ def test_a_row_of_any_length_becomes_parquet(tmp_path):
 def test_parquet_without_its_package_is_told_before_anything_is_read(dumps, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(report_parquet, "find_spec", lambda name: None)
     assert compared_by_command(monkeypatch, dumps, tmp_path / "out", "--parquet") == 2
-    assert "pip install npucmp[parquet]" in capsys.readouterr().err
+    assert "pip install -e '.[parquet]'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from npucmp import __version__
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
 from npucmp.measure.vendor import vendor_of
@@ -64,7 +65,7 @@ def test_a_page_in_the_order_of_a_reader(report):
         "limits of `float32`: `rtol 0.0009766, atol 1.526e-05, limit 0.01, t 0.0001221, s 6.104e-05, e 9.313e-10`",
         "- target: `…/target · msprobe · pytorch · L1 tensor · 54 operators · 151 tensors`",
         "| `rel_l2` | `4.768e-07` | `float32` |  | `8 unit round-offs of the working precision` |",
-        "- npucmp `0.1.0`, `compare`",
+        f"- npucmp `{__version__}`, `compare`",
         "python case/run.py",
         "- WORSENED `Functional.softmax.1.backward output:0`: ",
     ):

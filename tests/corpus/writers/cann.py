@@ -57,9 +57,11 @@ class Type(NamedTuple):
 TYPES = {
     "float32": Type(1, "DT_FLOAT", "<f4"),
     "float16": Type(2, "DT_FLOAT16", "<f2"),
+    "int32": Type(7, "DT_INT32", "<i4"),
     "int64": Type(8, "DT_INT64", "<i8"),
     "bool": Type(11, "DT_BOOL", "|b1"),
     "float64": Type(12, "DT_DOUBLE", "<f8"),
+    "complex64": Type(16, "DT_COMPLEX64", "<c8"),
     "bfloat16": Type(27, "DT_BF16", "<u2"),
 }
 

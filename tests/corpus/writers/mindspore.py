@@ -35,6 +35,8 @@ DTYPES = {  # word in the name, type in the header
     "float16": ("Float16", "<f2"),
     "float64": ("Float64", "<f8"),
     "int64": ("Int64", "<i8"),
+    "int32": ("Int32", "<i4"),
+    "complex64": ("Complex64", "<c8"),
     "bool": ("Bool", "|b1"),
 }
 

@@ -25,14 +25,15 @@ from tests.corpus.trace import Record, Run, Tensor
 
 STORAGES = {
     "float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BFloat16Storage", "float64": "DoubleStorage",
-    "int64": "LongStorage", "bool": "BoolStorage",
+    "int64": "LongStorage", "bool": "BoolStorage", "int32": "IntStorage", "complex64": "ComplexFloatStorage",
 }  # fmt: skip
 MINDSPORE = {"float32": "Float32", "float16": "Float16", "float64": "Float64", "int64": "Int64", "bool": "Bool"}
+MINDSPORE.update({"int32": "Int32", "complex64": "Complex64"})
 MINDSPORE["bfloat16"] = "BFloat16"  # its values are stored as float32
 
 
 class Style(NamedTuple):
-    """task: "tensor", "statistics" or "md5"; level: "L1" or "mix"; mint: as MindSpore's."""
+    """task: "tensor", "statistics", "md5" or "xor"; level: "L1" or "mix"; mint: as MindSpore's."""
 
     task: str = "tensor"
     level: str = "L1"
@@ -147,6 +148,8 @@ class _Writer:
             self._told[same] = statistics(tensor)
             if self.style.task == "md5":
                 self._told[same]["md5"] = f"{zlib.crc32(raw(tensor)):08x}"
+            elif self.style.task == "xor":
+                self._told[same]["md5"] = xor(raw(tensor))
         return {**found, **self._told[same]}
 
 
@@ -155,7 +158,9 @@ def statistics(tensor: Tensor) -> "dict[str, Any]":
     values = tensor.values
     if not values.size:
         return {"Max": None, "Min": None, "Mean": None, "Norm": None}
-    if tensor.dtype in ("int64", "bool"):
+    if tensor.dtype == "complex64":
+        return {"Max": None, "Min": None, "Mean": None, "Norm": None}
+    if tensor.dtype in ("int64", "int32", "bool"):
         kind: Any = bool if tensor.dtype == "bool" else int
         return {"Max": kind(values.max()), "Min": kind(values.min()), "Mean": None, "Norm": None}
     wide = values.astype(np.float64)
@@ -166,14 +171,23 @@ def statistics(tensor: Tensor) -> "dict[str, Any]":
         return dict(zip(("Max", "Min", "Mean", "Norm"), (float(np.float32(f)) for f in figures)))
 
 
+def xor(content: bytes) -> str:
+    """The XOR of 64-bit words, the last one filled up with zeros."""
+    words = np.frombuffer(content + bytes(-len(content) % 8), "<u8")
+    return f"0x{int(np.bitwise_xor.reduce(words)):016x}"
+
+
 def raw(tensor: Tensor) -> bytes:
     """The bytes of a tensor in its own type."""
     values = tensor.values
     if tensor.dtype == "bfloat16":
         return (values.astype(np.float32).view(np.uint32) >> 16).astype("<u2").tobytes()
     return values.astype(
-        {"float16": "<f2", "float32": "<f4", "float64": "<f8", "int64": "<i8", "bool": "|b1"}[tensor.dtype]
-    ).tobytes()
+        {
+            "float16": "<f2", "float32": "<f4", "float64": "<f8", "int64": "<i8", "int32": "<i4", "bool": "|b1",
+            "complex64": "<c8",
+        }[tensor.dtype]
+    ).tobytes()  # fmt: skip
 
 
 def npy(tensor: Tensor) -> bytes:
@@ -185,17 +199,23 @@ def npy(tensor: Tensor) -> bytes:
 
 def pt(tensor: Tensor) -> bytes:
     """A file of torch.save."""
-    members = (
-        (b"archive/data.pkl", _pickle(tensor.dtype, tensor.values.shape)),
-        (b"archive/byteorder", b"little"),
-        (b"archive/data/0", raw(tensor)),
-        (b"archive/version", b"3\n"),
+    return stored_zip(
+        [
+            (b"archive/data.pkl", b"\x80\x02" + rebuilt(tensor.dtype, tensor.values.shape) + b"."),
+            (b"archive/byteorder", b"little"),
+            (b"archive/data/0", raw(tensor)),
+            (b"archive/version", b"3\n"),
+        ]
     )
+
+
+def stored_zip(members: "Sequence[tuple[bytes, bytes]]", align: int = 64) -> bytes:
+    """A zip file whose members are stored, each aligned as torch.save does it."""
     out, directory = bytearray(), bytearray()
     for name, content in members:
         at = len(out)
-        pad = -(at + 30 + len(name) + 4) % 64
-        extra = b"FB" + struct.pack("<H", pad) + b"Z" * pad
+        pad = -(at + 30 + len(name) + 4) % align
+        extra = b"FB" + struct.pack("<H", pad) + b"Z" * pad if align > 1 else b""
         sizes = struct.pack("<III", zlib.crc32(content), len(content), len(content))
         out += b"PK\x03\x04" + struct.pack("<HHHHH", 0, 0, 0, 0, 33) + sizes
         out += struct.pack("<HH", len(name), len(extra)) + name + extra + content
@@ -205,20 +225,22 @@ def pt(tensor: Tensor) -> bytes:
     return bytes(out + directory + b"PK\x05\x06" + end)
 
 
-_HEAD = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\n"
+_HEAD = b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\n"
 
 
-def _pickle(dtype: str, shape: "tuple[int, ...]") -> bytes:
+def rebuilt(dtype: str, shape: "tuple[int, ...]", storage: int = 0) -> bytes:
+    """The opcodes that rebuild a tensor of the storage of that number."""
     strides = [1]
     for n in reversed(shape[1:]):
         strides.append(strides[-1] * n)
     count = 1
     for n in shape:
         count *= n
-    place = b"\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpu" + _number(count) + b"tQK\x00"
+    key = str(storage).encode()
+    place = b"\nX" + struct.pack("<I", len(key)) + key + b"X\x03\x00\x00\x00cpu" + _number(count) + b"tQK\x00"
     kept = strides[::-1] if shape else []
     numbers = b"(" + b"".join(map(_number, shape)) + b"t(" + b"".join(map(_number, kept)) + b"t"
-    return _HEAD + STORAGES[dtype].encode() + place + numbers + b"\x89ccollections\nOrderedDict\n)RtR."
+    return _HEAD + STORAGES[dtype].encode() + place + numbers + b"\x89ccollections\nOrderedDict\n)RtR"
 
 
 def _number(value: int) -> bytes:

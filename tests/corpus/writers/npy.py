@@ -14,6 +14,7 @@ from typing import Sequence
 from tests.corpus.spelling import SPELLINGS
 from tests.corpus.trace import Record, Run
 from tests.corpus.writers.msprobe import npy
+from tests.corpus.writers.slots import module_names, slots
 
 TIME = 1_767_225_600_000_000
 
@@ -21,6 +22,25 @@ TIME = 1_767_225_600_000_000
 def write(folder: Path, runs: "Sequence[Run]") -> None:
     """One folder for the only run."""
     (run,) = runs
+    _write_run(folder, run)
+
+
+def write_trees(folder: Path, runs: "Sequence[Run]", timed: bool) -> None:
+    """A folder step{N}/rank{M} for each run; without times inputs too: {operator}.{input|output}.{n}.npy."""
+    for run in runs:
+        place = folder / f"step{run.step}" / ("" if run.rank is None else f"rank{run.rank}")
+        if timed:
+            _write_run(place, run)
+            continue
+        place.mkdir(parents=True)
+        for record, name in module_names(run).items():
+            for slot in slots(record):
+                role = "output" if slot.role == "output" else "input"
+                path = slot.path if slot.role != "input_kwargs" else f"9.{slot.path}"
+                place.joinpath(f"{name}.{role}.{path}.npy").write_bytes(npy(slot.tensor))
+
+
+def _write_run(folder: Path, run: Run) -> None:
     folder.mkdir(parents=True)
     for place, (record, name) in enumerate(names(run).items()):
         for k, tensor in enumerate(record.outputs):

@@ -16,6 +16,14 @@ GRADIENT = normal(64, 64)
 ZERO = normal(64, size=1e-9)
 
 
+SOFT = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
+NEAR = 1 + 0.01 * GRADIENT
+SPREAD = SOFT * (NEAR - (NEAR * SOFT).sum(-1, keepdims=True))
+NORMAL = (X - X.mean(-1, keepdims=True)) / X.std(-1, keepdims=True)
+CENTRED = NEAR - NEAR.mean(-1, keepdims=True) - NORMAL * (NEAR * NORMAL).mean(-1, keepdims=True)
+SAVED = [("input:0", (X, X)), ("output:0", (SOFT, SOFT))]
+
+
 class TestCancellation(RuleContract):
     name = "cancellation"
     fires = {
@@ -25,10 +33,24 @@ class TestCancellation(RuleContract):
         "the gradient of a bias": case(
             "linear", [(GRADIENT, GRADIENT)], (normal(64, size=1e-7), ZERO), phase="backward"
         ),
+        **spelled(
+            "softmax",
+            lambda op: case(op, [(NEAR, NEAR)], (SPREAD + 1e-7 * SOFT * X, SPREAD), SAVED, phase="backward"),
+        ),
+        **spelled(
+            "layer_norm",
+            lambda op: case(op, [(NEAR, NEAR)], (CENTRED + 1e-7 * X, CENTRED), SAVED[:1], phase="backward"),
+        ),
         "of a graph": case("MatMulV2Grad", [(GRADIENT, GRADIENT)], (normal(64, size=1e-7), ZERO), phase=""),
     }
     silent = {
         "more than rounding": case("sub", READ, (LEFT + normal(64, 64, size=1e-4), LEFT)),
+        "a gradient of softmax of which much is left": case(
+            "softmax", [(GRADIENT, GRADIENT)], (noisy(SOFT * GRADIENT, 1e-3), SOFT * GRADIENT), SAVED, phase="backward"
+        ),
+        "a gradient of softmax that is off by more": case(
+            "softmax", [(NEAR, NEAR)], (1.01 * SPREAD, SPREAD), SAVED, phase="backward"
+        ),
         "no sum": case("mul", READ, (LEFT + normal(64, 64, size=1e-7), LEFT)),
         "what a graph's gradient of products sums is not what it reads": case(
             "MatMulV2Grad", [(GRADIENT, GRADIENT)], (noisy(X[:8], 1e-3), X[:8]), phase=""

@@ -178,3 +178,92 @@ def test_statistics_that_only_bound_an_error_do_not_make_an_update_wrong(tmp_pat
             write_run(tmp_path / name, operators, step=step)
         runs.append(with_statistics(tmp_path / name, alone=True))
     assert not [root for one in npucmp.compare(*runs).comparisons for root in one.roots if root.cause.value == "GAP"]
+
+
+def forward_of_two_steps(folder, weight=0.0, bias=0.0, spread=0.0, only=range(6), rate=1e-3, sign=False, damped=1.0):
+    """Six layers without their backward. At the second step the target's parameters are scaled by 1 + weight and
+    1 + bias, and biases have an error of the size `spread`; `sign` moves a bias, of noise alone, by the rate either
+    way on both sides, on the golden's as far as `damped` says: where its noise is below Adam's epsilon."""
+    jitter = np.random.default_rng(11 if folder.name == "target" else 12)
+    layers = [(normal(32, 32, size=0.2), normal(32, size=0.1)) for _ in range(6)]
+    for step in range(2):
+        x, operators = normal(16, 32).astype(np.float32), {}
+        for place, (w, b) in enumerate(layers):
+            planted = step == 1 and place in only and folder.name == "target"
+            told = w * (1 + weight * planted), b * (1 + bias * planted)
+            told = told[0], told[1] + spread * planted * 0.1 * jitter.standard_normal(32)
+            w, b = (one.astype(np.float32) for one in told)
+            y = (x @ w.T + b).astype(np.float32)
+            y = (y * (1 + 1e-7 * jitter.standard_normal(y.shape))).astype(np.float32)
+            operators[f"Functional.linear.{place}.forward"] = {"in": [x, w, b], "out": [y]}
+            x = np.tanh(y)
+            operators[f"Torch.tanh.{place}.forward"] = {"in": [y], "out": [x]}
+        write_run(folder, operators, step=step)
+        steps = [(normal(32, 32), np.sign(jitter.standard_normal(32)) if sign else normal(32)) for _ in layers]
+        shares = (1.0, damped if folder.name == "golden" else 1.0) if sign else (0.1, 1.0)
+        layers = [(w - shares[0] * rate * dw, b - shares[1] * rate * db) for (w, b), (dw, db) in zip(layers, steps)]
+    return folder
+
+
+@pytest.mark.parametrize("record", [None, with_statistics], ids=["values", "statistics"])
+@pytest.mark.parametrize(
+    "errors, first, count",
+    [
+        ({"bias": 0.4}, "Functional.linear.0.forward", 6),
+        ({"bias": 0.02}, "Functional.linear.0.forward", 6),
+        ({"bias": -0.3, "only": [3]}, "Functional.linear.3.forward", 1),
+        ({"bias": 0.4, "weight": 0.4}, "Functional.linear.0.forward", 6),
+        ({"bias": 0.4, "rate": 3e-2}, "Functional.linear.0.forward", 6),  # steps that are larger than the fault
+        ({"spread": 0.4}, "Functional.linear.0.forward", 6),
+    ],
+)
+def test_a_bias_without_a_gradient_is_off_by_no_more_than_a_step_of_the_optimizer(
+    tmp_path, record, errors, first, count
+):
+    report = both_sides(forward_of_two_steps, tmp_path, record, **errors)
+    roots = [root for one in report.comparisons for root in one.roots if root.cause.value == "GAP"]
+    assert (roots[0].pair.operator.name, len(roots), report.exit_status) == (first, count, 1)
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"sign": True}, {"sign": True, "rate": 1e-2}, {"sign": True, "damped": 0.05}, {"rate": 3e-2}]
+)
+def test_a_bias_whose_gradient_is_noise_wanders_by_the_step_of_the_optimizer(tmp_path, told):
+    report = both_sides(forward_of_two_steps, tmp_path, None, **told)
+    assert [root for one in report.comparisons for root in one.roots] == [] and report.exit_status == 0
+
+
+def both_sides(write, tmp_path, record, **told):
+    """Two runs of the same values, the target with errors."""
+    state = np.random.default_rng(4).bit_generator.state
+    for name in ("target", "golden"):
+        normal.__closure__[0].cell_contents.bit_generator.state = state
+        folder = write(tmp_path / name, **told)
+        if record is not None:
+            record(folder, alone=True)
+    return npucmp.compare(tmp_path / "target", tmp_path / "golden")
+
+
+def running_means(folder, factor=1.0):
+    """A norm over the batch at two steps, whose running statistics begin at 0 and 1."""
+    x = normal(32, 8).astype(np.float32)
+    y = ((x - x.mean(0)) / x.std(0)).astype(np.float32)
+    for step in range(2):
+        mean = (0.1 * step * (1 + x.mean(0)) * (factor if folder.name == "target" else 1.0)).astype(np.float32)
+        read = [x, mean, np.ones(8, np.float32), np.ones(8, np.float32), np.zeros(8, np.float32)]
+        noise = np.float32(1 + 2e-7 * (folder.name == "target"))
+        write_run(
+            folder,
+            {
+                "Functional.mul.0.forward": {"in": [x], "out": [x * noise]},
+                "Functional.batch_norm.0.forward": {"in": [x * noise, *read[1:]], "out": [y]},
+            },
+            step=step,
+        )
+    return folder
+
+
+@pytest.mark.parametrize("factor, roots", [(1.0, []), (1.4, ["GAP"])])
+def test_a_running_statistic_that_began_at_zero_is_bounded_by_what_it_averages(tmp_path, factor, roots):
+    report = both_sides(running_means, tmp_path, None, factor=factor)
+    assert [root.cause.value for one in report.comparisons for root in one.roots] == roots

@@ -1,0 +1,85 @@
+"""The numbers that --list-rules and docs/localisation.md state are those that the rules compute with."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from npucmp.cli import npucmp
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise import updates
+from npucmp.localise.rules import (
+    arguments,
+    background,
+    choice,
+    condition,
+    copy,
+    gradual,
+    growth,
+    long_sums,
+    non_smooth,
+    quantised,
+    reduced,
+    round_off,
+    routed,
+)
+
+DOCS = (Path(__file__).parents[3] / "docs" / "localisation.md").read_text(encoding="utf-8")
+LISTED = [  # rule, the words with "#" for the number, the constant
+    ("round_off", "# unit round-offs of the coarsest", FACTOR),
+    ("long_sums", "√K/# times", long_sums.SHORT),
+    ("reduced", "keep # bits", -math.log2(reduced.REDUCED)),
+    ("quantised", "a step of # bits", -math.log2(quantised.STEP)),
+    ("growth", "up to # times the error", growth.GROWTH),
+    ("condition", "times # times the operator's", condition.CONDITIONED),
+    ("non_smooth", "up to # √e", non_smooth.FLIPS),
+    ("choice", "up to # √e", choice.SHARE),
+    ("routed", "up to # √s", routed.ROWS),
+    ("inherited", "at most # times that of the step before", updates.GREW),
+    ("inherited", "plus # √e", updates.UPDATE),
+    ("inherited", "plus # steps of the optimizer", updates.REACH),
+    ("arguments", "more than # times", arguments.ARGUED),
+    ("copy", "more than # times", copy.COPIED),
+    ("gradual", "more than # √u", gradual.HOPELESS),
+    ("background", "# % of what was seen", 100 * background.QUANTILE),
+]
+WRITTEN = [  # of docs/localisation.md
+    ("limit (`round_off`) | # u", FACTOR),
+    ("limit (`round_off`) | 8 u, at most #", round_off.MOST),
+    ("× max(1, √K/#)", long_sums.SHORT),
+    ("more than # times that", copy.COPIED),
+    ("| # e (`growth`)", growth.GROWTH),
+    ("| # κ e (`condition`)", condition.CONDITIONED),
+    ("| # √e, or two elements (`non_smooth`)", non_smooth.FLIPS),
+    ("a share of # √e of the elements", choice.SHARE),
+    ("| # √s, or another number of rows (`routed`)", routed.ROWS),
+    ("| # times the error of the step before", updates.GREW),
+    ("the step before + # √e_g", updates.UPDATE),
+    ("+ # steps of the optimizer", updates.REACH),
+]
+
+
+def stated(words, text):
+    found = re.search(re.escape(words).replace(r"\#", r"([\d.]+)").replace("#", r"([\d.]+)"), text)
+    assert found, words
+    return float(found[1])
+
+
+@pytest.fixture(scope="module")
+def listed():
+    got = CliRunner().invoke(npucmp, ["compare", "--list-rules"])
+    return {line.split()[1]: line for line in got.output.splitlines()}
+
+
+@pytest.mark.parametrize(("rule", "words", "number"), LISTED)
+def test_list_rules_states_the_constants(listed, rule, words, number):
+    assert stated(words, listed[rule]) == pytest.approx(number)
+
+
+@pytest.mark.parametrize(("words", "number"), WRITTEN)
+def test_the_page_on_localisation_states_the_constants(words, number):
+    assert stated(words, DOCS) == number

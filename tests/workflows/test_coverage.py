@@ -1,0 +1,370 @@
+"""AGREES is said of what was compared: incomplete pairs exit with 2, complete clean pairs with 0."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import npucmp
+from npucmp.cli import npucmp as command
+from npucmp.errors import NpucmpError, UsageError
+from tests.reports import screen
+from tests.synthetic import write_run
+
+WIDTH, ROWS = 16, 12
+APIS = {**dict.fromkeys(("q_proj", "k_proj", "v_proj", "gate", "up"), "linear")}
+APIS.update(scores="matmul", context="matmul")
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+class Network:
+    """A few layers of attention and a gated product in numpy, recorded operator by operator.
+
+    fused     q, k, v and attention are one operator; flash: attention is
+    faulty    the fused operator writes something else, and what follows reads the right values
+    view      the output of a norm goes through a view
+    ends      attention is what the run ends with
+    masked    scores are masked, by a row that is expanded to all rows
+    counted   a comparison of two numbers stands between the products
+    """
+
+    def __init__(self, seed=0, layers=3, level="L1", **options):
+        self.options, self.level, self.layers = options, level, layers
+        self.random = np.random.RandomState(seed)
+        self.operators, self.counts = {}, {}
+        self.backward = {}
+
+    def has(self, name):
+        return bool(self.options.get(name))
+
+    def draw(self, *shape):
+        return self.random.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(shape[-1]))
+
+    def call(self, name, inputs, *outputs):
+        """One record; at level L0 a module does not record its parameters."""
+        name = name if self.level == "L0" else APIS.get(name, name)
+        number = self.counts[name] = self.counts.get(name, -1) + 1
+        if self.level == "L0":
+            inputs = inputs[:1]
+            name = f"Module.layer{number}.{name}.forward.0"
+        else:
+            name = f"Functional.{name}.{number}.forward"
+        self.operators[name] = {"in": list(inputs), "out": list(outputs)}
+        return outputs[0]
+
+    def linear(self, name, x, weight, recorded=True):
+        y = (x @ weight.T).astype(np.float32)
+        return self.call(name, [x, weight], y) if recorded else y
+
+    def run(self):
+        x = self.draw(ROWS, WIDTH)
+        for layer in range(self.layers):
+            last = layer == self.layers - 1
+            x = self.attention(self.norm(x), x, last)
+            x = self.gated(self.norm(x), x)
+        return self.operators
+
+    def norm(self, x):
+        weight = self.draw(WIDTH)
+        y = ((x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * weight).astype(np.float32)
+        self.call("layer_norm", [x, weight], y)
+        if self.has("view"):
+            self.counts.setdefault("view", -1)
+            y = self.call("view", [y], y.reshape(3, -1, WIDTH)).reshape(y.shape)
+        return y
+
+    def attention(self, x, residual, last):
+        weights = [self.draw(WIDTH, WIDTH) for _ in range(3)]
+        fused = self.has("fused")
+        q, k, v = (self.linear(f"{name}_proj", x, w, not fused) for name, w in zip("qkv", weights))
+        scores = (q @ k.T / 4.0).astype(np.float32)
+        places, mask = np.arange(ROWS)[None], np.ones((1, ROWS), bool)
+        if self.has("masked"):
+            mask = self.call("cumsum", [mask], places) < ROWS - 2
+        visible = np.where(mask, scores, np.float32(-1e30))
+        shares = softmax(visible).astype(np.float32)
+        y = (shares @ v).astype(np.float32)
+        if fused:
+            wrong = y * np.float32(1.5) if self.has("faulty") else y
+            self.call("npu_attention", [x, np.concatenate(weights)], wrong)
+        elif self.has("flash"):
+            self.call("scaled_dot_product_attention", [q, k, v], y)
+        else:
+            self.call("scores", [q, k], scores)
+            if self.has("masked"):
+                self.call("le", [places], mask)
+                self.call("where", [np.broadcast_to(mask, scores.shape), scores], visible)
+            self.call("softmax", [visible], shares)
+            self.call("context", [shares, v], y)
+        if last and self.has("ends"):
+            return y
+        out = self.linear("linear", y, self.draw(WIDTH, WIDTH))
+        return self.call("add", [residual, out], residual + out)
+
+    def gated(self, x, residual):
+        gate, up, down = self.draw(24, WIDTH), self.draw(24, WIDTH), self.draw(WIDTH, 24)
+        a = self.linear("gate", x, gate)
+        if self.has("counted"):
+            self.call("eq", [np.array(3), np.array(4)], np.array(False))
+        b = self.linear("up", x, up)
+        y = self.call("glu", [a, b], (a / (1 + np.exp(-a)) * b).astype(np.float32))
+        out = self.linear("linear", y, down)
+        return self.call("add", [residual, out], residual + out)
+
+
+def network(**options):
+    return Network(**options).run()
+
+
+def ended(**options):
+    """A network whose last operators are those of attention."""
+    one = Network(layers=1, **options)
+    x = one.draw(ROWS, WIDTH)
+    one.attention(one.norm(x), x, True)
+    return one.operators
+
+
+def recomputed(operators):
+    """The operators, and all of them once more, as checkpointing of activations records them."""
+    counts = Counter(name.split(".")[1] for name in operators)
+    found = dict(operators)
+    for name, one in operators.items():
+        kind, number = name.split(".")[1:3]
+        found[f"Functional.{kind}.{int(number) + counts[kind]}.forward"] = one
+    return found
+
+
+def without(operators, *names, slot=None):
+    """The operators without those whose name holds one of the names, or without one list of their tensors."""
+    if slot is None:
+        return {key: one for key, one in operators.items() if not any(name in key for name in names)}
+    return {key: {**one, slot: []} if any(name in key for name in names) else one for key, one in operators.items()}
+
+
+def status(tmp_path, target, golden, **options):
+    for name, runs in (("target", target), ("golden", golden)):
+        for step, operators in enumerate(runs if isinstance(runs, list) else [runs]):
+            write_run(tmp_path / name, operators, step)
+    return npucmp.compare(tmp_path / "target", tmp_path / "golden", precheck=False, **options)
+
+
+CLEAN = {
+    "itself": ({}, {}),
+    "fused attention whose output is compared": ({"fused": True}, {}),
+    "fused products of scores": ({"flash": True}, {}),
+    "the golden is the fused one": ({}, {"flash": True}),
+    "a view on the golden's side": ({}, {"view": True}),
+    "a view on the target's side": ({"view": True}, {}),
+    "fused attention, views on the other side": ({"fused": True}, {"view": True}),
+    "a mask that is expanded where it is read": ({"masked": True, "flash": True}, {"masked": True}),
+}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("target, golden", CLEAN.values(), ids=CLEAN)
+def test_a_complete_clean_pair_agrees(tmp_path, target, golden, seed):
+    report = status(tmp_path, network(seed=seed, **target), network(seed=seed, **golden))
+    assert report.exit_status == 0, screen(report)
+    assert report.coverage.tensors == 0 and report.coverage.share == 1.0
+
+
+def test_operators_that_ran_once_more_need_no_partner(tmp_path):
+    """A comparison of numbers writes nothing by which it is known again: its neighbours ran again."""
+    golden = recomputed(network(counted=True))
+    assert status(tmp_path / "clean", network(counted=True), golden).exit_status == 0
+    last = max(key for key in golden if ".eq." in key)
+    other = {**golden, last: {"in": golden[last]["in"], "out": [np.array(True)]}}
+    assert status(tmp_path / "other", network(counted=True), other).exit_status == 2
+
+
+INCOMPLETE = {
+    "the fused operator ends the run": (ended(ends=True, fused=True), ended(ends=True)),
+    "the fused operator is wrong, what follows is healthy": (network(fused=True, faulty=True), network()),
+    "L0 with one fused operator that is wrong": (
+        network(level="L0", fused=True, faulty=True),
+        network(level="L0"),
+    ),
+    "L0 with the fused operator at the end": (
+        ended(level="L0", ends=True, fused=True),
+        ended(level="L0", ends=True),
+    ),
+    "the last operator is missing": (without(network(), "add.5"), network()),
+    "half of the layers are missing": (network(layers=2), network(layers=4)),
+    "an operator is missing and its output is read by no other": (
+        network(),
+        {**network(), "Functional.cache.0.forward": {"in": [network()["Functional.linear.0.forward"]["out"][0]],
+                                                     "out": [np.arange(40, dtype=np.float32) ** 1.5]}},
+    ),
+    "a mask that no operator reads is missing": (
+        network(flash=True, masked=True),
+        without(network(masked=True), "where.0", slot="in"),
+    ),
+    "outputs of one operator are missing": (without(network(), "glu.1", slot="out"), network()),
+    "an operator holds no tensors": (
+        without(without(network(), "softmax.1", slot="out"), "softmax.1", slot="in"),
+        network(),
+    ),
+    "an operator of the golden holds no tensors": (
+        network(),
+        without(without(network(), "softmax.1", slot="out"), "softmax.1", slot="in"),
+    ),
+    "the last step is missing": ([network()], [network(), network(seed=5)]),
+    "the last step is empty": ([network(), {}], [network(), network(seed=5)]),
+    "the golden's last step is empty": ([network(), network(seed=5)], [network(), {}]),
+    "a few operators were recorded": (without(network(), "matmul", "norm", "glu", "add"), network()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target, golden", INCOMPLETE.values(), ids=INCOMPLETE)
+def test_an_incomplete_pair_does_not_agree(tmp_path, target, golden):
+    report = status(tmp_path, target, golden)
+    words = screen(report)
+    assert report.exit_status in (1, 2) and "AGREES" not in words
+    if report.exit_status == 2:
+        assert words.splitlines()[-1].startswith("UNDECIDED: ")
+
+
+def test_a_parameter_of_an_operator_that_both_have_must_be_compared(tmp_path):
+    golden = network()
+    target = {key: {**one, "in": one["in"][:1]} if "linear.2." in key else one for key, one in golden.items()}
+    report = status(tmp_path, target, golden)
+    assert (report.exit_status, report.coverage.tensors) == (2, 1)
+    assert "Functional.linear.2.forward input:1" in screen(report).splitlines()[-1]
+
+
+def test_what_the_target_has_beyond_the_golden_opens_nothing(tmp_path):
+    more = {**network(), "Functional.relu.0.forward": {"in": [np.ones(3, np.float32)], "out": [np.ones(3, np.float32)]}}
+    assert status(tmp_path, [more, network(seed=3)], network()).exit_status == 0
+
+
+@pytest.mark.parametrize("slot", ["in", "out"])
+def test_dumps_of_inputs_or_outputs_alone_agree(tmp_path, slot):
+    golden = without(network(), "", slot=slot)
+    assert status(tmp_path, golden, golden).exit_status == 0
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, ["compare", *map(str, arguments), "--no-precheck"])
+
+
+@pytest.fixture
+def few(tmp_path):
+    """A dump of which operators are missing, and the golden."""
+    target = without(network(), "norm.5", "add.5")
+    return write_run(tmp_path / "target", target), write_run(tmp_path / "golden", network())
+
+
+def test_the_last_line_prints_the_options_that_accept_a_partial_dump(few, tmp_path):
+    found = run(*few, "-o", tmp_path / "out")
+    line = found.output.splitlines()[-2]
+    assert found.exit_code == 2 and line.startswith("UNDECIDED: ")
+    facts = json.loads((tmp_path / "out" / "summary.json").read_text())["coverage"]
+    missed = sum(np.size(x) for key, one in network().items() if "add.5" in key or "norm.5" in key for x in
+                 [one["out"][0], *one["in"][1:]])  # fmt: skip
+    assert facts["open_elements"] <= missed and 0 < facts["share"] < 1 and facts["least"] == 1.0
+    assert [one["op"] for one in facts["open"]] == [*dict.fromkeys(one["op"] for one in facts["open"])] or facts["open"]
+    share = line.partition("--coverage ")[2].split()[0]
+    accepted = run(*few, "--coverage", share)
+    assert accepted.exit_code == 0 and f"as --coverage {float(share):g} accepts" in accepted.output
+    assert run(*few, "--coverage", "0.9999").exit_code == 2
+    excluded = run(*few, "--exclude", "*norm.5*", "--exclude", "*add.5*")
+    assert excluded.exit_code == 0 and "excluded by --include or --exclude" in excluded.output
+
+
+def test_a_coverage_that_is_no_share_is_refused(few):
+    assert run(*few, "--coverage", "1.5").exit_code == 2
+    with pytest.raises(UsageError, match=r"coverage is -0\.5, it must be a share from 0 to 1"):
+        npucmp.compare(*few, coverage=-0.5)
+
+
+def test_a_rank_without_a_partner_is_open_unless_it_was_excluded(tmp_path):
+    for rank in (0, 1):
+        write_run(tmp_path / "golden", network(seed=rank), rank=rank)
+    shutil.copytree(tmp_path / "golden", tmp_path / "target")
+    shutil.rmtree(tmp_path / "target" / "step0" / "rank1")
+    found = run(tmp_path / "target", tmp_path / "golden")
+    assert found.exit_code == 2 and "no partner, step 0 rank 1" in found.output.splitlines()[-1]
+    for options in (["--rank", "0"], ["--coverage", "0.4"]):
+        assert run(tmp_path / "target", tmp_path / "golden", *options).exit_code == 0
+    assert "excluded by --rank 0" in run(tmp_path / "target", tmp_path / "golden", "--rank", "0").output
+    assert run(tmp_path / "target", tmp_path / "golden", "--coverage", "0.6").exit_code == 2
+
+
+def checkpoint(path, tensors):
+    """A safetensors file, as huggingface/safetensors describes it."""
+    head, start = {}, 0
+    for name, values in tensors.items():
+        size = values.nbytes
+        head[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [start, start + size]}
+        start += size
+    text = json.dumps(head).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(x.tobytes() for x in tensors.values()))
+    return path
+
+
+def weights(layers=2, zeroed=()):
+    random, found = np.random.RandomState(4), {}
+    for layer in range(layers):
+        for name, shape in (("self_attn.q_proj", (8, 8)), ("self_attn.k_proj", (8, 8)), ("self_attn.v_proj", (8, 8)),
+                            ("self_attn.o_proj", (8, 8)), ("mlp.gate_proj", (16, 8)), ("mlp.up_proj", (16, 8)),
+                            ("mlp.down_proj", (8, 16)), ("input_layernorm", (8,))):  # fmt: skip
+            values = random.standard_normal(shape).astype(np.float32)
+            found[f"model.layers.{layer}.{name}.weight"] = values * 0 if name in zeroed and layer == 0 else values
+    return found
+
+
+def packed(tensors, how):
+    """A checkpoint of transformers in the names of vLLM or Megatron, with q, k, v and gate, up in one tensor each."""
+    found = {}
+    for name, values in tensors.items():
+        if "q_proj" in name or "gate_proj" in name:
+            parts = ("q_proj", "k_proj", "v_proj") if "q_proj" in name else ("gate_proj", "up_proj")
+            part = "q_proj" if "q_proj" in name else "gate_proj"
+            values = np.concatenate([tensors[name.replace(part, other)] for other in parts])
+            new = {"vllm": ("qkv_proj", "gate_up_proj"), "megatron": ("linear_qkv", "linear_fc1")}[how]
+            found[name.replace(part, new[part == "gate_proj"])] = values
+        elif not any(part in name for part in ("k_proj", "v_proj", "up_proj")):
+            found[name] = values
+    if how == "megatron":
+        table = {"model.": "decoder.", "self_attn": "self_attention"}
+        table.update(o_proj="linear_proj", down_proj="linear_fc2")
+        for old, new in table.items():
+            found = {name.replace(old, new): values for name, values in found.items()}
+    return found
+
+
+CHECKPOINTS = {
+    "vLLM's names, v and up of one layer zeroed": packed(weights(zeroed=("self_attn.v_proj", "mlp.up_proj")), "vllm"),
+    "vLLM's names": packed(weights(), "vllm"),
+    "Megatron's names": packed(weights(), "megatron"),
+    "one parameter is missing": without(weights(), "layers.1.mlp.up_proj"),
+    "half of the layers are missing": weights(1),
+}
+
+
+@pytest.mark.parametrize("format", ["safetensors", "npy"])
+@pytest.mark.parametrize("target", CHECKPOINTS.values(), ids=CHECKPOINTS)
+def test_every_tensor_of_a_checkpoint_must_be_compared(tmp_path, target, format):
+    paths = [tmp_path / "target", tmp_path / "golden"]
+    for path, tensors in zip(paths, (target, weights())):
+        path.mkdir()
+        if format == "safetensors":
+            checkpoint(path / "model.safetensors", tensors)
+        else:
+            for name, values in tensors.items():
+                np.save(path / f"{name}.npy", values)
+    try:
+        found = npucmp.compare(*paths, precheck=False).exit_status
+    except NpucmpError:
+        found = 2
+    assert found in (1, 2)
+    assert npucmp.compare(paths[1], paths[1], precheck=False).exit_status == 0

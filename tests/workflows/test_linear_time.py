@@ -1,0 +1,145 @@
+"""Work grows with the size of a dump: twice as much costs at most 2.5 times the calls."""
+
+import cProfile
+import json
+import pstats
+import sys
+
+import numpy as np
+import pytest
+
+import npucmp
+from npucmp.align import order
+from npucmp.model.optypes import op_type
+from npucmp.workflows.replay import replay
+from tests.replay.craft import Dump
+
+LARGEST = 2.5  # times the work for twice as much
+
+
+def figures(at):
+    """The record of one tensor with figures of its own."""
+    own = {"Max": at + 1.0, "Min": -1.0, "Mean": at + 0.25, "Norm": at + 3.0}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 8], "requires_grad": False, **own}
+
+
+def write(folder, records):
+    place = folder / "step0" / "rank0"
+    place.mkdir(parents=True)
+    dump = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": records}
+    (place / "dump.json").write_text(json.dumps(dump))
+    return folder
+
+
+def record(reads, writes):
+    return {"input_args": [*map(figures, reads)], "input_kwargs": {}, "output": [*map(figures, writes)]}
+
+
+def one_reader(count):
+    """An operator that reads so many tensors, on both sides."""
+    records = {"Torch.cat.0.forward": record(range(count), [count]), "Torch.tanh.0.forward": record([count], [-1])}
+    return records, records
+
+
+def golden_alone(count):
+    """So many operators that the golden has alone, between those of both."""
+    ends = {"Module.first.ReLU.forward.0": record([0], [1])}
+    middle = {f"Module.m{i}.Sum.forward.0": record([i], [i + 1]) for i in range(1, count)}
+    last = {f"Module.n{i}.Tanh.forward.0": record([count], [count + 1 + i]) for i in range(4)}
+    return {**ends, **last}, {**ends, **middle, **last}
+
+
+def with_checksums(records):
+    """The records of a dump of checksums: those of equal figures are equal."""
+    for one in records.values():
+        for leaf in (*one["input_args"], *one["output"]):
+            leaf["md5"] = f"{int(leaf['Max'] * 7919):08x}"
+    return records
+
+
+def equal_tensors(count):
+    """So many operators that the golden has alone, half of which write one tensor, and half read one."""
+    ends = {"Module.first.ReLU.forward.0": record([0], [1]), "Module.last.Sigmoid.forward.0": record([1], [2])}
+    writers = {f"Module.w{i}.W{i}.forward.0": record([10 + i], [3]) for i in range(count // 2)}
+    readers = {f"Module.r{i}.R{i}.forward.0": record([1], [-10 - i]) for i in range(count // 2)}
+    return with_checksums({**ends}), with_checksums({**ends, **writers, **readers})
+
+
+def calls(tmp_path, dumps):
+    """How many calls of functions a comparison makes."""
+    paths = [write(tmp_path / side, records) for side, records in zip(("target", "golden"), dumps)]
+    return calls_of(lambda: npucmp.compare(*paths, jobs=1))
+
+
+def calls_of(work):
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        work()
+    finally:
+        profile.disable()
+    return pstats.Stats(profile).total_calls
+
+
+@pytest.mark.parametrize("made", [one_reader, golden_alone, equal_tensors])
+def test_twice_the_size_costs_at_most_two_and_a_half_times_the_calls(tmp_path, made):
+    calls(tmp_path / "first", made(8))  # imports
+    small, large = (calls(tmp_path / str(count), made(count)) for count in (1000, 2000))
+    assert large <= LARGEST * small
+
+
+def numbered_higher(count):
+    """So many calls of one name, which are numbered one higher on the golden side."""
+    sides = ({f"Torch.tanh.{i + more}.forward": record([i], [i + 1]) for i in range(count)} for more in (0, 1))
+    return tuple(sides)
+
+
+def test_the_alignment_of_a_long_stretch_looks_at_a_band_of_operators(tmp_path, monkeypatch):
+    limits = {"_CELLS": 2500, "_STRIP": 10_000, "_SEARCHED": 10_000, "_BAND": 100}
+    for name, cells in limits.items():
+        monkeypatch.setattr(order, name, cells, raising=False)
+    looked_at = []
+    scores = order._scores
+
+    def counted(*sides):
+        found = scores(*sides)
+        looked_at.append(found[0].size)
+        return found
+
+    monkeypatch.setattr(order, "_scores", counted)
+    work = []
+    for count in (300, 600):
+        looked_at.clear()
+        target, golden = numbered_higher(count)
+        result = npucmp.compare(write(tmp_path / f"target{count}", target), write(tmp_path / f"golden{count}", golden))
+        work.append(sum(looked_at))
+        alone = [one.pair for one in result.findings if one.pair.target_op is None or one.pair.golden_op is None]
+        assert len(alone) == 4  # the first call of the target and the last of the golden
+    assert work[1] <= LARGEST * work[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="operators are replayed in children made by fork")
+def test_a_replay_of_equal_operators_finds_their_readers_in_linear_time(tmp_path):
+    """Every tanh writes the same and every sin reads it, forward and backward."""
+    x = np.linspace(-1.0, 1.0, 8, dtype=np.float32)
+    y, z, given = np.tanh(x), np.sin(np.tanh(x)), np.cos(3 * x)
+    work = []
+    for count in (4, 50, 100):
+        dump = Dump(tmp_path / str(count))
+        for i in range(count):
+            dump.add(f"Torch.tanh.{i}.forward", [x], [y]).add(f"Torch.sin.{i}.forward", [y], [z])
+        for i in reversed(range(count)):
+            dump.add(f"Torch.sin.{i}.backward", [given], [given * np.cos(y)])
+            dump.add(f"Torch.tanh.{i}.backward", [given * np.cos(y)], [given * np.cos(y) * (1 - y * y)])
+        folder = dump.write()
+        work.append(calls_of(lambda folder=folder: replay(folder, engine="numpy", jobs=1)))
+    assert work[2] <= LARGEST * work[1]
+
+
+def test_the_types_of_a_file_of_many_names_are_looked_up_once():
+    """Every name of a file of weights may be a type that no table knows; all rules ask for all types in turn."""
+    spellings = [f"weight{i}" for i in range(30_000)]
+    first = [*map(op_type, spellings)]
+    before = op_type.cache_info().misses
+    assert [*map(op_type, spellings)] == first
+    assert op_type.cache_info().misses == before
