@@ -94,7 +94,10 @@ def _outputs(looked: Looked) -> str:
 
 
 def _data(looked: Looked) -> str:
-    known = looked.run.format != "mindspore"
+    """MindSpore records what a graph is fed as it records weights: one tensor, under the name of the argument."""
+    known = looked.run.format != "mindspore" or any(
+        len(operator.tensors) == 1 and not operator.tensors[0].is_output for operator in looked.run.operators
+    )
     return "" if known else "what the graph was fed has no record of its own: whether it is the same stays unknown"
 
 

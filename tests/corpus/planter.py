@@ -151,12 +151,9 @@ class _Maker:
         return recorded(trained.runs, part, self.seed[1])
 
     def _clean_case(self, name: str, planned: Plan, runs: "list[Run]") -> Case:
-        """Words that were sent to another expert leave tensors of other shapes: then 2 is a right answer too, as where
-        no edges tell what became of golden tensors in another form."""
+        """Words that were sent to another expert leave tensors of other shapes: then 2 is a right answer too."""
         partner = partner_of(runs, self.kept_golden)
         kind, statuses = clean_kind(planned), self.statuses
-        if statuses == (0,) and _lacks_edges(planned):
-            statuses = (0, 2)
         if "experts" in planned.facts["network"] and any(_other_shape(*pair) for pair in partner.items()):
             kind, statuses = "words routed to another expert", (0, 2)
         facts = {**planned.facts, "phase": "clean"}
@@ -201,17 +198,6 @@ class _Maker:
             return None
         facts = {**self.planned.facts, "phase": found.phase, "fault": fault.name}
         return Case(f"{self.name}/{place}", kind, facts, truth, left)
-
-
-def _lacks_edges(planned: Plan) -> bool:
-    """Whether two runs have another form and their dumps do not link it: a part of them alone; gradients of one
-    autograd node of each operator, which tools other than msprobe do not tell from others; products in one tensor, of
-    which no slice was recorded."""
-    variation = planned.variation
-    if variation is None or variation.shared:
-        return False
-    in_one = variation.target.get("qkv") == "one"
-    return in_one or planned.part in ("inputs", "outputs", "list") or planned.facts["format"] in ("cann", "mindspore")
 
 
 def _other_shape(one: Record, other: Record) -> bool:

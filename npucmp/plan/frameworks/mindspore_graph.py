@@ -48,8 +48,6 @@ def prepare(asked: Asked) -> Prepared:
     ]
     if asked.kind in (STATISTICS, MD5):
         notes.append("on a CPU MindSpore writes values alone, and refuses this file: --values there")
-    if asked.question.name == "precheck":
-        notes.append("what the graph is fed has no record of its own: row input of precheck stays unknown")
     return Prepared(
         files={CONFIG: configs.text_of(told)},
         command="python train.py",
