@@ -113,7 +113,7 @@ def _still_open(
         return open_rows
     graph = GoldenGraph(findings, golden)
     left = _unaccounted(graph, open_rows)
-    proof = ValueProof(findings, graph.matched, distance) if left and distance is not None else None
+    proof = ValueProof(findings, graph, distance) if left and distance is not None else None
     while left and proof is not None:
         proven = {id(row.finding) for row in left if proof.proves(row)}
         if not proven:

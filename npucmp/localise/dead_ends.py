@@ -1,4 +1,5 @@
-"""Operators of the target alone that lead nowhere: no operator reads what they write, and nothing compared holds it.
+"""Operators of the target alone that lead nowhere: no operator reads what they write, not in slices either, and nothing
+compared holds it.
 
 Such an operator in the place of a golden stretch is not known to do what the stretch does.
 """
@@ -14,6 +15,7 @@ from typing import AbstractSet, Iterator, Sequence
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.nodes import is_meaningless, is_output
 from npucmp.localise.producers import Producers, fingerprint
+from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
@@ -54,9 +56,12 @@ def dead_ends(findings: "Sequence[Finding]", matched: "Sequence[int]", again: "A
         if wrote and len(lost) == len(wrote):
             dead.append((order, lost))
     terms = {key for key, parts in unread.items() if _add_up(parts, sums[key[1]])}
+    reads = unwritten(findings) if dead else []
     for order, lost in dead:
         gap = bisect_right(matched, order)
-        if not any((gap, elements_of(one)) in terms for one in lost):
+        if any((gap, elements_of(one)) in terms for one in lost):
+            continue
+        if not all(is_read_in_slices(one, reads) for one in lost):
             yield order
 
 

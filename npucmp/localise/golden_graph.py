@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from typing import Hashable, Iterable, NamedTuple, Optional, Sequence
+from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.graphs.graph import escaped
 from npucmp.localise.again import ran_again
@@ -21,7 +22,7 @@ from npucmp.localise.golden_rows import (
 )
 from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import Producers, fingerprint
-from npucmp.model import DECIDED, Finding, Verdict
+from npucmp.model import DECIDED, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
 NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with
@@ -58,6 +59,7 @@ class GoldenGraph:
         self._constants: "set[Hashable]" = set()  # of compared rows
         self._astray: "Optional[set[int]]" = None  # gaps with dead ends
         self._backward_gaps: "Optional[set[int]]" = None  # gaps with backward operators of the target alone
+        self._backward_from = min((row.operator.order for row in golden if is_gradient(row.operator)), default=math.inf)
         self._link()
 
     def _link(self) -> None:
@@ -186,6 +188,24 @@ class GoldenGraph:
     def place(self, row: GoldenRow) -> int:
         """The gap between matched operators that a row of an operator without partner lies in."""
         return bisect_right(self.matched, row.finding.pair.order)
+
+    def is_backward(self, operator: Operator) -> bool:
+        """Whether an operator is of a backward pass. Where a dump tells no phases, that begins with the first operator
+        of which the type tells it."""
+        return is_gradient(operator) or (not operator.phase and operator.order >= self._backward_from)
+
+    def is_of_gradient(self, row: GoldenRow) -> bool:
+        """Whether a row is of a backward operator, or of one that hands on gradients, as a collective does."""
+        written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
+        return self.is_backward(row.operator) or any(self.is_backward(one.operator) for one in written)
+
+    def before(self, row: GoldenRow) -> "Iterator[list[GoldenRow]]":
+        """The rows of each operator without partner that lies in the same gap before that of a row, the last first."""
+        gap = self.place(row)
+        first = self.matched[gap - 1] if gap else -1
+        for order in range(row.finding.pair.order - 1, first, -1):
+            if order in self._by_operator:
+                yield self._by_operator[order]
 
     def leads_astray(self, rows: "Iterable[GoldenRow]") -> bool:
         """Whether an operator of the target alone, in the place of these rows, wrote what no operator reads and nothing

@@ -1,11 +1,11 @@
 """Backward operators of stretches. Dumps record the gradient of one autograd node of each operator, so that content
-does not link them; their forward tells what they read and write.
+does not link them; their forward, or the shapes of what they read, tell what they write.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Sequence
+from typing import Optional, Sequence
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
@@ -61,3 +61,24 @@ def _is_closed(graph: GoldenGraph, other: GoldenRow, closed: "set[str]") -> bool
         or (other.is_alone and all(map(graph.is_compared, graph.backward_of(other))))
         or any(map(graph.is_decided, graph.backward_of(other)))
     )
+
+
+def is_unrecorded_output(graph: GoldenGraph, row: GoldenRow) -> bool:
+    """Whether a gradient that a backward operator reads and none wrote can be an output that no dump recorded: a
+    backward operator before it, in the same place, read a tensor of that shape, and none of its outputs has it."""
+    tensor = row.finding.pair.golden
+    if tensor is None or not row.is_alone or not graph.is_backward(row.operator) or graph.content(row).writers:
+        return False
+    for rows in graph.before(row):
+        if graph.is_backward(rows[0].operator):
+            read, written = (
+                any(_shape(one) == tensor.shape for one in rows if is_output(one.finding.pair) is way)
+                for way in (False, True)
+            )
+            if read and not written:
+                return True
+    return False
+
+
+def _shape(row: GoldenRow) -> "Optional[tuple[int, ...]]":
+    return row.finding.pair.golden.shape if row.finding.pair.golden is not None else None

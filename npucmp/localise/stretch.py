@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import Content, GoldenRow
+from npucmp.localise.gradient_stretches import is_unrecorded_output
 from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Verdict
 from npucmp.model.optypes import is_gradient
@@ -60,8 +61,10 @@ class Stretch:
             return max(readers, default=-1) > min(row.operator.order for row in content.writers)
         if content.writers:
             return all(map(self._is_parameter_gradient, content.writers))
-        return all(row.is_alone and is_parameter(row.finding.pair) for row in content.readers) or all(
-            map(self._graph.is_known_constant, content.readers)
+        return (
+            all(row.is_alone and is_parameter(row.finding.pair) for row in content.readers)
+            or all(map(self._graph.is_known_constant, content.readers))
+            or any(is_unrecorded_output(self._graph, row) for row in content.readers)
         )
 
     def _is_parameter_gradient(self, row: GoldenRow) -> bool:

@@ -1,36 +1,53 @@
-"""Golden tensors that a tensor of the target alone proves: it stands in the same place, and holds the same values."""
+"""Golden tensors that a tensor of the target alone proves: it stands in the same place, and holds the same values, as a
+whole or as one of its slices (queries, keys and values of one product)."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Callable, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Protocol, Sequence
 
-from npucmp.localise.dead_ends import elements_of
+from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.localise.nodes import is_output
+from npucmp.measure.views import Slice
 from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_weight
 
-Distance = Callable[[Pair], Optional[float]]  # rel_l2 of the values of a pair, None where they cannot be compared
 GROWTH = 8.0  # by which an operator may increase the error of what it reads, as rules/growth.py has it
 FACTOR = 8.0  # limit of two tensors in units of round-off, as judge/verdicts.py has it
 CANDIDATES = 8  # tensors of the target in one place that a golden tensor is measured against
+SLICES = 16  # slices of a tensor that a golden tensor is measured against
+
+
+class Distance(Protocol):
+    """rel_l2 of the values of a pair, of which the target may be a slice; None where they cannot be compared."""
+
+    def __call__(self, pair: Pair, part: Optional[Slice] = None) -> Optional[float]: ...
+
+
+class _Taken(NamedTuple):
+    """The last slice of a target tensor that proved a golden tensor, and where it ends along its axis."""
+
+    part: Slice
+    end: int
 
 
 class ValueProof:
     """Measures tensors that the golden alone has against those of the target alone in the same place, each once."""
 
-    def __init__(self, findings: "Sequence[Finding]", matched: "Sequence[int]", distance: Distance) -> None:
-        self._matched, self._distance = matched, distance
+    def __init__(self, findings: "Sequence[Finding]", graph: GoldenGraph, distance: Distance) -> None:
+        self._graph, self._matched, self._distance = graph, graph.matched, distance
         self._tried: "set[int]" = set()  # by id of a finding
-        self._alone: "dict[tuple[int, int, bool], list[Finding]]" = defaultdict(list)  # by gap, elements and role
+        self._alone: "dict[tuple[int, bool], list[Finding]]" = defaultdict(list)  # by gap and role
         self._errors: "dict[int, float]" = {}  # the largest of each matched operator, by its place
+        self._taken: "dict[int, _Taken]" = {}  # by id of a finding of the target alone
         for one in findings:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
-                self._alone[bisect_right(matched, pair.order), elements_of(one), is_output(pair)].append(one)
+                self._alone[bisect_right(graph.matched, pair.order), is_output(pair)].append(one)
             elif one.verdict is Verdict.MATCH and one.error:
                 self._errors[pair.order] = max(one.error, self._errors.get(pair.order, 0.0))
 
@@ -40,15 +57,50 @@ class ValueProof:
             return False
         self._tried.add(id(row.finding))
         gap = bisect_right(self._matched, row.finding.pair.order)
-        for other in self._alone.get((gap, row.elements or 0, is_output(row.finding.pair)), [])[:CANDIDATES]:
-            limit = self._limit(gap, row, other)
-            if not _may_be_near(row.finding, other, limit):
-                continue
-            pair = row.finding.pair._replace(target_op=other.pair.target_op, target=other.pair.target)
-            error = self._distance(pair)
-            if error is not None and error <= limit:
+        alone = self._alone.get((gap, is_output(row.finding.pair)), [])
+        whole = [one for one in alone if _size(one.pair) == row.elements]
+        if any(self._is_near(gap, row, one) for one in whole[:CANDIDATES]):
+            return True
+        return any(self._has_slice(gap, row, one) for one in alone if _size(one.pair) > (row.elements or 0))
+
+    def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[Slice] = None) -> bool:
+        limit = self._limit(gap, row, other)
+        if not _may_be_near(row.finding, other, limit, part is not None):
+            return False
+        pair = row.finding.pair._replace(target_op=other.pair.target_op, target=other.pair.target)
+        error = self._distance(pair, part)
+        return error is not None and error <= max(
+            limit, self._cancelled(row, other, limit) if part is not None else 0.0
+        )
+
+    def _has_slice(self, gap: int, row: GoldenRow, other: Finding) -> bool:
+        """Whether a tensor of the target holds a golden tensor as a slice. A fused product holds its parts in the order
+        in which the golden ran them, gradients in the reverse order; in any other order they are not the same."""
+        taken, is_backward = self._taken.get(id(other)), self._graph.is_of_gradient(row)
+        for part, end in _slices(row, other):
+            if taken is not None:
+                before, after = (end, taken.part.start) if is_backward else (taken.end, part.start)
+                if part.axis != taken.part.axis or before > after:
+                    continue
+            if self._is_near(gap, row, other, part):
+                self._taken[id(other)] = _Taken(part, end)
                 return True
         return False
+
+    def _cancelled(self, row: GoldenRow, other: Finding, limit: float) -> float:
+        """The limit of a slice of the gradient of a bias that is rounding beside the whole gradient; 0 of any other.
+        The terms of the gradient of the bias of keys cancel."""
+        golden, moments, own = row.finding.pair.golden, row.finding.measurement.moments, other.measurement.moments
+        if (
+            golden is None
+            or moments is None
+            or own is None
+            or len(golden.shape) > 1
+            or not self._graph.is_of_gradient(row)
+        ):
+            return 0.0
+        scale = math.sqrt(own.target.squares / moments.golden.squares) if moments.golden.squares else 0.0
+        return limit * scale if limit * scale >= 1.0 else 0.0
 
     def _limit(self, gap: int, row: GoldenRow, other: Finding) -> float:
         """What rounding makes of a tensor in this place: that of its type, or growth of the largest error around it."""
@@ -57,10 +109,32 @@ class ValueProof:
         return max(GROWTH * around, *(FACTOR * (dtype.round_off if dtype else 0.0) for dtype in dtypes))
 
 
-def _may_be_near(golden: Finding, target: Finding, limit: float) -> bool:
-    """Whether the norms of two tensors allow them to be as near as that."""
+def _size(pair: Pair) -> int:
+    return math.prod(pair.target.shape) if pair.target is not None else 0
+
+
+def _slices(row: GoldenRow, other: Finding) -> "Iterator[tuple[Slice, int]]":
+    """The slices of a longer tensor in the shape of a golden tensor, and where they end; none in a checkpoint, whose
+    tensors have no order."""
+    golden, target, operator = row.finding.pair.golden, other.pair.target, other.pair.target_op
+    if golden is None or target is None or operator is None or is_weight(operator):
+        return
+    if len(golden.shape) != len(target.shape):
+        return
+    longer = [axis for axis, (a, b) in enumerate(zip(golden.shape, target.shape)) if a != b]
+    if len(longer) != 1 or not golden.shape[longer[0]]:
+        return
+    length, total = golden.shape[longer[0]], target.shape[longer[0]]
+    step = math.gcd(length, total)
+    if (total - length) // step < SLICES:
+        for start in range(0, total - length + 1, step):
+            yield Slice(longer[0], start), start + length
+
+
+def _may_be_near(golden: Finding, target: Finding, limit: float, is_part: bool) -> bool:
+    """Whether the norms of two tensors allow them, or a part of the target's, to be as near as that."""
     moments, own = golden.measurement.moments, target.measurement.moments
     if moments is None or own is None:
         return False
-    norm = math.sqrt(moments.golden.squares)
-    return abs(norm - math.sqrt(own.target.squares)) <= limit * norm
+    more = math.sqrt(own.target.squares) - (norm := math.sqrt(moments.golden.squares))
+    return more >= -limit * norm and (is_part or more <= limit * norm)

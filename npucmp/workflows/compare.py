@@ -22,6 +22,7 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.value_proof import Distance
+from npucmp.measure.views import rel_l2_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
@@ -29,7 +30,7 @@ from npucmp.workflows.also import Also, Place, joined, side_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
-from npucmp.workflows.measuring import measured, rel_l2_of
+from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_numbers, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import time
 from contextlib import ExitStack
 from itertools import islice
 from typing import Iterator, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.strides import c_strides
-from npucmp.errors import NpucmpError, UsageError
+from npucmp.errors import UsageError
 from npucmp.measure import journal as journals
 from npucmp.measure.attention import with_hidden_masks
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
-from npucmp.measure.metrics import rel_l2
-from npucmp.measure.pairs import Closeness, measure, measure_pairs, payload_bytes, payload_of, values_of
-from npucmp.model import Measurement, Pair, TensorRef
+from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
+from npucmp.model import Measurement, Pair
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter
 
@@ -63,32 +60,6 @@ def measured(
         more = "; the same command with --resume goes on from there" if journal else ""
         notes.append(f"interrupted: {count} of {len(every)} tensors were measured{more}")
     return found, tuple(notes)
-
-
-def rel_l2_of(context: ReadContext, pair: Pair) -> Optional[float]:
-    """rel_l2 of the values of a pair, of which the target may hold the last two axes the other way round; infinity for
-    NaN or Inf on one side, None for a pair without comparable values."""
-    if pair.target is not None and pair.golden is not None and pair.target.shape != pair.golden.shape:
-        pair = pair._replace(target=_turned(pair.target, pair.golden.shape, context))
-    moments = measure(pair, context=context).moments
-    if moments is None:
-        return None
-    return math.inf if moments.mismatched else rel_l2(moments)
-
-
-def _turned(tensor: TensorRef, shape: "tuple[int, ...]", context: ReadContext) -> TensorRef:
-    """A tensor with its last two axes exchanged, where that gives this shape; else the tensor as it is."""
-    if len(shape) < 2 or (*tensor.shape[:-2], tensor.shape[-1], tensor.shape[-2]) != shape:
-        return tensor
-    try:
-        payload = payload_of(tensor, context=context)
-    except NpucmpError:
-        return tensor
-    if payload is None or payload.device or payload.parts or payload.dataset or payload.shape != tensor.shape:
-        return tensor
-    strides = payload.strides or c_strides(payload.shape)
-    turned = payload._replace(shape=shape, strides=(*strides[:-2], strides[-1], strides[-2]))
-    return tensor._replace(shape=shape, payload=turned)
 
 
 def _each(

@@ -25,8 +25,9 @@ from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
+from npucmp.measure.views import rel_l2_of
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
-from npucmp.workflows.measuring import measured, rel_l2_of
+from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath, odd_pairs

@@ -1,0 +1,75 @@
+"""Tensors of the target that operators read in slices: queries, keys and values of one product. Cutting a tensor is a
+view, which most dumps do not record; the figures of the slices add up to those of the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import combinations
+from typing import Iterator, NamedTuple, Sequence
+
+from npucmp.localise.nodes import is_output, is_parameter
+from npucmp.localise.producers import SUM_ROUNDING, Producers, fingerprint
+from npucmp.model import Finding, Side
+
+NEXT = 10  # tensors without a writer, behind an operator, among which its slices are looked for
+MOST = 6  # slices of a tensor
+
+
+class Unwritten(NamedTuple):
+    """A tensor that an operator of the target reads and none wrote."""
+
+    order: int
+    elements: int
+    side: Side
+
+
+def unwritten(findings: "Sequence[Finding]") -> "list[Unwritten]":
+    """Tensors of the target that no operator wrote, each where it is read first, in merged graph order."""
+    written: "Producers[bool]" = Producers()
+    for finding in findings:
+        if finding.pair.target is not None and is_output(finding.pair):
+            written.add(fingerprint(finding, of_target=True), True)
+    return [*_first_reads(findings, written)]
+
+
+def _first_reads(findings: "Sequence[Finding]", known: "Producers[bool]") -> "Iterator[Unwritten]":
+    for finding in findings:
+        pair, moments = finding.pair, finding.measurement.moments
+        if pair.target is None or moments is None or is_output(pair) or is_parameter(pair):
+            continue
+        mark = fingerprint(finding, of_target=True)
+        if mark is not None and not known.find(mark):
+            known.add(mark, True)
+            yield Unwritten(pair.order, math.prod(pair.target.shape), moments.target)
+
+
+def is_read_in_slices(written: Finding, reads: "Sequence[Unwritten]") -> bool:
+    """Whether tensors that operators behind it read are the slices of a tensor, all of it."""
+    pair, moments = written.pair, written.measurement.moments
+    if pair.target is None or moments is None:
+        return False
+    elements, whole = math.prod(pair.target.shape), moments.target
+    first = bisect_right(reads, (pair.order, math.inf))
+    behind = [one for one in reads[first : first + NEXT] if one.elements < elements]
+    return any(
+        sum(one.elements for one in some) == elements and _add_up(whole, elements, [one.side for one in some])
+        for count in range(2, min(MOST, len(behind)) + 1)
+        for some in combinations(behind, count)
+    )
+
+
+def _add_up(whole: Side, elements: int, parts: "Sequence[Side]") -> bool:
+    """Whether the figures of the parts are together those of the whole."""
+    if whole.nan or whole.inf or any(one.nan or one.inf for one in parts):
+        return False
+    extremes = min(one.minimum for one in parts), max(one.maximum for one in parts)
+    if extremes != (whole.minimum, whole.maximum):
+        return False
+    total, squares = math.fsum(one.total for one in parts), math.fsum(one.squares for one in parts)
+    return (
+        abs(total - whole.total) <= SUM_ROUNDING * math.sqrt(whole.squares * elements)
+        and abs(squares - whole.squares) <= SUM_ROUNDING * whole.squares
+        and whole.squares > 0
+    )
