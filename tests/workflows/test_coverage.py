@@ -35,6 +35,9 @@ class Network:
     ends      attention is what the run ends with
     masked    scores are masked, by a row that is expanded to all rows
     counted   a comparison of two numbers stands between the products
+    packed    letters: q, k and v are one product, in this order
+    lost      letter of the part of that product that is recorded as zeros
+    turned    queries and keys are turned on the way to the scores, and no operator records that
     """
 
     def __init__(self, seed=0, layers=3, level="L1", **options):
@@ -85,7 +88,16 @@ class Network:
     def attention(self, x, residual, last):
         weights = [self.draw(WIDTH, WIDTH) for _ in range(3)]
         fused = self.has("fused")
-        q, k, v = (self.linear(f"{name}_proj", x, w, not fused) for name, w in zip("qkv", weights))
+        alone = not (fused or self.has("packed"))
+        q, k, v = (self.linear(f"{name}_proj", x, w, alone) for name, w in zip("qkv", weights))
+        if self.has("packed"):
+            parts = dict(zip("qkv", zip(weights, (q, k, v))))
+            if self.has("lost"):
+                parts[self.options["lost"]] = [np.zeros_like(one) for one in parts[self.options["lost"]]]
+            weight, y = (np.concatenate([parts[name][i] for name in self.options["packed"]], -i) for i in (0, 1))
+            self.call("linear", [x, weight], y)
+        if self.has("turned"):
+            q, k = -q[:, ::-1], -k[:, ::-1]
         scores = (q @ k.T / 4.0).astype(np.float32)
         places, mask = np.arange(ROWS)[None], np.ones((1, ROWS), bool)
         if self.has("masked"):
@@ -166,6 +178,8 @@ CLEAN = {
     "a view on the target's side": ({"view": True}, {}),
     "fused attention, views on the other side": ({"fused": True}, {"view": True}),
     "a mask that is expanded where it is read": ({"masked": True, "flash": True}, {"masked": True}),
+    "q, k and v in one product": ({"packed": "qkv"}, {}),
+    "slices of a product that no operator reads": ({"packed": "qkv", "turned": True}, {"turned": True}),
 }
 
 
@@ -220,6 +234,9 @@ INCOMPLETE = {
     "the last step is missing": ([network()], [network(), network(seed=5)]),
     "the last step is empty": ([network(), {}], [network(), network(seed=5)]),
     "the golden's last step is empty": ([network(), network(seed=5)], [network(), {}]),
+    "a product of k, v and q for one of q, k and v": (network(packed="kvq", turned=True), network(turned=True)),
+    "a product whose slice of v is lost": (network(packed="qkv", turned=True, lost="v"), network(turned=True)),
+    "a product whose slice of q is lost": (network(packed="qkv", turned=True, lost="q"), network(turned=True)),
     "a few operators were recorded": (without(network(), "matmul", "norm", "glu", "add"), network()),
 }  # fmt: skip
 
