@@ -27,7 +27,7 @@ VIA = "content"
 CONFIDENCE = 0.9
 LIKE = 0.5  # of two partners, from 0 to 1
 _SCOPES = ("optimizer", "clip_grad")  # as construct.json of msprobe names them
-_ENTRY = re.compile(r"(.+\.|output:)([0-9]{1,9})", re.ASCII)
+ENTRY = re.compile(r"(.+\.|output:)([0-9]{1,9})", re.ASCII)
 _SOURCE = re.compile(r"[/\\](?:optim|clip_grad)\w*(?:[/\\]|\.py)")
 
 
@@ -131,7 +131,7 @@ def by_entries(found: Match, context: ReadContext = ANYWHERE) -> Match:
 def _lists(operator: Operator) -> "dict[str, _List]":
     found: "dict[str, dict[int, TensorRef]]" = defaultdict(dict)
     for one in operator.tensors:
-        entry = _ENTRY.fullmatch(one.slot)
+        entry = ENTRY.fullmatch(one.slot)
         if entry:
             found[entry[1]][int(entry[2])] = one
     return {slot: _List(entries) for slot, entries in found.items() if len(entries) > 1}
@@ -168,7 +168,7 @@ def updated_alone(pairs: "Sequence[Pair]") -> "Iterator[str]":
         alone = [one for one, pair in zip(own, pairs) if one[0] and not (pair.target and pair.golden)]
         marks = {_mark(tensor) for tensor, operator in alone if tensor and operator and is_update(operator)} - {None}
         if marks:
-            named = {_mark(tensor): name for tensor, operator in own if (name := _parameter(tensor, operator))}
+            named = {_mark(tensor): name for tensor, operator in own if (name := parameter_name(tensor, operator))}
             both = [(one[0], one[1]) for one, pair in zip(own, pairs) if pair.target and pair.golden]
             marks -= {_mark(tensor) for tensor, operator in both if tensor and operator and is_update(operator)}
             found = sorted({named[mark] for mark in marks if mark in named})
@@ -184,12 +184,13 @@ def _mark(tensor: "Optional[TensorRef]") -> Hashable:
     return (tensor.shape, known) if known else None
 
 
-def _parameter(tensor: "Optional[TensorRef]", operator: "Optional[Operator]") -> str:
+def parameter_name(tensor: "Optional[TensorRef]", operator: "Optional[Operator]") -> str:
     """The name of a parameter, of which a tensor is the value or the gradient; "" of any other tensor."""
     if tensor is None or operator is None:
         return ""
     role, _, key = tensor.slot.partition(":")
     if role in ("param", "grad"):
         return f"{operator.path.partition('.')[2]}.{key}" if operator.path else f"{operator.name} {tensor.slot}"
-    places = () if is_gradient(operator) else op_type_of(operator).parameters
-    return f"{operator.name} {tensor.slot}" if tensor.slot in {f"input:{place}" for place in places} else ""
+    read_or_written = "output" if is_gradient(operator) else "input"  # a backward writes gradients in the same order
+    places = {f"{read_or_written}:{place}" for place in op_type_of(operator).parameters}
+    return f"{operator.name} {tensor.slot}" if tensor.slot in places else ""

@@ -3,7 +3,8 @@
 A dump records the outputs of one autograd node of a call: of the whole linear layer on one side, of the view before its
 product on the other. Autograd gives a gradient the shape of its tensor. If the forward has the same shapes on both
 sides and an output of the backward has not, the outputs are those of two nodes, and no difference of theirs is an
-error. The next recorded gradient tells whether there is one.
+error. The next recorded gradient tells whether there is one. Where one call of an operator shows that, its other calls,
+of which both nodes happen to have the same shape, recorded other nodes too: their outputs have nothing in common.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from npucmp.localise.nodes import is_output
 from npucmp.model import Finding, Verdict
 
 RULE = "another autograd node"
+UNRELATED = 0.5  # rel_l2 from which two tensors count as two gradients, not as one with an error
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
 
@@ -22,20 +24,33 @@ def undecided_nodes(findings: "Sequence[Finding]") -> "list[Finding]":
     """The findings in the same order; the differing outputs of such operators are unknown."""
     found = [*findings]
     alike: "set[tuple[str, str]]" = set()  # calls on both sides whose forwards have the same shapes
+    kinds: "set[str]" = set()  # of calls that are proven to have recorded two nodes
+    backwards: "list[list[int]]" = []  # places of the outputs of each backward call
     for _, group in groupby(range(len(found)), key=lambda at: found[at].pair.order):
         places = [*group]
         pair = found[places[0]].pair
         if pair.target_op is None or pair.golden_op is None or pair.operator.path:
             continue
         call = pair.target_op.call, pair.golden_op.call
-        shapes = [found[at].verdict is Verdict.SHAPE for at in places]
         if pair.operator.phase == "forward":
-            alike |= {call} if not any(shapes) else set()
+            alike |= {call} if not any(found[at].verdict is Verdict.SHAPE for at in places) else set()
         elif pair.operator.phase == "backward" and call in alike:
             outputs = [at for at in places if is_output(found[at].pair)]
-            if any(found[at].verdict is Verdict.SHAPE for at in outputs):
-                found[outputs[0] : outputs[-1] + 1] = map(_undecided, found[outputs[0] : outputs[-1] + 1])
+            kinds |= {pair.operator.kind} if any(found[at].verdict is Verdict.SHAPE for at in outputs) else set()
+            backwards.append(outputs)
+    for outputs in backwards:
+        if outputs and found[outputs[0]].pair.operator.kind in kinds and _are_two([found[at] for at in outputs]):
+            for at in outputs:
+                found[at] = _undecided(found[at])
     return found
+
+
+def _are_two(outputs: "Sequence[Finding]") -> bool:
+    """Whether outputs of one call are those of two nodes: by their shapes or their number, or because the first has
+    nothing in common."""
+    first = outputs[0]
+    unrelated = first.verdict is Verdict.DIVERGED and first.error is not None and first.error >= UNRELATED
+    return unrelated or any(one.verdict in (Verdict.SHAPE, Verdict.MISSING) for one in outputs)
 
 
 def _undecided(finding: Finding) -> Finding:

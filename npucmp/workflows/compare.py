@@ -21,6 +21,7 @@ from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
+from npucmp.localise.updated_parameters import with_parameters
 from npucmp.localise.value_proof import Distance
 from npucmp.measure.views import rel_l2_of
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
@@ -183,6 +184,7 @@ def concluded(
     return tuple(
         replace(
             one,
+            roots=with_parameters(one.findings, one.roots),
             notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)),
             coverage=coverage_of(one.findings, one.left_out, distance),
         )

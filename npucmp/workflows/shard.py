@@ -23,6 +23,7 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import has_values, side_by_side
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.suspects import Told, concluded
+from npucmp.localise.updated_parameters import with_parameters
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
 from npucmp.measure.views import rel_l2_of
@@ -308,6 +309,6 @@ class Finished:
         """All that was found of it."""
         one, findings, roots = walked(work, self.shard.number)
         in_order = sorted(zip(self.places, (root for _, root in roots)), key=lambda one: one[0])
-        placed = tuple(replace(root, place=place) for place, root in in_order)
+        placed = with_parameters(findings, [replace(root, place=place) for place, root in in_order])
         notes = (*one.notes, *notes_of(findings, placed, self.reduced))
         return replace(one, findings=tuple(findings), roots=placed, notes=notes, coverage=self.tally.coverage)

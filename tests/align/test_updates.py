@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from npucmp.cli import npucmp
 from npucmp.model import Cause, Verdict
+from npucmp.model.cause import sentences
 from npucmp.model.prechecked import Status
 from npucmp.workflows.compare import compare
 from npucmp.workflows.precheck import precheck
@@ -34,6 +35,8 @@ def dump(folder: Path, groups: "tuple[tuple[str, ...], ...]", wrong: str = "", f
     for module in dict.fromkeys(name.split(".")[0] for name in values):
         own = {name.split(".")[1]: value for name, value in values.items() if name.split(".")[0] == module}
         operators[f"Module.{module}.Linear.forward.0"] = {"in": [x], "param": own, "out": [x * 2]}
+    for number, name in enumerate(name for name in values if name.endswith("weight")):
+        operators[f"Functional.linear.{number}.backward"] = {"in": [x], "out": [x * 3, gradients[name]]}
     updated = [name for group in groups for name in group]
     for i, name in enumerate(updated):
         norm = np.float32(np.linalg.norm(gradients[name]))
@@ -99,6 +102,9 @@ def test_an_update_that_is_wrong_is_named_beside_other_groups(tmp_path, how, for
         f"Tensor.add_.{place}.forward": "output:0",
         **slots,
     }
+    for root in named:
+        known = "Functional.linear.1.backward output:1" if "foreach" in root.pair.operator.name else "b.weight"
+        assert sentences(root.evidence).startswith(f"{root.slot} is of parameter {known}; ")
 
 
 def test_entries_of_a_list_keep_the_slots_of_the_target(tmp_path):

@@ -14,7 +14,7 @@ from tests.synthetic import with_statistics, write_run
 LAYERS = 4
 
 
-def training(folder: Path, node: str = "linear", wrong: int = -1, transposed: bool = False) -> Path:
+def training(folder: Path, node: str = "linear", wrong: int = -1, transposed: bool = False, flat: int = -1) -> Path:
     """A network of linear layers, forward and backward. The record of a backward holds the outputs of the node `linear`
     or of `view`, the last of its nodes. The layer `wrong` hands on a wrong gradient; `transposed` is its forward."""
     random = np.random.default_rng(2)
@@ -24,11 +24,14 @@ def training(folder: Path, node: str = "linear", wrong: int = -1, transposed: bo
     for layer, weight in enumerate(weights):
         values.append(values[-1] @ weight.T)
         written = values[-1].reshape(8, 6) if transposed and layer == wrong else values[-1]
-        operators[f"Functional.linear.{layer}.forward"] = {"in": [values[-2], weight], "out": [written]}
+        read = values[-2].reshape(8, 6) if layer == flat else values[-2]
+        written = written.reshape(8, 6) if layer == flat else written
+        operators[f"Functional.linear.{layer}.forward"] = {"in": [read, weight], "out": [written]}
     gradient = random.normal(size=(2, 4, 6)).astype(np.float32)
     for layer in reversed(range(LAYERS)):
         handed = (gradient @ weights[layer]) * np.float32(1.1 if layer == wrong else 1)
         own = [handed, gradient.reshape(8, 6).T @ values[layer].reshape(8, 6)]
+        own[0] = handed.reshape(8, 6) if layer == flat else handed
         outputs = own if node == "linear" else [gradient.reshape(8, 6)]
         operators[f"Functional.linear.{layer}.backward"] = {"in": [gradient], "out": outputs}
         gradient = handed
@@ -36,9 +39,10 @@ def training(folder: Path, node: str = "linear", wrong: int = -1, transposed: bo
 
 
 @pytest.mark.parametrize("statistics", [False, True])
+@pytest.mark.parametrize("flat", [-1, 2])
 @pytest.mark.parametrize("nodes", [("view", "linear"), ("linear", "view")])
-def test_another_node_is_no_root_and_leaves_the_run_undecided(tmp_path, nodes, statistics):
-    target, golden = training(tmp_path / "target", nodes[0]), training(tmp_path / "golden", nodes[1])
+def test_another_node_is_no_root_and_leaves_the_run_undecided(tmp_path, nodes, flat, statistics):
+    target, golden = (training(tmp_path / name, node, flat=flat) for name, node in zip(("target", "golden"), nodes))
     if statistics:
         with_statistics(target, alone=True), with_statistics(golden, alone=True)
     report = compare(target, golden)

@@ -1,0 +1,50 @@
+"""Names of parameters in the evidence of optimizer calls. The name and slot of such a call hold nothing but numbers
+(`Torch._foreach_norm.0 input:0.20`); the forward or backward pass holds the same tensor under the parameter's name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Sequence
+
+from npucmp.align.updates import ENTRY, is_update, parameter_name
+from npucmp.localise.evidence import reason
+from npucmp.localise.nodes import is_output
+from npucmp.localise.producers import Producers, fingerprint
+from npucmp.model import Finding, Root
+
+
+def with_parameters(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[Root, ...]":
+    """The roots in the same order; those of optimizer calls begin their evidence with the parameter."""
+    calls = {root.pair.order for root in roots if is_update(root.pair.operator)}
+    if not calls:
+        return tuple(roots)
+    names: "Producers[str]" = Producers()
+    rows: "dict[int, list[Finding]]" = defaultdict(list)  # of optimizer calls, by merged order
+    for finding in findings:
+        pair = finding.pair
+        if pair.order in calls:
+            rows[pair.order].append(finding)
+        elif name := parameter_name(pair.golden, pair.golden_op):
+            names.add(fingerprint(finding), name)
+    return tuple(_named(root, rows[root.pair.order], names) if root.pair.order in calls else root for root in roots)
+
+
+def _named(root: Root, rows: "Sequence[Finding]", names: "Producers[str]") -> Root:
+    """The root with the parameter of its slot: of the tensor itself, of the list entries with its number, or of any
+    input of a call without lists."""
+    number = _number(root.slot)
+    lists = any("." in finding.pair.slot for finding in rows)
+    for finding in sorted(rows, key=lambda finding: finding.pair.slot != root.slot):
+        same = number == _number(finding.pair.slot) if lists else not is_output(finding.pair)
+        name = names.find(fingerprint(finding)) if same or finding.pair.slot == root.slot else None
+        if name:
+            evidence = reason("parameter", "{slot} is of parameter {parameter}", slot=root.slot, parameter=name)
+            return replace(root, evidence=(evidence, *root.evidence))
+    return root
+
+
+def _number(slot: str) -> str:
+    entry = ENTRY.fullmatch(slot)
+    return entry[2] if entry else ""
