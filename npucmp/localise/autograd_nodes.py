@@ -14,8 +14,8 @@ from typing import Sequence
 
 from npucmp.localise.nodes import is_output
 from npucmp.model import Finding, Verdict
+from npucmp.model.finding import OTHER_NODE
 
-RULE = "another autograd node"
 UNRELATED = 0.5  # rel_l2 from which two tensors count as two gradients, not as one with an error
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
@@ -56,5 +56,5 @@ def _are_two(outputs: "Sequence[Finding]") -> bool:
 def _undecided(finding: Finding) -> Finding:
     if finding.verdict not in _DIFFERS or not is_output(finding.pair):
         return finding
-    because = f"an output of {RULE} of the same backward ({finding.because})"
-    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule=RULE)
+    because = f"an output of {OTHER_NODE} of the same backward ({finding.because})"
+    return finding._replace(verdict=Verdict.UNKNOWN, because=because, error=None, rule=OTHER_NODE)

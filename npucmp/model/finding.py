@@ -25,6 +25,7 @@ class Verdict(str, Enum):
 
 
 MEANINGLESS = ("meaningless", "overwritten")  # rules by which what a tensor holds need not be the same
+OTHER_NODE = "another autograd node"  # the rule by which two outputs are two tensors of which neither is wrong
 DIFFERS = frozenset((Verdict.DIVERGED, Verdict.NONFINITE, Verdict.SHAPE))  # the two sides are not the same
 
 
