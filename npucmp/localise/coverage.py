@@ -26,7 +26,8 @@ from npucmp.localise.golden_rows import GoldenRow
 from npucmp.localise.gradient_stretches import closed_backwards
 from npucmp.localise.nodes import is_argument, is_meaningless
 from npucmp.localise.stretch import Stretch
-from npucmp.localise.value_proof import Distance, ValueProof
+from npucmp.localise.value_proof import ValueProof
+from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
@@ -35,14 +36,14 @@ NO_TENSORS = "the record of one side holds no tensors"
 
 
 def coverage_of(
-    findings: "Sequence[Finding]", left_out: "Sequence[Pair]" = (), distance: "Optional[Distance]" = None
+    findings: "Sequence[Finding]", left_out: "Sequence[Pair]" = (), views: "Optional[Views]" = None
 ) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
-    `distance` measures tensors of operators that one side has alone; without it their names decide."""
+    `views` measures tensors of operators that one side has alone; without it their names decide."""
     golden, open_rows = _sorted(findings)
     bare = [*_bare_records(findings)]
     if open_rows:
-        open_rows = _still_open(findings, golden, open_rows, distance)
+        open_rows = _still_open(findings, golden, open_rows, views)
     is_open = {id(row.finding) for row in open_rows}
     unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
     covered = sum(row.elements or 0 for row in golden if id(row.finding) not in is_open)
@@ -106,14 +107,14 @@ def _still_open(
     findings: "Sequence[Finding]",
     golden: "list[GoldenRow]",
     open_rows: "list[GoldenRow]",
-    distance: "Optional[Distance]",
+    views: "Optional[Views]",
 ) -> "list[GoldenRow]":
     """The open rows that no compared tensor accounts for, in merged graph order."""
     if not any(row.finding.verdict in DECIDED for row in golden):
         return open_rows
     graph = GoldenGraph(findings, golden)
     left = _unaccounted(graph, open_rows)
-    proof = ValueProof(findings, graph, distance) if left and distance is not None else None
+    proof = ValueProof(findings, graph, views) if left and views is not None else None
     while left and proof is not None:
         proven = {id(row.finding) for row in left if proof.proves(row)}
         if not proven:

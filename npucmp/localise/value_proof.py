@@ -1,31 +1,25 @@
-"""Golden tensors that a tensor of the target alone proves: it stands in the same place, and holds the same values, as a
-whole or as one of its slices (queries, keys and values of one product)."""
+"""Golden tensors that values prove: a tensor of the target alone stands in the same place and holds the same values, as
+a whole or as one of its slices (queries, keys and values of one product); or compared gradients add up to them."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Iterator, NamedTuple, Optional, Protocol, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import GoldenRow
+from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
 from npucmp.localise.nodes import is_output
-from npucmp.measure.views import Slice
+from npucmp.measure.views import Slice, Views
 from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.dtypes import lookup
-from npucmp.model.optypes import is_weight
+from npucmp.model.optypes import is_weight, op_type_of
 
 GROWTH = 8.0  # by which an operator may increase the error of what it reads, as rules/growth.py has it
 FACTOR = 8.0  # limit of two tensors in units of round-off, as judge/verdicts.py has it
 CANDIDATES = 8  # tensors of the target in one place that a golden tensor is measured against
 SLICES = 16  # slices of a tensor that a golden tensor is measured against
-
-
-class Distance(Protocol):
-    """rel_l2 of the values of a pair, of which the target may be a slice; None where they cannot be compared."""
-
-    def __call__(self, pair: Pair, part: Optional[Slice] = None) -> Optional[float]: ...
 
 
 class _Taken(NamedTuple):
@@ -38,8 +32,8 @@ class _Taken(NamedTuple):
 class ValueProof:
     """Measures tensors that the golden alone has against those of the target alone in the same place, each once."""
 
-    def __init__(self, findings: "Sequence[Finding]", graph: GoldenGraph, distance: Distance) -> None:
-        self._graph, self._matched, self._distance = graph, graph.matched, distance
+    def __init__(self, findings: "Sequence[Finding]", graph: GoldenGraph, views: Views) -> None:
+        self._graph, self._matched, self._views = graph, graph.matched, views
         self._tried: "set[int]" = set()  # by id of a finding
         self._alone: "dict[tuple[int, bool], list[Finding]]" = defaultdict(list)  # by gap and role
         self._errors: "dict[int, float]" = {}  # the largest of each matched operator, by its place
@@ -53,9 +47,11 @@ class ValueProof:
 
     def proves(self, row: GoldenRow) -> bool:
         """Whether the target holds the same values within rounding; False for a row that was asked for before."""
-        if not row.is_alone or id(row.finding) in self._tried:
+        if id(row.finding) in self._tried:
             return False
         self._tried.add(id(row.finding))
+        if not row.is_alone:
+            return self._is_sum(row)
         gap = bisect_right(self._matched, row.finding.pair.order)
         alone = self._alone.get((gap, is_output(row.finding.pair)), [])
         whole = [one for one in alone if _size(one.pair) == row.elements]
@@ -63,12 +59,27 @@ class ValueProof:
             return True
         return any(self._has_slice(gap, row, one) for one in alone if _size(one.pair) > (row.elements or 0))
 
+    def _is_sum(self, row: GoldenRow) -> bool:
+        """Whether a row is the gradient of an addend that was broadcast: the sum of the gradient that arrived, which
+        was compared. Only runs that want the gradient of the addend record it."""
+        golden, op = row.finding.pair.golden, op_type_of(row.operator)
+        if golden is None or row.operator.phase != "backward" or not (op.has("sums") and op.has("saves nothing")):
+            return False
+        arrived = (
+            one.finding.pair.golden
+            for one in self._graph.of_operator(row)
+            if one.finding.verdict is Verdict.MATCH and not is_output(one.finding.pair)
+        )
+        limit = FACTOR * round_off_of_row(row)
+        errors = (self._views.sum_error(golden, one) for one in arrived if one is not None)
+        return any(error is not None and error <= limit for error in errors)
+
     def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[Slice] = None) -> bool:
         limit = self._limit(gap, row, other)
         if not _may_be_near(row.finding, other, limit, part is not None):
             return False
         pair = row.finding.pair._replace(target_op=other.pair.target_op, target=other.pair.target)
-        error = self._distance(pair, part)
+        error = self._views.rel_l2(pair, part)
         return error is not None and error <= max(
             limit, self._cancelled(row, other, limit) if part is not None else 0.0
         )

@@ -22,8 +22,7 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updated_parameters import with_parameters
-from npucmp.localise.value_proof import Distance
-from npucmp.measure.views import rel_l2_of
+from npucmp.measure.views import Views
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
@@ -138,7 +137,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     found, interrupted = measured(todo, options, context)
-    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, partial(rel_l2_of, context))
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, Views(context))
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -167,10 +166,10 @@ def concluded(
     tolerances: Tolerances,
     rules: Rulebook,
     left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
-    distance: "Optional[Distance]" = None,
+    views: "Optional[Views]" = None,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots, their places, and the coverage, for
-    which `distance` opens tensors that one side has alone."""
+    which `views` measures tensors that one side has alone."""
     comparisons, reduced = [], reduced_products(measured)
     unwanted = left_out if left_out is not None else [()] * len(aligned)
     for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
@@ -186,7 +185,7 @@ def concluded(
             one,
             roots=with_parameters(one.findings, one.roots),
             notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)),
-            coverage=coverage_of(one.findings, one.left_out, distance),
+            coverage=coverage_of(one.findings, one.left_out, views),
         )
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )

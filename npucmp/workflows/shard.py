@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.align import align_or_part, pairs
@@ -26,7 +26,7 @@ from npucmp.localise.suspects import Told, concluded
 from npucmp.localise.updated_parameters import with_parameters
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
-from npucmp.measure.views import rel_l2_of
+from npucmp.measure.views import Views
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
@@ -237,7 +237,7 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
         for clock, root in roots
     ]
     context = work.options.context(work.target, work.golden)
-    coverage = coverage_of(findings, one.left_out, partial(rel_l2_of, context))
+    coverage = coverage_of(findings, one.left_out, Views(context))
     changes = {at: tuple(new)[1:] for at, (new, old) in both if new is not old}
     work.keep(shard, "walked", _Kept(changes, bare))
     walked_roots = tuple(root for _, root in roots)

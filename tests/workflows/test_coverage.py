@@ -258,6 +258,19 @@ def test_a_parameter_of_an_operator_that_both_have_must_be_compared(tmp_path):
     assert "Functional.linear.2.forward input:1" in screen(report).splitlines()[-1]
 
 
+@pytest.mark.parametrize("factor, expected", [(1.0, 0), (-1.0, 0), (1.01, 2)])
+@pytest.mark.parametrize("shape", [(1, 2, 6), (6,), (3, 1, 1)])
+def test_a_gradient_that_one_run_alone_wants_is_the_sum_of_a_compared_one(tmp_path, shape, factor, expected):
+    arrived = np.random.RandomState(0).standard_normal((3, 2, 6)).astype(np.float32)
+    axes = {(1, 2, 6): (0,), (6,): (0, 1), (3, 1, 1): (1, 2)}[shape]
+    added = (factor * arrived.sum(axes, dtype=np.float64)).reshape(shape).astype(np.float32)
+    target, golden = (
+        {**network(), "Tensor.__add__.0.backward": {"in": [arrived], "out": [arrived, *more]}} for more in ([], [added])
+    )
+    report = status(tmp_path, target, golden)
+    assert (report.exit_status, report.coverage.tensors) == (expected, int(expected > 0))
+
+
 def test_what_the_target_has_beyond_the_golden_opens_nothing(tmp_path):
     more = {**network(), "Functional.relu.0.forward": {"in": [np.ones(3, np.float32)], "out": [np.ones(3, np.float32)]}}
     assert status(tmp_path, [more, network(seed=3)], network()).exit_status == 0
