@@ -25,7 +25,7 @@ from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import DECIDED, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 
-NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with
+NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with; operators before another one
 LATEST = 8  # outputs, the latest, that a tensor read may be an expansion of
 SCALAR = 1  # elements of a tensor that counts as an argument of the operator that reads it
 
@@ -200,10 +200,11 @@ class GoldenGraph:
         return self.is_backward(row.operator) or any(self.is_backward(one.operator) for one in written)
 
     def before(self, row: GoldenRow) -> "Iterator[list[GoldenRow]]":
-        """The rows of each operator without partner that lies in the same gap before that of a row, the last first."""
-        gap = self.place(row)
-        first = self.matched[gap - 1] if gap else -1
-        for order in range(row.finding.pair.order - 1, first, -1):
+        """The rows of each operator without partner that lies in the same gap before that of a row, the last first;
+        of the nearest."""
+        gap, own = self.place(row), row.finding.pair.order
+        first = max(self.matched[gap - 1] if gap else -1, own - NEAREST)
+        for order in range(own - 1, first, -1):
             if order in self._by_operator:
                 yield self._by_operator[order]
 

@@ -5,12 +5,14 @@ does not link them; their forward, or the shapes of what they read, tell what th
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Optional, Sequence
+from typing import Optional, Sequence, Tuple
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
 from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Verdict
+
+_Key = Tuple[int, bool]  # a content by id, and whether it is asked for its readers
 
 
 def closed_backwards(graph: GoldenGraph, left: "Sequence[GoldenRow]") -> "set[int]":
@@ -26,41 +28,48 @@ def closed_backwards(graph: GoldenGraph, left: "Sequence[GoldenRow]") -> "set[in
         for call in places
         if (rows := graph.forward_call(call)) and call not in open_calls and all(row.is_alone for row in rows)
     }
-    before = -1
-    while len(closed) != before:
-        before = len(closed)
-        known: "dict[tuple[int, bool], bool]" = {}
-        closed = {
-            call for call in closed if all(_has_gradient(graph, row, closed, known) for row in graph.forward_call(call))
-        }
+    closed -= _not_closed(graph, closed)
     return {order for call in closed for order in places[call]}
 
 
-def _has_gradient(
-    graph: GoldenGraph, row: GoldenRow, closed: "set[str]", known: "dict[tuple[int, bool], bool]"
-) -> bool:
-    """Whether the gradient of a tensor of a forward operator was compared, or has none, or lies in the stretch. `known`
-    holds what was found of the readers, or of the writers, of a content."""
-    tensor = row.finding.pair.golden
-    if tensor is None or is_parameter(row.finding.pair) or not round_off_of_row(row):
-        return True
-    content = graph.content(row)
-    key = id(content), is_output(row.finding.pair)
-    others = content.readers if is_output(row.finding.pair) else content.writers
-    if not others:
-        return graph.is_known_constant(row) or id(row.finding) in graph.proven
-    if key not in known:
-        known[key] = all(_is_closed(graph, other, closed) for other in others)
-    return known[key]
+def _not_closed(graph: GoldenGraph, calls: "set[str]") -> "set[str]":
+    """The calls of which a gradient that enters or leaves was not compared, and all that lean on them."""
+    lost: "set[str]" = set()
+    users: "dict[_Key, set[str]]" = defaultdict(set)  # calls that read or write a content
+    others: "dict[_Key, list[GoldenRow]]" = {}  # at the other end of it
+    for call in calls:
+        for row in graph.forward_call(call):
+            tensor = row.finding.pair.golden
+            if tensor is None or is_parameter(row.finding.pair) or not round_off_of_row(row):
+                continue
+            content, written = graph.content(row), is_output(row.finding.pair)
+            ends = content.readers if written else content.writers
+            if ends:
+                users[id(content), written].add(call)
+                others[id(content), written] = ends
+            elif not (graph.is_known_constant(row) or id(row.finding) in graph.proven):
+                lost.add(call)
+    leaning: "dict[str, set[_Key]]" = defaultdict(set)  # contents that are closed as long as a call is
+    for key, ends in others.items():
+        for other in ends:
+            if _has_gradient(graph, other):
+                continue
+            leaning[other.operator.call].add(key)
+            if other.operator.call not in calls:
+                lost |= users[key]
+    todo = [*lost]
+    while todo:
+        for key in leaning.pop(todo.pop(), ()):
+            more = users.pop(key, set()) - lost
+            lost |= more
+            todo += more
+    return lost
 
 
-def _is_closed(graph: GoldenGraph, other: GoldenRow, closed: "set[str]") -> bool:
-    """Whether an operator that reads or writes a content lies in the stretch, or its gradient was compared."""
-    return (
-        other.operator.call in closed
-        or (other.is_alone and all(map(graph.is_compared, graph.backward_of(other))))
-        or any(map(graph.is_decided, graph.backward_of(other)))
-    )
+def _has_gradient(graph: GoldenGraph, row: GoldenRow) -> bool:
+    """Whether the gradient of an operator that reads or writes a content was compared, or has none."""
+    backward = graph.backward_of(row)
+    return (row.is_alone and all(map(graph.is_compared, backward))) or any(map(graph.is_decided, backward))
 
 
 def is_unrecorded_output(graph: GoldenGraph, row: GoldenRow) -> bool:

@@ -13,8 +13,8 @@ from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import SUM_ROUNDING, Producers, fingerprint
 from npucmp.model import Finding, Side
 
-NEXT = 10  # tensors without a writer, behind an operator, among which its slices are looked for
-MOST = 6  # slices of a tensor
+NEXT = 8  # tensors without a writer, behind an operator, among which its slices are looked for
+MOST = 4  # slices of a tensor: queries, keys and values; the four gates of an LSTM
 
 
 class Unwritten(NamedTuple):
