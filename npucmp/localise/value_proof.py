@@ -9,7 +9,7 @@ from collections import defaultdict
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
+from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
 from npucmp.localise.nodes import is_output
 from npucmp.measure.views import Slice, Views
 from npucmp.model import Finding, Pair, Verdict
@@ -76,13 +76,12 @@ class ValueProof:
 
     def _is_near(self, gap: int, row: GoldenRow, other: Finding, part: Optional[Slice] = None) -> bool:
         limit = self._limit(gap, row, other)
+        limit = max(limit, self._cancelled(row, other, limit, part is not None))
         if not _may_be_near(row.finding, other, limit, part is not None):
             return False
         pair = row.finding.pair._replace(target_op=other.pair.target_op, target=other.pair.target)
         error = self._views.rel_l2(pair, part)
-        return error is not None and error <= max(
-            limit, self._cancelled(row, other, limit) if part is not None else 0.0
-        )
+        return error is not None and error <= limit
 
     def _has_slice(self, gap: int, row: GoldenRow, other: Finding) -> bool:
         """Whether a tensor of the target holds a golden tensor as a slice. A fused product holds its parts in the order
@@ -98,25 +97,28 @@ class ValueProof:
                 return True
         return False
 
-    def _cancelled(self, row: GoldenRow, other: Finding, limit: float) -> float:
-        """The limit of a slice of the gradient of a bias that is rounding beside the whole gradient; 0 of any other.
-        The terms of the gradient of the bias of keys cancel."""
-        golden, moments, own = row.finding.pair.golden, row.finding.measurement.moments, other.measurement.moments
-        if (
-            golden is None
-            or moments is None
-            or own is None
-            or len(golden.shape) > 1
-            or not self._graph.is_of_gradient(row)
-        ):
+    def _cancelled(self, row: GoldenRow, other: Finding, limit: float, is_part: bool) -> float:
+        """The limit of the gradient of a bias, whose terms may cancel, as those of the bias of keys do: relative to the
+        gradient that arrived. A slice is held to that only if it is rounding beside the whole; 0 of other tensors."""
+        golden, side = row.finding.pair.golden, side_of(row)
+        if golden is None or side is None or not side.squares or len(golden.shape) > 1:
             return 0.0
-        scale = math.sqrt(own.target.squares / moments.golden.squares) if moments.golden.squares else 0.0
-        return limit * scale if limit * scale >= 1.0 else 0.0
+        if not self._graph.is_of_gradient(row):
+            return 0.0
+        if is_part:
+            own = other.measurement.moments
+            scale = math.sqrt(own.target.squares / side.squares) if own is not None else 0.0
+            return limit * scale if limit * scale >= 1.0 else 0.0
+        read = (one for one in self._graph.of_operator(row) if not is_output(one.finding.pair))
+        arrived = next((side_of(one) for one in read if self._graph.is_compared(one)), None)
+        return limit * math.sqrt(arrived.squares / side.squares) if arrived is not None else 0.0
 
     def _limit(self, gap: int, row: GoldenRow, other: Finding) -> float:
-        """What rounding makes of a tensor in this place: that of its type, or growth of the largest error around it."""
+        """What rounding makes of a tensor in this place: that of the coarsest type of its operators, or growth of the
+        largest error around it."""
         around = max((self._errors.get(place, 0.0) for place in self._matched[max(0, gap - 1) : gap + 1]), default=0.0)
-        dtypes = [lookup(one.dtype) for one in (row.finding.pair.golden, other.pair.target) if one is not None]
+        operators = (row.operator, other.pair.operator)
+        dtypes = {lookup(tensor.dtype) for one in operators for tensor in one.tensors}
         return max(GROWTH * around, *(FACTOR * (dtype.round_off if dtype else 0.0) for dtype in dtypes))
 
 

@@ -14,6 +14,7 @@ from npucmp.measure.pairs import measure, payload_of
 from npucmp.measure.peek import array_of
 from npucmp.model import Pair, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_weight
 
 MOST = 1 << 24  # elements of a tensor that is summed
 
@@ -33,13 +34,17 @@ class Views:
 
     def rel_l2(self, pair: Pair, part: Optional[Slice] = None) -> Optional[float]:
         """rel_l2 of the values of a pair, of which the target is a `part` of its tensor, or may hold the last two axes
-        the other way round; infinity for NaN or Inf on one side, None for a pair without comparable values."""
-        if pair.target is not None and pair.golden is not None and pair.target.shape != pair.golden.shape:
-            pair = pair._replace(target=_viewed(pair.target, pair.golden.shape, part, self._context))
-        moments = measure(pair, context=self._context).moments
-        if moments is None:
+        the other way round; infinity for NaN or Inf on one side, None for a pair without comparable values. Matrices of
+        a file of weights are taken as they stand if they are square, as nothing shows which way round they are read."""
+        if pair.target is None or pair.golden is None:
             return None
-        return math.inf if moments.mismatched else rel_l2(moments)
+        turns = _is_square(pair.golden.shape) and not is_weight(pair.operator)
+        views = [pair.target] if part is None and pair.target.shape == pair.golden.shape else []
+        if not views or turns:
+            views.append(_viewed(pair.target, pair.golden.shape, part, self._context))
+        every = (measure(pair._replace(target=one), context=self._context).moments for one in views)
+        errors = [math.inf if one.mismatched else rel_l2(one) for one in every if one is not None]
+        return min(errors, default=None)
 
     def sum_error(self, tensor: TensorRef, whole: TensorRef) -> Optional[float]:
         """‖tensor - sum‖ / ‖whole‖ for the sum of `whole` over the axes along which `tensor` was broadcast to it, of
@@ -56,6 +61,10 @@ class Views:
         return least / norm if norm else None
 
 
+def _is_square(shape: "tuple[int, ...]") -> bool:
+    return len(shape) > 1 and shape[-1] == shape[-2]
+
+
 def _broadcast(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> "tuple[int, ...]":
     """The axes of a shape along which another one was repeated; () if none, or if it cannot be."""
     lead = len(to) - len(shape)
@@ -65,7 +74,8 @@ def _broadcast(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> "tuple[int, .
 
 
 def _viewed(tensor: TensorRef, shape: "tuple[int, ...]", part: Optional[Slice], context: ReadContext) -> TensorRef:
-    """A view of a tensor in this shape; the tensor as it is where no stride gives that shape."""
+    """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; as it is where no stride gives
+    that shape."""
     try:
         payload = payload_of(tensor, context=context)
     except NpucmpError:

@@ -258,6 +258,44 @@ def test_a_parameter_of_an_operator_that_both_have_must_be_compared(tmp_path):
     assert "Functional.linear.2.forward input:1" in screen(report).splitlines()[-1]
 
 
+def product(width, is_apart, lost=""):
+    """A linear layer between two others, forward and backward; its bias may be added apart from its product, of which
+    the weight is turned. `lost` is the gradient that is recorded as zeros."""
+    random = np.random.RandomState(3)
+    x, g = (random.standard_normal((ROWS, n)).astype(np.float32) for n in (WIDTH, width))
+    weight, bias = random.standard_normal((width, WIDTH)).astype(np.float32), np.linspace(1, 2, width, dtype=np.float32)
+    found = {"weight": g.T @ x, "bias": g.sum(0)}
+    found.update({lost: found[lost] * 0} if lost else {})
+    y, back = x @ weight.T + bias, g @ weight
+    forward = {"Functional.linear.0.forward": {"in": [x, weight, bias], "out": [y]}}
+    backward = {"Functional.linear.0.backward": {"in": [g], "out": [back, found["weight"], found["bias"]]}}
+    if is_apart:
+        forward = {
+            "Torch.matmul.0.forward": {"in": [x, np.ascontiguousarray(weight.T)], "out": [x @ weight.T]},
+            "Tensor.__add__.0.forward": {"in": [x @ weight.T, bias], "out": [y]},
+        }
+        backward = {
+            "Tensor.__add__.0.backward": {"in": [g], "out": [g, found["bias"]]},
+            "Torch.matmul.0.backward": {"in": [g], "out": [back, np.ascontiguousarray(found["weight"].T)]},
+        }
+    return {
+        "Functional.tanh.0.forward": {"in": [np.arctanh(x / 9)], "out": [x]},
+        **forward,
+        "Functional.sigmoid.0.forward": {"in": [y], "out": [1 / (1 + np.exp(-y))]},
+        "Functional.sigmoid.0.backward": {"in": [g * 2], "out": [g]},
+        **backward,
+        "Functional.tanh.0.backward": {"in": [back], "out": [back * 3]},
+    }
+
+
+@pytest.mark.parametrize("lost, expected", [("", 0), ("weight", 2), ("bias", 2)])
+@pytest.mark.parametrize("width", [WIDTH, 24])
+def test_products_may_stand_apart_from_their_bias(tmp_path, width, lost, expected):
+    report = status(tmp_path, product(width, True, lost), product(width, False))
+    assert (report.exit_status, report.coverage.tensors) == (expected, int(bool(lost)))
+    assert not lost or report.coverage.first[0].op == "Functional.linear.0.backward"
+
+
 @pytest.mark.parametrize("factor, expected", [(1.0, 0), (-1.0, 0), (1.01, 2)])
 @pytest.mark.parametrize("shape", [(1, 2, 6), (6,), (3, 1, 1)])
 def test_a_gradient_that_one_run_alone_wants_is_the_sum_of_a_compared_one(tmp_path, shape, factor, expected):

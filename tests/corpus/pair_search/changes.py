@@ -87,9 +87,11 @@ def rows_shuffled(order: np.ndarray) -> Change:
 
 
 def bit_flipped(index: int, bit: int) -> Change:
-    """One bit of one float32 element."""
+    """One bit of one float32 element; a slice that has the tensor's key and ends before that stays as it is."""
 
     def change(tensor: Tensor) -> Tensor:
+        if index >= tensor.values.size:
+            return tensor
         values = tensor.values.copy()
         values.reshape(-1).view(np.uint32)[index] ^= np.uint32(1 << bit)
         return with_values(tensor, values)
