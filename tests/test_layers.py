@@ -238,6 +238,23 @@ def test_only_cli_prints_or_exits():
     assert not wrong, listed(wrong)
 
 
+BOUNDARIES = {  # modules that catch every error: what runs there is another process, or code of others
+    "npucmp.check.judge": 1,  # rules, of users too
+    "npucmp.check.plugins": 2,  # the files and packages of users
+    "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
+    "npucmp.replay.run": 4,  # the last frames of a child
+}
+
+
+def test_every_error_is_caught_at_a_boundary_only():
+    found: dict[str, int] = {}
+    for module in MODULES:
+        for node, _ in nodes(module):
+            if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
+                found[module] = found.get(module, 0) + 1
+    assert found == BOUNDARIES
+
+
 def test_the_page_shows_this_order():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     shown = re.search(r"## Rooms\n.*?```text\n(.*?)```", page, re.DOTALL)
