@@ -12,6 +12,7 @@ import pytest
 from npucmp.dump.formats import FORMATS
 from npucmp.dump.producers import PRODUCERS, told
 from npucmp.localise.rules import RULES
+from tests.command import npucmp as run
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -21,11 +22,6 @@ CLEAN = SAMPLES / "msprobe_clean" / "target", SAMPLES / "msprobe_clean" / "golde
 STEPS = SAMPLES / "msprobe_two_ranks" / "target", SAMPLES / "msprobe_two_ranks" / "golden"
 TENSORS = next(CLEAN[0].glob("step0/*/dump_tensor_data"))
 README = SAMPLES.parent / "README.md"
-
-
-def run(*words, **more):
-    command = [sys.executable, "-m", "npucmp", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
 
 
 def rows(file):

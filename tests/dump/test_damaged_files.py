@@ -27,12 +27,12 @@ from npucmp.measure.pairs import measure
 from npucmp.model import Pair, Verdict
 from npucmp.model.dtypes import size_of
 from tests import fuzz
+from tests.command import npucmp as command_line
 from tests.dump.formats import test_cann as cann
 from tests.dump.formats import test_tfdbg as tfdbg
 from tests.dump.formats.test_every_format import STATISTICS, WRITERS
 from tests.dump.formats.test_mindspore import write_raw
 from tests.synthetic import chain, write_run
-from tests.test_cli import run as command_line
 
 SAMPLES = Path(__file__).parent.parent.parent / "sample_dumps"
 EVERY = {**WRITERS, "raw bytes": write_raw}
