@@ -2,7 +2,7 @@
 
 It spoils one file of a valid dump (of every format) and compares it; every other round it spoils a file and reads just
 that. Whatever is raised but NpucmpError, takes longer than SLOW seconds, or calls a file that was cut short `match`, is
-printed with what reproduces it. tests/test_trust.py runs a little of it.
+printed with what reproduces it. tests/dump/test_damaged_files.py runs a little of it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from npucmp.dump.formats import FORMATS
 from npucmp.dump.producers import PRODUCERS, told
 from npucmp.localise.rules import RULES
+from tests.command import npucmp as run
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -22,11 +22,6 @@ CLEAN = SAMPLES / "msprobe_clean" / "target", SAMPLES / "msprobe_clean" / "golde
 STEPS = SAMPLES / "msprobe_two_ranks" / "target", SAMPLES / "msprobe_two_ranks" / "golden"
 TENSORS = next(CLEAN[0].glob("step0/*/dump_tensor_data"))
 README = SAMPLES.parent / "README.md"
-
-
-def run(*words, **more):
-    command = [sys.executable, "-m", "npucmp", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **more)
 
 
 def rows(file):
@@ -298,34 +293,6 @@ def test_what_nobody_knows_of_several_operators_is_said_once():
     assert f"     places 1-6: {sentence}\n" in got and got.count(sentence) == 1
     assert verbose.count(sentence) == 6
     assert "note: only outputs were dumped: dump inputs too, or give a graph of the network with --graph" in got
-
-
-@pytest.mark.parametrize("damage", ["truncate", "empty", "remove", "garbage"])
-def test_no_damage_is_ever_a_match(tmp_path, damage):
-    target, golden = write_run(tmp_path / "target", chain()), write_run(tmp_path / "golden", chain())
-    file = next(target.glob("step0/*/dump_tensor_data/*linear.3.forward.output.0.npy"))
-    content = file.read_bytes()
-    file.unlink()
-    if damage != "remove":
-        file.write_bytes({"truncate": content[:-1], "empty": b"", "garbage": os.urandom(len(content))}[damage])
-    run("compare", target, golden, "-q", "-o", tmp_path / "out")
-    row = next(
-        r
-        for r in rows(tmp_path / "out" / "tensors.csv")
-        if (r["op"], r["slot"]) == ("Functional.linear.3.forward", "output:0")
-    )
-    assert row["verdict"] == "unreadable"
-
-
-def test_npy_with_a_broken_header_is_one_row_without_slot(tmp_path):
-    for side in ("target", "golden"):
-        (tmp_path / side).mkdir()
-        np.save(tmp_path / side / "conv.0.1795254505853561.npy", np.ones(5))
-        np.save(tmp_path / side / "relu.0.1795254505853562.npy", np.ones(5))
-    (tmp_path / "target" / "conv.0.1795254505853561.npy").write_bytes(b"no header")
-    assert run("compare", tmp_path / "target", tmp_path / "golden", "-q", "-o", tmp_path / "out").returncode == 2
-    got = [(row["op"], row["slot"], row["verdict"]) for row in rows(tmp_path / "out" / "tensors.csv")]
-    assert got == [("conv", "", "unreadable"), ("relu", "output:0", "match")]
 
 
 def test_steps_and_ranks_are_paired_by_number(tmp_path):

@@ -6,7 +6,15 @@ import pickle
 
 import pytest
 
-from npucmp.errors import DumpError, MissingExtra, NpucmpError, UnsupportedError, UsageError
+from npucmp.errors import (
+    RAISE,
+    DumpError,
+    MissingExtra,
+    NpucmpError,
+    UnsupportedError,
+    UsageError,
+    raise_in_tests,  # fmt: skip
+)
 from npucmp.measure.executor import workers
 
 ALL = [
@@ -40,3 +48,10 @@ def test_what_a_worker_raises_is_raised_here(jobs):
     with pytest.raises(DumpError) as raised:
         list(workers(jobs).map(fail, ["x", "y"], lost))
     assert (raised.value.path, raised.value.because, raised.value.offset) == ("x", "is broken", 3)
+
+
+def test_an_unexpected_error_is_raised_in_tests_only(monkeypatch):
+    with pytest.raises(KeyError):
+        raise_in_tests(KeyError("a bug"))
+    monkeypatch.delenv(RAISE)
+    raise_in_tests(KeyError("a bug"))

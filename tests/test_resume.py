@@ -29,7 +29,7 @@ from npucmp.workflows import measuring
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
-TRIALS = int(os.environ.get("NPUCMP_KILLS", "40"))
+TRIALS = int(os.environ.get("NPUCMP_KILLS", "12"))
 TABLES = ("tensors.csv", "roots.csv")  # matrix.csv names the dumps by their paths
 LEAST = 12  # tensors of a dump whose run is worth killing
 

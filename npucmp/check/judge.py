@@ -9,6 +9,7 @@ from npucmp.check.facts import Health, Op, Parameter, Tensor
 from npucmp.check.follows import explained
 from npucmp.check.rule import SEVERITIES, Found, Rule
 from npucmp.check.settings import Own, Settings
+from npucmp.errors import raise_in_tests
 from npucmp.model import Operator
 from npucmp.model.symptom import Decision, Symptom
 
@@ -50,7 +51,8 @@ def _asked(rule: Rule, healths: "Sequence[Health]", settings: Settings) -> "tupl
             some = [one for one in rule.find(health, settings.limit(rule)) if own.wants(_name_of(one.at))]
             symptoms += _symptoms(rule, own, limit, health, some)
             looked_at += rule.looks_at(health)
-        except Exception as error:  # whatever a rule does not expect of a dump, the others are asked all the same
+        except Exception as error:  # a rule may be a user's; the other rules are asked all the same
+            raise_in_tests(error)
             reasons[health.rank] = f"rule failed: {type(error).__name__}: {error}"
             start = start._replace(failed=True)
     done = len(about) - len(reasons)

@@ -46,7 +46,7 @@ def _of_files(files: "Sequence[str | PathLike[str]]") -> "Iterator[tuple[str, li
         sys.modules[name] = module  # dataclasses of the file look there
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except Exception as error:  # code of a user raises anything
             raise UsageError(f"{path}: {type(error).__name__}: {error}") from error
         yield str(path), _rules(str(path), module)
 
@@ -57,7 +57,7 @@ def _of_packages() -> "Iterator[tuple[str, list[Rule]]]":
     for one in sorted(chosen, key=lambda point: str(point.name)):
         try:
             held = one.load()
-        except Exception as error:
+        except Exception as error:  # code of another package raises anything
             because = f"{type(error).__name__}: {error}; --no-plugins leaves it out"
             raise UsageError(f"entry point {one.name} ({one.value}): {because}") from error
         yield f"entry point {one.name}", _rules(f"entry point {one.name}", held)

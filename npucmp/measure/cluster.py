@@ -14,6 +14,7 @@ as Dask encrypts, where both sides have to show a certificate.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import ipaddress
 import json
 import logging
@@ -26,7 +27,6 @@ import time
 import uuid
 import warnings
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from typing import Any, Callable, Iterator, Optional, Sequence
@@ -44,6 +44,9 @@ AHEAD = 4  # tasks per thread of all workers that are handed out at once, and
 LEAST = 64  # so many at least: workers may come
 NAMES = 10_000  # of a folder that are held against each other
 _LARGEST = 1 << 20  # bytes of a scheduler file
+# that a connection raises: sockets, ssl, its configuration, and time that ran out (classes of their own before 3.11)
+UNREACHABLE = (OSError, RuntimeError, TypeError, ValueError, LookupError, ImportError, asyncio.TimeoutError,
+               concurrent.futures.TimeoutError, concurrent.futures.CancelledError)  # fmt: skip
 
 
 def address_of(scheduler: str) -> str:
@@ -112,10 +115,10 @@ class Cluster:
         logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is wrong is told in one line
         warnings.filterwarnings("ignore", module="distributed")
         try:
-            with ThreadPoolExecutor(1) as thread:  # a Client that reaches nobody takes a minute to go
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:  # a Client without a scheduler ends after a minute
                 thread.submit(asyncio.run, self._knock()).result()
             self._client = distributed.Client(self._address, set_as_default=False)
-        except Exception as error:  # of sockets, of ssl, of its configuration
+        except UNREACHABLE as error:
             self._probe.close()
             raise UsageError(f"{self._called}: cannot be reached: {_line(error)}") from None
         try:
@@ -206,7 +209,7 @@ class Cluster:
         """Addresses of workers, and how many threads each has."""
         try:
             found: "dict[str, int]" = self._client.nthreads()
-        except Exception as error:
+        except UNREACHABLE as error:
             raise UsageError(f"{self._called}: the scheduler was lost: {_line(error)}") from None
         for address in found:
             if not is_private(address):

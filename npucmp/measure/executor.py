@@ -161,7 +161,7 @@ def _answer(function: Callable[[Item], Result], items: Sequence[Item], task: ran
     try:
         for place in task:
             results.append(function(items[place]))
-    except Exception as error:
+    except Exception as error:  # the parent raises it
         return results, error
     return results, None
 

@@ -6,9 +6,13 @@ from typing import Any, Callable, NamedTuple, Optional, Sized
 
 import numpy as np
 
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.model.prechecked import Status, Told
 from npucmp.precheck.both import Both
+
+# that a row raises on a dump which it does not expect
+UNEXPECTED = (ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError,
+              ValueError)  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -33,9 +37,8 @@ class Row(NamedTuple):
                 found = self.hold(both)
         except NpucmpError as error:
             found = unknown(str(error))
-        except (KeyboardInterrupt, MemoryError):
-            raise
-        except Exception as error:  # a row that fails costs itself
+        except UNEXPECTED as error:  # a row that fails costs itself
+            raise_in_tests(error)
             found = unknown(f"row failed: {type(error).__name__}: {error}")
         own = both.given.settings.rows.get(self.name)
         if own is not None and own.severity:

@@ -48,6 +48,11 @@ class NotInTable(Refused):
     status = "not in table"
 
 
+# that a call raises whose arguments a record holds: not every kernel exists for every type and shape
+CALL_ERRORS = (Refused, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
+               RuntimeError, TypeError, ValueError)  # fmt: skip
+
+
 class Arguments(NamedTuple):
     args: "list[Any]"
     kwargs: "dict[str, Any]"

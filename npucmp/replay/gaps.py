@@ -19,7 +19,7 @@ from npucmp.model.dtypes import numpy_dtype
 from npucmp.replay.functions import UNARY, binary_fit, unary_fits
 from npucmp.replay.links import PART, GapTask
 from npucmp.replay.rearranged import places_in
-from npucmp.replay.stored import read
+from npucmp.replay.stored import READ_ERRORS, read
 
 PAIRS = 12  # outputs that are tried two by two
 LARGEST = 1 << 26  # elements of an input that is looked at
@@ -103,7 +103,7 @@ def cast(y: Any, tensor: TensorRef) -> Any:
 def _read(tensor: TensorRef, context: ReadContext) -> Optional[Any]:
     try:
         return read(tensor, context)
-    except Exception:  # its operator has a row that says so
+    except READ_ERRORS:  # its operator has a row that says so
         return None
 
 

@@ -17,7 +17,7 @@ from npucmp.dump.readers import values
 from npucmp.localise.producers import TINY, is_computed
 from npucmp.model import Operator
 from npucmp.model.dtypes import lookup
-from npucmp.replay.stored import payload_of
+from npucmp.replay.stored import READ_ERRORS, payload_of
 
 BLOCK = 1 << 18  # elements
 _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -41,7 +41,7 @@ def marks_of(operator: Operator, context: ReadContext) -> "dict[str, Mark]":
         try:
             blocks = values.blocks(payload_of(tensor, context), BLOCK, context=context)
             bits = mark_of(blocks)
-        except Exception:  # whatever is wrong with it, its operator has a row that says so
+        except READ_ERRORS:  # its operator has a row that says so
             continue
         if bits is not None:
             found[tensor.slot] = Mark(math.prod(tensor.shape), tensor.dtype, bits)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Callable, Iterator, Sequence, TypeVar, Union
 
 from npucmp.dump.context import ReadContext
-from npucmp.errors import NpucmpError
+from npucmp.errors import NpucmpError, raise_in_tests
 from npucmp.measure.executor import Processes
 from npucmp.model import Edge, Gap, Replayed
 from npucmp.replay.arguments import Refused
 from npucmp.replay.gaps import filled, with_peers
 from npucmp.replay.links import EdgeTask, GapTask, Links
 from npucmp.replay.marks import marks_of
+from npucmp.replay.stored import READ_ERRORS
 from npucmp.replay.task import Engine, Settings, Task, first_engine, first_line, unknown
 from npucmp.replay.torch_engine import TorchEngine
 
@@ -55,6 +56,7 @@ class Work:
             try:
                 engine.start(self.settings)
             except Exception as error:  # what is installed does not work
+                raise_in_tests(error)
                 return f"{engine.name} cannot be used: {first_line(error)}"
             _STARTED.add(engine.name)
             _limit(self.settings.memory)
@@ -69,7 +71,10 @@ class Work:
         with _clock(task.bytes):
             try:
                 return engine.edge(task, self.context, self.settings)
-            except Exception as error:
+            except READ_ERRORS as error:
+                return Edge(order, task.slot, explanation=_because(error))
+            except Exception as error:  # the last frame of a child
+                raise_in_tests(error)
                 return Edge(order, task.slot, explanation=_because(error))
 
 
@@ -99,8 +104,10 @@ def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settin
         return unknown(task, "no data", getattr(error, "because", str(error)))
     except OSError as error:
         return unknown(task, "no data", error.strerror or str(error))
-    except Exception as error:
+    except Exception as error:  # the last frame of a child: the operator costs its own row
         large = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        if not large:
+            raise_in_tests(error)
         return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
 
 
@@ -173,7 +180,10 @@ def _apart(
         try:
             with _clock(item.bytes):
                 return work(item)
-        except Exception:  # an operator that cannot be read has a row that says so
+        except READ_ERRORS:  # its operator has a row that says so
+            return empty(item)
+        except Exception as error:  # the last frame of a child
+            raise_in_tests(error)
             return empty(item)
 
     return Processes(jobs, apart=True).map(

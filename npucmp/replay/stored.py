@@ -9,9 +9,12 @@ import numpy as np
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import header, values
+from npucmp.errors import NpucmpError
 from npucmp.model import Payload, TensorRef
 from npucmp.model.dtypes import numpy_dtype
 from npucmp.replay.arguments import Missing, Refused
+
+READ_ERRORS = (NpucmpError, Refused, OSError, MemoryError)  # that reading the values of a tensor raises
 
 
 def read(tensor: TensorRef, context: ReadContext) -> Any:

@@ -21,7 +21,7 @@ from npucmp.model import Judged, Replayed
 from npucmp.replay.arguments import Missing
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
-from npucmp.replay.stored import read
+from npucmp.replay.stored import READ_ERRORS, read
 from npucmp.replay.table import COMPOSITE, TURNED, Row
 from npucmp.replay.task import Settings, Task
 from npucmp.replay.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
@@ -289,7 +289,7 @@ def saved_by(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
     for slot in bound.slots:
         try:
             found.append(wide(tensors[slot], context) if slot in tensors else None)
-        except Exception:
+        except READ_ERRORS:
             found.append(None)
     return found
 

@@ -19,7 +19,16 @@ from torch.utils._pytree import tree_flatten
 from npucmp.dump.context import ReadContext
 from npucmp.model import Call, Operator, Slot, TensorRef, Tree, Word
 from npucmp.model.dtypes import canonical, lookup
-from npucmp.replay.arguments import Arguments, Missing, NotInTable, Refused, TooLarge, arguments_of, floats_in
+from npucmp.replay.arguments import (
+    CALL_ERRORS,
+    Arguments,
+    Missing,
+    NotInTable,
+    Refused,
+    TooLarge,
+    arguments_of,
+    floats_in,  # fmt: skip
+)
 from npucmp.replay.stored import read
 from npucmp.replay.table import ROUNDED_ONCE, Row
 from npucmp.replay.task import first_line
@@ -221,7 +230,7 @@ def check(
         raise
     except NotImplementedError:
         raise Refused("the shape of its result depends on values") from None
-    except Exception as error:
+    except CALL_ERRORS as error:
         raise Refused(f"the call does not fit: {first_line(error)}") from None
     made = [tuple(one.shape) for one in found if isinstance(one, torch.Tensor)]
     wanted = [one.shape for one in outputs if one is not None]

@@ -12,7 +12,7 @@ import torch
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.replay import walk
-from npucmp.replay.arguments import Arguments, TooLarge, floats_in
+from npucmp.replay.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in
 from npucmp.replay.budget import Due
 from npucmp.replay.noise import Noise
 from npucmp.replay.stored import read
@@ -145,7 +145,7 @@ def _otherwise(bound: Bound, exact: "list[Any]") -> "list[tuple[list[Any], bool]
         try:
             with torch.no_grad():
                 other = call()
-        except Exception:  # not every kernel exists for every type
+        except CALL_ERRORS:  # not every kernel exists for every type
             continue
         if [_shape(one) for one in other] == [_shape(one) for one in exact]:
             found.append((other, is_whole))

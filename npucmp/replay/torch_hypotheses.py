@@ -19,6 +19,7 @@ import torch
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import DTYPES as KNOWN
 from npucmp.model.dtypes import Dtype, lookup
+from npucmp.replay.arguments import CALL_ERRORS
 from npucmp.replay.budget import RMS, RMS_16, round_to
 from npucmp.replay.torch_call import DTYPES, Bound
 from npucmp.replay.torch_rows import numpy_of
@@ -83,7 +84,7 @@ def with_hypotheses(
         try:
             with torch.no_grad():
                 results = again(other)
-        except Exception:  # not every kernel exists for every type
+        except CALL_ERRORS:  # not every kernel exists for every type
             continue
         for at, (subject, result) in enumerate(zip(subjects, results)):
             if subject is not None and isinstance(result, torch.Tensor) and result.numel() == subject.exact.size:

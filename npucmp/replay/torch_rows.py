@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Replayed, TensorRef
 from npucmp.model.dtypes import lookup
-from npucmp.replay.arguments import Arguments, Refused
+from npucmp.replay.arguments import CALL_ERRORS, Arguments, Refused
 from npucmp.replay.budget import BIAS, SAME, Due, judged
 from npucmp.replay.stored import read
 from npucmp.replay.task import Settings, Task
@@ -52,7 +52,7 @@ def second_opinion(
         return rows
     try:
         others = same_types()
-    except Exception:  # not every kernel exists for every type
+    except CALL_ERRORS:  # not every kernel exists for every type
         return rows
     found = []
     for row, other, wide in zip(rows, others, exact):

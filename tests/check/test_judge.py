@@ -44,7 +44,7 @@ def healths(tmp_path):
     return build(str(tmp_path), open_runs(Training(steps=2).write(tmp_path)))
 
 
-def test_a_rule_that_raises_costs_its_row(healths):
+def test_a_rule_that_raises_costs_its_row(healths, as_installed):
     got = examine(healths, (broken, two))
     assert [one.rule for one in got.symptoms] == ["own.two", "own.two"]
     failed, fine = got.decisions

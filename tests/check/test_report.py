@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from npucmp.report import answer_of, write_reports
 from npucmp.report.check import CHECKS, HEALTH, PARAMETERS
 from npucmp.workflows.check import check
 from tests.check.craft import Training, checked
+from tests.command import npucmp
 from tests.reports import screen, table
 
 W = "layers.1.weight"
@@ -107,9 +106,7 @@ def test_names_of_a_dump_stay_text(tmp_path):
 
 
 def run(*words: object) -> "subprocess.CompletedProcess[str]":
-    surroundings = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, "-m", "npucmp", "check", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=surroundings)
+    return npucmp("check", *words)
 
 
 def test_the_command(tmp_path):

@@ -91,7 +91,12 @@ def of_several(domain, least, has_values=True):
         number += 1
 
 
-@pytest.mark.parametrize("number", [*of_several("open", 6), *of_several("open", 6, has_values=False)])
+LARGE = {15, 108}  # families of many tensors, half of the time of all
+
+NUMBERS = [*of_several("open", 6), *of_several("open", 6, has_values=False)]
+
+
+@pytest.mark.parametrize("number", [pytest.param(n, marks=[pytest.mark.large] * (n in LARGE)) for n in NUMBERS])
 def test_families(tmp_path, monkeypatch, number):
     some = family("open", number, 2)
     write(tmp_path / "golden", some.golden, some.style)

@@ -204,7 +204,7 @@ def test_dropout_that_drops_the_same_is_no_difference(tmp_path):
     assert differing(result) == {} and "drop the same elements" in words(result, "dropout")
 
 
-def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch):
+def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
     from npucmp.precheck import order
     from npucmp.workflows import precheck as workflow
 

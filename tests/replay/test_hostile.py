@@ -42,7 +42,7 @@ HOSTILE = {  # name → arguments, keywords, recorded output, status, words
 }
 
 
-def test_each_costs_its_own_operator(tmp_path):
+def test_each_costs_its_own_operator(tmp_path, as_installed):
     pytest.importorskip("torch")
     dump = Dump(tmp_path)
     for name, ((args, kwargs), out, _) in HOSTILE.items():

@@ -4,8 +4,8 @@ import pytest
 
 import npucmp
 from npucmp.errors import NpucmpError, UsageError
+from tests.command import npucmp as run
 from tests.synthetic import chain, write_run
-from tests.test_cli import run
 
 LINEAR = "Functional.linear.{}.forward".format
 

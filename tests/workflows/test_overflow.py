@@ -3,8 +3,6 @@
 import csv
 import json
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from npucmp.errors import UsageError
 from npucmp.report import answer_of, render
 from npucmp.workflows.overflow import overflow
+from tests.command import npucmp
 from tests.dump.readers.craft_cann import Tensor, tensor, v2
 from tests.reports import screen
 from tests.reports import table as rows_of
@@ -40,8 +39,7 @@ CLEAN = {"Torch.add.0.forward": {"in": [X, X], "out": [X * 2]}}
 
 
 def command(*words):
-    line = [sys.executable, "-m", "npucmp", "overflow", *map(str, words)]
-    return subprocess.run(line, capture_output=True, text=True, timeout=120)
+    return npucmp("overflow", *words)
 
 
 def table(folder, name="overflow.csv"):

@@ -35,6 +35,11 @@ class Met(NamedTuple):
     problem: str = ""
 
 
+# that h5py raises on damaged files; nearly every one has been seen
+H5PY_ERRORS = (ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, LookupError, OSError,
+               RuntimeError, SystemError, TypeError, ValueError)  # fmt: skip
+
+
 @contextmanager
 def opened(path: str, limits: Limits) -> Iterator[H5File]:
     """An HDF5 file for reading, for the time of a `with`. MissingExtra without h5py, DumpError if it is damaged."""
@@ -55,20 +60,20 @@ def opened(path: str, limits: Limits) -> Iterator[H5File]:
         finally:
             try:
                 handle.close()
-            except Exception:  # of a damaged file that was read as far as possible
+            except H5PY_ERRORS:  # of a damaged file that was read as far as possible
                 pass
 
 
 @contextmanager
 def told(path: str, limits: Limits) -> Iterator[None]:
-    """Whatever h5py raises on a damaged file (nearly every built-in error has been seen) becomes a DumpError."""
+    """Turn an error that h5py raises on a damaged file into a DumpError."""
     try:
         yield
     except NpucmpError:
         raise
     except MemoryError:
         raise DumpError(path, limits.beyond("memory that HDF5 wants for it", "hdf5_memory")) from None
-    except Exception as error:
+    except H5PY_ERRORS as error:
         words = " ".join(str(error).split())[:160]
         raise DumpError(path, f"cannot be read by HDF5: {words or type(error).__name__}") from None
 

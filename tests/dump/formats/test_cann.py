@@ -369,14 +369,6 @@ def test_operators_tell_what_they_read(tmp_path):
     assert [one.label for one in a.tensors] == [f"{file('a')}:input.0", f"{file('a')}:output.0"]
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", SMALL[:40], b"PK\x03\x04" + bytes(200), bytes(64)])
-def test_a_broken_file_is_an_unreadable_row(tmp_path, data):
-    save(tmp_path, **{file("bad"): data, file("good", 1): SMALL})
-    bad, good = opened(tmp_path).operators
-    assert [(bool(one.problem), one.slot, one.is_output) for one in bad.tensors] == [(True, "", True)]
-    assert [one.problem for one in good.tensors] == ["", ""]
-
-
 def test_a_folder_with_the_name_of_a_dump_is_no_file(tmp_path):
     save(tmp_path, **{file("a"): SMALL})
     (tmp_path / file("b", 1)).mkdir()
@@ -398,13 +390,6 @@ def test_values_are_preferred_to_statistics(tmp_path):
     save(tmp_path, **{file("a", tail=".csv"): STATISTICS, file("a"): SMALL})
     (operator,) = opened(tmp_path).operators
     assert all(one.payload for one in operator.tensors)
-
-
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"words\n", HEADER.encode(), b"\0" * 100])
-def test_damaged_statistics_are_one_unreadable_row(tmp_path, data):
-    (operator,) = opened(save(tmp_path, **{file("a", tail=".csv"): data})).operators
-    (one,) = operator.tensors
-    assert one.problem and one.slot == ""
 
 
 def test_statistics_of_slices_are_not_those_of_the_whole(tmp_path):

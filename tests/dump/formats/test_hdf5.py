@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import struct
 
 import numpy as np
@@ -17,7 +16,7 @@ from npucmp.dump.readers import hdf5 as reader
 from npucmp.dump.readers.values import blocks
 from npucmp.errors import DumpError, MissingExtra
 from npucmp.measure.pairs import measure
-from npucmp.model import Pair, TensorRef
+from npucmp.model import TensorRef
 from tests.contracts import FormatContract
 
 h5py = pytest.importorskip("h5py")
@@ -484,19 +483,6 @@ def test_a_name_that_is_a_path_leads_nowhere(tmp_path, name, because):
 # --- damaged files
 
 
-def drained(path) -> None:
-    """Opens a file and reads all of it: rows or DumpError, nothing else."""
-    try:
-        runs = hdf5.open_runs(path)
-    except DumpError as error:
-        assert str(path) in str(error) and "\n" not in str(error) and len(error.because) < 300
-        return
-    for operator in (operator for run in runs for operator in run.operators):
-        for found in operator.tensors:
-            assert bool(found.problem) != bool(found.payload)
-            measure(Pair(0, found.slot, operator, None, found, None))
-
-
 def damaged_base(path):
     with h5py.File(path, "w") as file:
         tensor(file, "/MulBackward/1/input/self", ramp(4, 3), CPU, [1, 4])
@@ -505,39 +491,6 @@ def damaged_base(path):
         file.create_dataset("y", data=np.arange(40), chunks=(8,), maxshape=(None,))
         file["b"] = [True, False]
     return path.read_bytes()
-
-
-def test_every_prefix(tmp_path):
-    raw = damaged_base(tmp_path / "x.h5")
-    for size in range(0, len(raw), 37):
-        (tmp_path / "x.h5").write_bytes(raw[:size])
-        with pytest.raises(DumpError):
-            hdf5.open_runs(tmp_path / "x.h5")
-
-
-@pytest.mark.skipif(h5py.version.hdf5_version_tuple < (1, 14), reason="that library ends the process on some of them")
-@pytest.mark.parametrize("seed", range(4))
-def test_flipped_bytes(tmp_path, seed):
-    raw = damaged_base(tmp_path / "x.h5")
-    chance = random.Random(seed)
-    used = [place for place, byte in enumerate(raw) if byte or place < 200]
-    for _ in range(100):
-        spoilt = bytearray(raw)
-        for place in chance.sample(used, chance.randint(1, 4)):
-            spoilt[place] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, spoilt[place] ^ 1 << chance.randrange(8)])
-        (tmp_path / "x.h5").write_bytes(spoilt)
-        drained(tmp_path / "x.h5")
-
-
-def test_a_damaged_dataset_costs_only_itself(tmp_path):
-    raw = damaged_base(tmp_path / "x.h5")
-    with h5py.File(tmp_path / "x.h5") as file:
-        place = file["z"].id.get_chunk_info(3).byte_offset
-    (tmp_path / "x.h5").write_bytes(raw[: place + 2] + b"\xff" * 8 + raw[place + 10 :])
-    rows = {one.label: (operator, one) for operator in opened(tmp_path / "x.h5").operators for one in operator.tensors}
-    measured = {label: measure(Pair(0, one.slot, op, None, one, None)) for label, (op, one) in rows.items()}
-    assert [label for label, found in measured.items() if found.problem] == ["/z"]
-    assert "cannot be unpacked" in measured["/z"].problem
 
 
 def test_errors_are_quiet(tmp_path, capfd):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npucmp.dump.formats import npy, tfdbg
@@ -430,63 +430,11 @@ def test_several_pieces_of_values(tmp_path):
     assert "several pieces" in tensor_of(tmp_path, field(5, field(1, field(8, tensor)))).problem
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x09" + bytes(8), b"\x32\x01x", b"\x2a\x00", b"\x2a\x02\x0a\x00", b"PK\x03\x04"]
-)
-def test_other_files_are_broken_files(tmp_path, data):
-    dump(tmp_path, ["b_0_DebugIdentity_2"])
-    place = tmp_path / "run_1_0" / DEVICE / "a_0_DebugIdentity_1"
-    place.write_bytes(data)
-    bad, good = opened(tmp_path).operators
-    assert (bad.name, bad.tensors[0].slot, good.tensors[0].problem) == ("a", "", "")
-    assert bad.tensors[0].problem and bad.tensors[0].is_output
-
-
-def test_every_prefix_is_an_unreadable_tensor(tmp_path):
-    for whole in (
-        floats(1, 2, 3),
-        event(1, (2,), float_val=[1, 2]),
-        event(20, (), b"abc"),
-        event(7, (), string_val=[b"a"]),
-    ):
-        for size in range(len(whole)):
-            tensor = only(write_one(tmp_path, whole[:size]))
-            assert tensor.problem and tensor.slot == "" and tensor.payload is None
-
-
 def write_one(root: Path, data: bytes) -> Path:
     folder = root / DEVICE
     folder.mkdir(exist_ok=True)
     (folder / "a_0_DebugIdentity_1").write_bytes(data)
     return folder
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_damage_is_a_row_and_no_exception(tmp_path_factory, data):
-    whole = data.draw(st.sampled_from([floats(1, 2), event(9, (2, 1), bytes(16)), event(7, (), string_val=[b"a"])]))
-    spoilt = bytearray(whole)
-    for place in data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4)):
-        spoilt[place] = data.draw(st.integers(0, 255))
-    check_any_file(tmp_path_factory, bytes(spoilt))
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=60))
-@example(b"\x2a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
-@example(b"\x0b" * 50)
-def test_random_bytes_are_a_row_and_no_exception(tmp_path_factory, data):
-    check_any_file(tmp_path_factory, data)
-
-
-def check_any_file(tmp_path_factory, data: bytes) -> None:
-    """One row at most; if it has no problem, its values can be read."""
-    folder = write_one(tmp_path_factory.getbasetemp(), data)
-    for operator in opened(folder).operators:
-        (tensor,) = operator.tensors
-        assert bool(tensor.problem) != (tensor.payload is not None)
-        if not tensor.problem:
-            assert values(tensor).shape == tensor.shape
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("gone"), lambda path: path.symlink_to(path)])
