@@ -32,7 +32,7 @@ from hashlib import sha256
 from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib.parse import urlsplit
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure.executor import Item, Result
 from npucmp.measure.kernel import native

@@ -22,7 +22,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.errors import DumpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.model.moments import FIELDS

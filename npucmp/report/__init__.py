@@ -31,6 +31,13 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     return answer
 
 
+def present(result: Result, how: str, *more: str) -> Any:
+    """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table, its summary."""
+    from npucmp.report import notebook
+
+    return getattr(notebook, how)(answer_of(result), *more)
+
+
 class Form(NamedTuple):
     """How tables are written besides: CSV with a byte-order mark, by which Excel knows UTF-8; a workbook too."""
 

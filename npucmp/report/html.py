@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.difference_map import drawn

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, Iterable
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.report.answer import Answer
 
 

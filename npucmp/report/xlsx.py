@@ -13,7 +13,7 @@ import re
 from itertools import chain, islice
 from typing import Any, Iterator, Sequence
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.errors import MissingExtra
 from npucmp.report.answer import Answer, Table
 from npucmp.report.files import Content, Joined

@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import Stream

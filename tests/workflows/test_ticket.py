@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from npucmp import __version__
+from npucmp.version import __version__
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
 from npucmp.measure.vendor import vendor_of
