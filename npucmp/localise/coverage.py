@@ -24,13 +24,13 @@ from typing import Iterator, Optional, Sequence
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow
 from npucmp.localise.gradient_stretches import closed_backwards
-from npucmp.localise.nodes import is_argument, is_meaningless
 from npucmp.localise.stretch import Stretch
 from npucmp.localise.value_proof import ValueProof
 from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
+from npucmp.model.roles import is_argument, is_meaningless
 
 NO_TENSORS = "the record of one side holds no tensors"
 

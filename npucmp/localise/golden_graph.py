@@ -20,10 +20,10 @@ from npucmp.localise.golden_rows import (
     rounds_to,
     side_of,
 )
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import DECIDED, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_output, is_parameter
 
 NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with
 LATEST = 8  # outputs, the latest, that a tensor read may be an expansion of

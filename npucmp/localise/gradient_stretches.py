@@ -9,8 +9,8 @@ from typing import Optional, Sequence
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Verdict
+from npucmp.model.roles import is_output, is_parameter
 
 
 def closed_backwards(graph: GoldenGraph, left: "Sequence[GoldenRow]") -> "set[int]":

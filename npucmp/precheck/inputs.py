@@ -8,13 +8,13 @@ from typing import Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.check.facts import Step, Tensor
-from npucmp.check.roles import forward_of, is_layer, mark_of
 from npucmp.dump.context import ReadContext
 from npucmp.measure.recorded import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
+from npucmp.model.run_roles import forward_of, is_layer, mark_of
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.heads import WEIGHTS_ALONE
 from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values

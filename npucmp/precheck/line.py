@@ -11,11 +11,11 @@ from typing import Iterator, Optional, Sequence
 
 from npucmp.align import Alignment
 from npucmp.check.facts import Tensor
-from npucmp.check.roles import inputs_of, weights_of
 from npucmp.dump.context import ReadContext
 from npucmp.localise.case import error_of
 from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
 from npucmp.model.prechecked import Status
+from npucmp.model.run_roles import inputs_of, weights_of
 from npucmp.precheck import arguments, network
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.inputs import related

@@ -8,12 +8,12 @@ from typing import Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.name import longest_increasing
 from npucmp.align.worlds import are_apart
-from npucmp.check.roles import mark_of
 from npucmp.measure.figures import Figures
 from npucmp.model import Operator, Pair, Run, TensorRef, first_of
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Told
+from npucmp.model.run_roles import mark_of
 from npucmp.precheck.both import Both, Together
 from npucmp.precheck.row import Row, differs, same, unknown
 from npucmp.precheck.values import is_short

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import accumulate, chain, groupby
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
-from npucmp.model.arguments import by_name
+from npucmp.model.arguments import by_name, differing_arguments
+from npucmp.model.roles import is_argument, is_output
 from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
