@@ -71,9 +71,9 @@ def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optio
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
-    from npucmp.precheck.line import unlike
+    from npucmp.run_differences.warning import comparability_warning
 
-    return unlike([one], context)
+    return comparability_warning([one], context)
 
 
 def _compared_at_once(
