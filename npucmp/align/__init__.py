@@ -13,10 +13,11 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, mapping, name, order, updates, worlds
+from npucmp.align import fused, name, order, updates, worlds
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
 from npucmp.align.unshaped import shaped
+from npucmp.align.worlds.vendor import Names, Vendor
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -45,21 +46,26 @@ class Alignment(NamedTuple):
         return dict(Counter(match.via for match in self.matches))
 
 
-def align(
-    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
-) -> Alignment:
+def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE) -> Alignment:
     """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
     be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
 
     Raises DifferentNetworks when the runs have so little in common that they are not two runs of one network.
     """
-    own, vendor = mapping.taken_apart(names or {}, target.operators)
-    matches = mapping.match(target.operators, golden.operators, own)
+    matches: list[Match] = []
+    vendor = Vendor()
+    if names:
+        from npucmp.align import mapping
+
+        own, vendor = mapping.taken_apart(names, target.operators)
+        matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
     apart = worlds.are_apart(target, golden, vendor)
     by_golden = apart and golden.ordered and not target.ordered
     if apart:
-        matches, open_ones = worlds.line_up(target, golden, matches, vendor, context)
+        from npucmp.align.worlds.alignment import line_up
+
+        matches, open_ones = line_up(target, golden, matches, vendor, context)
     by_content: Matcher = partial(updates.match, context=context)
     in_order: Matcher = partial(order.match, context=context)
     for matcher in () if apart else (by_content, *MATCHERS, in_order):
@@ -73,7 +79,7 @@ def align(
 
 
 def align_or_part(
-    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
+    target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE
 ) -> "tuple[Alignment, Optional[DifferentNetworks]]":
     """The same for one of several pairs of runs; where two are not of one network nothing of them lines up, and why."""
     try:

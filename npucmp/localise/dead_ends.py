@@ -12,7 +12,7 @@ from collections import defaultdict
 from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.measure.kernel.masks import VALUES as MASKS
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef

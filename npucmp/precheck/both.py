@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.mapping import Names
+from npucmp.align.worlds.vendor import Names
 from npucmp.check.build import build
 from npucmp.check.curves.curve import Curve
 from npucmp.check.curves.windows import Parting

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.mapping import Names
+from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
