@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Callable, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterator, Optional, Sequence
 
 from npucmp.localise.arrivals import (
     Arrival,
@@ -24,16 +24,16 @@ from npucmp.localise.arrivals import (
     without_others,
 )  # fmt: skip
 from npucmp.localise.communications import Communications, Place
-from npucmp.localise.history import History
 from npucmp.localise.nodes import OperatorFindings
-from npucmp.localise.noise import Noise, counted, kind_of
-from npucmp.localise.noise_facts import facts_of, joined
-from npucmp.localise.rank_equality import inequalities, outputs_of
+from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told, candidates, concluded, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Comparison, Finding, Root
+
+if TYPE_CHECKING:
+    from npucmp.localise.history import History
+    from npucmp.localise.noise import Noise
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
@@ -138,12 +138,17 @@ class _Ranks:
         sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
         read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
         self._told = Communications(sequences, self._numbers, read)
-        self._noise: Optional[Noise] = None  # where statistics are all there is
+        self._noise: "Optional[Noise]" = None  # where statistics are all there is
+        self._history: "Optional[History]" = None  # of the noise
         if by_round_off and rules.uses("suspected") and not any(map(has_values, comparisons)):
+            from npucmp.localise.history import History
+            from npucmp.localise.noise import Noise
+            from npucmp.localise.noise_facts import facts_of, joined
+
             facts = [facts_of(walk.nodes) for walk in self._walks]
             unproven = max(one.unproven for one in updates)
             self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
-        self._history = History()
+            self._history = History()
         self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
 
     def visit(self) -> None:
@@ -151,6 +156,8 @@ class _Ranks:
         that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
         for group in self._told.in_order():
             if len(group) > 1:
+                from npucmp.localise.rank_equality import inequalities, outputs_of
+
                 outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
                 for place, found in zip(group, inequalities(outputs)):
                     self._node(place).unequal.update(found)
@@ -161,8 +168,11 @@ class _Ranks:
                     self._hold(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
 
-    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
+    def _hold(self, noise: "Noise", node: OperatorFindings, walk: Walk) -> None:
         """What stands out is no noise, and nothing behind it is."""
+        from npucmp.localise.noise import counted, kind_of
+
+        assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk.past, before)
         standing = noise.standing.get(id(node))
@@ -186,6 +196,8 @@ class _Ranks:
         told = [*self.finished()]
         if self._noise is None:
             return told
+        from npucmp.localise.suspects import candidates, concluded, first_of
+
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
         clocks = [[self._told.clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}

@@ -15,10 +15,9 @@ from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.movement import FIGURES
 from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise, Standing
+from npucmp.localise.root import Told
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
 from npucmp.model.roles import is_parameter
-
-Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
 
 
 class Candidate(NamedTuple):

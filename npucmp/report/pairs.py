@@ -16,7 +16,6 @@ from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
-FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")
 
 
 Linked = Sequence[Optional[Link]]

@@ -22,7 +22,6 @@ from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updated_parameters import with_parameters
-from npucmp.measure.views import Views
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
@@ -34,6 +33,7 @@ from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_numbers, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.several_runs import paying
 
 
 @of_two(Options)
@@ -62,12 +62,12 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
 def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:
     """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
-    from npucmp.workflows.shards import compared_in_shards, paying
+    pairing = paying(target, golden, options) if options.executor is None else None
+    if options.executor is None and pairing is None:
+        return None
+    from npucmp.workflows.shards import compared_in_shards
 
-    if options.executor is not None:
-        return compared_in_shards(target, golden, options)
-    pairing = paying(target, golden, options)
-    return None if pairing is None else compared_in_shards(target, golden, options, pairing)
+    return compared_in_shards(target, golden, options, pairing)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
@@ -137,7 +137,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     found, interrupted = measured(todo, options, context)
-    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, Views(context))
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, context)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -166,10 +166,10 @@ def concluded(
     tolerances: Tolerances,
     rules: Rulebook,
     left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
-    views: "Optional[Views]" = None,
+    context: Optional[ReadContext] = None,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots, their places, and the coverage, for
-    which `views` measures tensors that one side has alone."""
+    which tensors that one side has alone are read within `context`."""
     comparisons, reduced = [], reduced_products(measured)
     unwanted = left_out if left_out is not None else [()] * len(aligned)
     for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
@@ -185,7 +185,7 @@ def concluded(
             one,
             roots=with_parameters(one.findings, one.roots),
             notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)),
-            coverage=coverage_of(one.findings, one.left_out, views),
+            coverage=coverage_of(one.findings, one.left_out, context),
         )
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )

@@ -15,7 +15,6 @@ from npucmp.measure.executor import Executor
 from npucmp.model import Tolerance
 from npucmp.workflows.also import Also
 from npucmp.workflows.runs import Choice, StrPath
-from npucmp.workflows.sizes import in_bytes
 
 
 @dataclass(frozen=True)
@@ -86,6 +85,10 @@ class Options(Choice):
 
     def bytes_on_disk(self) -> Optional[int]:
         """What the next dump may take."""
+        if self.disk is None:
+            return None
+        from npucmp.workflows.sizes import in_bytes
+
         return in_bytes("disk", self.disk)
 
 
