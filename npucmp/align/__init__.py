@@ -13,10 +13,9 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, name, order, updates, worlds
+from npucmp.align import fused, name, updates, worlds
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
-from npucmp.align.unshaped import shaped
 from npucmp.align.worlds.vendor import Names, Vendor
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
@@ -67,7 +66,7 @@ def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: Re
 
         matches, open_ones = line_up(target, golden, matches, vendor, context)
     by_content: Matcher = partial(updates.match, context=context)
-    in_order: Matcher = partial(order.match, context=context)
+    in_order: Matcher = partial(_in_order, context=context)
     for matcher in () if apart else (by_content, *MATCHERS, in_order):
         left, right = _unmatched(target, golden, matches)
         if left and right:
@@ -76,6 +75,15 @@ def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: Re
     only_target, only_golden = _unmatched(target, golden, matches)
     _require_one_network(target, golden, matches)
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
+
+
+def _in_order(
+    target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext
+) -> "list[Match]":
+    """The matches that the order of what is left tells."""
+    from npucmp.align import order
+
+    return order.match(target, golden, so_far, context)
 
 
 def align_or_part(
@@ -137,7 +145,12 @@ def _is_unreadable(match: Match) -> bool:
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
-    yield from settle_axes([shaped(pair) for pair in _pairs(target, golden, alignment)])
+    found = [*_pairs(target, golden, alignment)]
+    if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
+        from npucmp.align.unshaped import shaped
+
+        found = [*map(shaped, found)]
+    yield from settle_axes(found)
 
 
 def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:

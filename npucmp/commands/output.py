@@ -71,11 +71,9 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         data = json.render(answer)["summary.json"]
         tell((json.with_files(data, [file.name for file in files]) if files else data).decode())
     elif not quiet:
-        from npucmp.report.width import fitted
-
         paint, columns = terminal.colours(shows_colour(color)), width()
         shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
-        tell(fitted(shown, columns), is_needed=not folder)
+        tell(_fitted(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
 
@@ -98,6 +96,13 @@ def _resumable(kept: bool) -> "Iterator[None]":
         if kept:
             end.args += ("the same command with --resume goes on from what was measured",)
         raise
+
+
+def _fitted(text: str, columns: int) -> str:
+    """The text in lines that fit a terminal."""
+    from npucmp.report.width import fitted
+
+    return fitted(text, columns)
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from npucmp.model import Finding, Operator, Pair
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 from npucmp.model.roles import is_argument, is_output
+
+
+class Place(NamedTuple):
+    """An operator: which of the ranks, and where in its sequence."""
+
+    rank: int
+    at: int
 
 
 @dataclass

@@ -17,9 +17,8 @@ from npucmp.precheck.inputs import related
 from npucmp.precheck.row import Row
 from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
-from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
 from npucmp.run_differences.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
-from npucmp.run_differences.tensors import NEARLY_ALL
 
 AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # ends the name of a module's record from its second call on
 NOTHING = "the dumps hold nothing of it"

@@ -6,6 +6,8 @@ from typing import Any, Optional, Sized
 
 from npucmp.model.prechecked import Status, Told
 
+NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
+
 
 def many(some: "Sized | int", word: str) -> str:
     """ "1 operator", "1,200 operators"."""

@@ -10,8 +10,6 @@ from npucmp.model import TensorRef
 from npucmp.model.prechecked import Relation
 from npucmp.run_differences.relation import SAME_BITS, Array, by_statistics, relation
 
-NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
-
 
 class Described(NamedTuple):
     """A tensor with its figures (max, min, mean, norm), and a function that reads its values."""

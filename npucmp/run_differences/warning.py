@@ -7,21 +7,17 @@ Only values of inputs that differ are read once more, of INPUTS at most and boun
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment
 from npucmp.dump.context import ReadContext
 from npucmp.localise.case import error_of
-from npucmp.measure.recorded import equal_by_record
-from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, Statistics, TensorRef, first_of
-from npucmp.model.prechecked import Relation, Status
+from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, first_of
+from npucmp.model.prechecked import Status
 from npucmp.model.run_roles import inputs_of, weights_of
 from npucmp.run_differences import arguments, operators
+from npucmp.run_differences.answers import NEARLY_ALL
 from npucmp.run_differences.partners import Together
-from npucmp.run_differences.relation import HARMLESS
-from npucmp.run_differences.tensors import NEARLY_ALL, Described, relation_of
-from npucmp.run_differences.values import readable_values
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
@@ -86,25 +82,16 @@ def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) ->
     """How network inputs differ that both runs have as such."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
+    if not some:
+        return
+    from npucmp.run_differences.inputs import input_difference
+
     for finding in some[:INPUTS]:
         pair = finding.pair
         assert pair.target is not None and pair.golden is not None and pair.target_op is not None
-        found = _relation(pair.target, pair.golden, context)
-        if found.kind not in (*HARMLESS, "rounded", "unknown"):
-            yield f"inputs differ: {pair.target_op.name} {pair.slot}: {found.words}"
+        if words := input_difference(pair.target, pair.golden, context):
+            yield f"inputs differ: {pair.target_op.name} {pair.slot}: {words}"
             return
-
-
-def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> Relation:
-    """The relation of two inputs by their records and their values, which are read again."""
-    comparable = target.dtype == golden.dtype and target.shape == golden.shape
-    equal = equal_by_record(target, golden) if comparable else None
-    x, y = (Described(one, _figures(one), partial(readable_values, one, context)) for one in (target, golden))
-    return relation_of(x, y, equal)
-
-
-def _figures(tensor: TensorRef) -> "tuple[Optional[float], ...]":
-    return tuple(tensor.statistics or Statistics())
 
 
 def _weights(one: Comparison, odd: "dict[int, Finding]") -> "Iterator[str]":

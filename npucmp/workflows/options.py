@@ -13,7 +13,6 @@ from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.measure.executor import Executor
 from npucmp.model import Tolerance
-from npucmp.workflows.also import Also
 from npucmp.workflows.runs import Choice, StrPath
 
 
@@ -71,6 +70,10 @@ class Options(Choice):
         return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
 
     def context(self, *dumps: StrPath) -> ReadContext:
+        if not self.also:
+            return super().context(*dumps)
+        from npucmp.workflows.also import Also
+
         return super().context(*dumps, *(Also.of(further).path for further in self.also))
 
     def decides(self) -> Tolerances:
