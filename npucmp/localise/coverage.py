@@ -31,9 +31,7 @@ from npucmp.model.roles import is_argument, is_meaningless
 NO_TENSORS = "the record of one side holds no tensors"
 
 
-def coverage_of(
-    findings: "Sequence[Finding]", left_out: "Sequence[Pair]" = (), context: Optional[ReadContext] = None
-) -> Coverage:
+def coverage_of(findings: "Sequence[Finding]", left_out: "Sequence[Pair]", context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
     golden, open_rows = _sorted(findings)
