@@ -424,8 +424,10 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
 
 def left_by(signalled, place, jobs, apart, number=signal.SIGTERM):
     """Status and words of a comparison that a signal ended in the middle of the measuring, and its processes."""
-    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.shards as s; real = m.measure; j.EVERY = 0.0; "
-    slow += "m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + ("0" if apart else "1 << 60")
+    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.several_runs as s; real = m.measure; "
+    slow += "j.EVERY = 0.0; m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + (
+        "0" if apart else "1 << 60"
+    )
     words = command(place, "--jobs", jobs)
     code = f"import sys, npucmp.measure.journal as j; {slow}; sys.argv[1:] = {words!r}"
     code = [sys.executable, "-c", f"{code}; from npucmp.cli import main; main()"]
