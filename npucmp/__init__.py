@@ -13,7 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0.dev0"
+from npucmp.presenter import set_presenter
+from npucmp.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
@@ -106,3 +107,11 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _present(*result: Any) -> Any:
+    """Show a result; report is imported when the first one is shown."""
+    return import_module(f"{__name__}.report").present(*result)
+
+
+set_presenter(_present)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Optional
 
 import click
 
-from npucmp import __version__
+from npucmp.version import __version__
 
 COMMANDS = {  # name → module of npucmp.commands, imported only when it is called or its help is asked for
     "compare": ("compare", "Which operator diverged first, and did it cause it?"),

@@ -61,14 +61,63 @@ def test_what_the_door_names_is_there_and_explained(name):
 
 
 def test_nothing_else_is_loaded_until_it_is_asked_for():
-    """Neither numpy nor a room of the package."""
+    """Neither numpy nor a room of the package; the version and the place of the presenter are constants."""
     code = "import npucmp, sys; print(*sorted(sys.modules))"
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {*got.stdout.split()}
     assert "npucmp" in loaded and not loaded & {"numpy", "click", "pyarrow", "zipfile", *HEAVY}
-    assert not [name for name in loaded if name.startswith("npucmp.")]
+    assert {name for name in loaded if name.startswith("npucmp.")} == {"npucmp.presenter", "npucmp.version"}
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         npucmp.nothing  # noqa: B018
+
+
+NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
+    "check", "overflow_events", "plan", "precheck", "replay",
+    *(f"align.{name}" for name in ("chains", "mapping", "worlds.alignment", "worlds.parts", "worlds.weights")),
+    "dump.graphs", "dump.join", "dump.micro",
+    *(f"localise.{name}" for name in (
+        "apart", "arrivals", "asked", "communications", "coordinates", "golden_graph", "history", "joint", "next_dump",
+        "noise", "noise_facts", "open_tensors", "peers", "rank_equality", "rerun", "schedule", "suspects",
+    )),
+    *(f"measure.{name}" for name in ("bits", "cluster", "figures", "journal", "profile", "views")),
+    *(f"report.{name}" for name in (
+        "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
+    )),
+    *(f"workflows.{name}" for name in (
+        "also", "crew", "graphs", "parquet", "replay_roots", "shard", "shards", "spool", "stored",
+    )),
+}  # fmt: skip
+MOST_MODULES = 170
+
+
+def modules_of(*words):
+    """The modules that a command loads in a process of its own, and those of npucmp by their names within it."""
+    code = "import sys; from npucmp.cli import main; sys.argv[0] = 'npucmp'\ntry: main()\nfinally: print(*sys.modules)"
+    command = [sys.executable, "-c", code, *map(str, words)]
+    got = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert not got.stderr
+    loaded = {*got.stdout.splitlines()[-1].split()}
+    return loaded, {name.partition(".")[2] for name in loaded if name.split(".")[0] == "npucmp"}
+
+
+def test_a_plain_comparison_loads_what_it_needs():
+    loaded, own = modules_of("compare", TARGET, GOLDEN)
+    assert {"cli", "workflows.compare", "run_differences.warning"} <= own and len(own) <= MOST_MODULES
+    assert not {name for name in own for other in NOT_OF_ONE_RANK if f"{name}.".startswith(f"{other}.")}
+    assert not {name.split(".")[0] for name in loaded} & {"torch", *HEAVY} - {"ml_dtypes"}  # the sample has bfloat16
+
+
+def test_what_a_plain_comparison_does_not_load_is_there():
+    """So that no entry outlives its module."""
+    folder = Path(npucmp.__file__).parent
+    paths = [folder.joinpath(*name.split(".")) for name in NOT_OF_ONE_RANK]
+    assert not [path for path in paths if not (path.is_dir() or path.with_suffix(".py").is_file())]
+
+
+def test_the_help_loads_no_command():
+    loaded, own = modules_of("--help")
+    assert own == {"", "cli", "errors", "presenter", "version"}
+    assert not {name.split(".")[0] for name in loaded} & {"numpy", "torch", *HEAVY}
 
 
 @pytest.fixture(scope="module")

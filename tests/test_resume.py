@@ -424,8 +424,10 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
 
 def left_by(signalled, place, jobs, apart, number=signal.SIGTERM):
     """Status and words of a comparison that a signal ended in the middle of the measuring, and its processes."""
-    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.shards as s; real = m.measure; j.EVERY = 0.0; "
-    slow += "m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + ("0" if apart else "1 << 60")
+    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.several_runs as s; real = m.measure; "
+    slow += "j.EVERY = 0.0; m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + (
+        "0" if apart else "1 << 60"
+    )
     words = command(place, "--jobs", jobs)
     code = f"import sys, npucmp.measure.journal as j; {slow}; sys.argv[1:] = {words!r}"
     code = [sys.executable, "-c", f"{code}; from npucmp.cli import main; main()"]
@@ -460,7 +462,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
     left = [file.name for file in (place / "out").iterdir()]
     assert left and all(name.startswith(FILE) for name in left)
     if apart:
-        monkeypatch.setattr("npucmp.workflows.shards.SMALL", 0)
+        monkeypatch.setattr("npucmp.workflows.several_runs.SMALL", 0)
     assert finished(place, monkeypatch, "--resume", "--jobs", "1") == 1
     found, expected = content(place / "out"), content(dump / "expected")
     assert all(found[name] == expected[name] for name in TABLES) and not [*(place / "out").glob(".npucmp*")]
@@ -469,7 +471,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
 def test_a_killed_one_leaves_nothing_after_the_next(place, monkeypatch):
     assert left_by(os.kill, place, 1, True, signal.SIGKILL)[0] == -signal.SIGKILL
     assert [*(place / "out").glob(".npucmp-work-*")]
-    monkeypatch.setattr("npucmp.workflows.shards.SMALL", 0)
+    monkeypatch.setattr("npucmp.workflows.several_runs.SMALL", 0)
     assert finished(place, monkeypatch, "--jobs", "1") == 1
     assert not [*(place / "out").glob(".npucmp*")]
 

@@ -13,10 +13,10 @@ from collections import Counter
 from functools import partial
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import fused, mapping, name, order, updates, worlds
+from npucmp.align import fused, name, updates, worlds
 from npucmp.align.logical import settle_axes
 from npucmp.align.shape import same_but_for_rows, same_shapes
-from npucmp.align.unshaped import shaped
+from npucmp.align.worlds.vendor import Names, Vendor
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
@@ -45,23 +45,28 @@ class Alignment(NamedTuple):
         return dict(Counter(match.via for match in self.matches))
 
 
-def align(
-    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
-) -> Alignment:
+def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE) -> Alignment:
     """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
     be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
 
     Raises DifferentNetworks when the runs have so little in common that they are not two runs of one network.
     """
-    own, vendor = mapping.taken_apart(names or {}, target.operators)
-    matches = mapping.match(target.operators, golden.operators, own)
+    matches: list[Match] = []
+    vendor = Vendor()
+    if names:
+        from npucmp.align import mapping
+
+        own, vendor = mapping.taken_apart(names, target.operators)
+        matches = mapping.match(target.operators, golden.operators, own)
     open_ones: Mapping[tuple[str, int], str] = {}
     apart = worlds.are_apart(target, golden, vendor)
     by_golden = apart and golden.ordered and not target.ordered
     if apart:
-        matches, open_ones = worlds.line_up(target, golden, matches, vendor, context)
+        from npucmp.align.worlds.alignment import line_up
+
+        matches, open_ones = line_up(target, golden, matches, vendor, context)
     by_content: Matcher = partial(updates.match, context=context)
-    in_order: Matcher = partial(order.match, context=context)
+    in_order: Matcher = partial(_in_order, context=context)
     for matcher in () if apart else (by_content, *MATCHERS, in_order):
         left, right = _unmatched(target, golden, matches)
         if left and right:
@@ -72,8 +77,17 @@ def align(
     return Alignment(tuple(matches), tuple(only_target), tuple(only_golden), open_ones, by_golden)
 
 
+def _in_order(
+    target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext
+) -> "list[Match]":
+    """The matches that the order of what is left tells."""
+    from npucmp.align import order
+
+    return order.match(target, golden, so_far, context)
+
+
 def align_or_part(
-    target: Run, golden: Run, names: "Optional[mapping.Names]" = None, context: ReadContext = ANYWHERE
+    target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE
 ) -> "tuple[Alignment, Optional[DifferentNetworks]]":
     """The same for one of several pairs of runs; where two are not of one network nothing of them lines up, and why."""
     try:
@@ -131,7 +145,12 @@ def _is_unreadable(match: Match) -> bool:
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
-    yield from settle_axes([shaped(pair) for pair in _pairs(target, golden, alignment)])
+    found = [*_pairs(target, golden, alignment)]
+    if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
+        from npucmp.align.unshaped import shaped
+
+        found = [*map(shaped, found)]
+    yield from settle_axes(found)
 
 
 def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Mapping, Sequence
 
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.model import Operator, Run
 
 

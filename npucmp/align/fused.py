@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.annotate import fed
-from npucmp.dump.graphs.graph import escaped
 from npucmp.dump.readers.executions import from_newest
-from npucmp.dump.readers.names import made_of
+from npucmp.dump.readers.names import escaped, fed, made_of
 from npucmp.model import Match, Operator, TensorRef
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import csv
 from collections import Counter, defaultdict, deque
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Sequence
 
-from npucmp.align.worlds.vendor import Api, Vendor, vendor_of
+from npucmp.align.worlds.vendor import Api, Names, Vendor, vendor_of
 from npucmp.dump.readers.tensor_names import named
 from npucmp.dump.readers.text import read_text
 from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import MissingExtra, UsageError
 from npucmp.model import Match, Operator
-
-Names = Union[Mapping[str, str], Vendor]  # what a mapping is as a value
 
 _LARGEST = 16 * 2**20  # bytes; also what keeps a YAML alias bomb small
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import Callable, Sequence
 
 from npucmp.align.shape import same_shapes
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.model import Match, Operator
 
 VIA = "name"

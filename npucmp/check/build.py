@@ -11,11 +11,11 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 from npucmp.check.facts import Health, Op, Parameter, Step, Tensor
 from npucmp.check.kernels import Group, groups_of, named, parameters_of
 from npucmp.check.probes import KEPT, PROBES, Inside, Moved
-from npucmp.check.roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.measure.figures import Figures, Probe, Work, Worked, work_through
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.run_roles import Held, Weight, forward_of, inputs_of, is_layer, weights_of
 
 SIDE_BY_SIDE = 64  # steps of a parameter that are open at once
 NONE: Mapping[str, Any] = MappingProxyType({})

@@ -18,11 +18,11 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.check.curves.curve import Log
 from npucmp.check.probes import Moved
-from npucmp.localise.overflow import events_of
 from npucmp.measure.figures import Figures
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, holds_weights_alone, is_gradient, op_type_of
+from npucmp.overflow_events.events import events_of
 
 
 class Tensor(NamedTuple):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, NamedTuple, 
 
 from npucmp.check.facts import Parameter, Tensor, Updated
 from npucmp.check.probes import Moved, wide
-from npucmp.check.roles import Held, forward_of, kind_of
 from npucmp.measure.figures import Work
 from npucmp.model import Operator, Payload, Run, TensorRef
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.run_roles import Held, forward_of, kind_of
 
 if TYPE_CHECKING:
     from npucmp.measure.kernel.extremes import Array

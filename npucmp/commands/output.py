@@ -6,9 +6,9 @@ import errno
 import os
 import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterator, Optional
 
 import click
 
@@ -26,8 +26,6 @@ WIDTH = 80  # columns of a picture where no terminal tells how many there are
 @uncollected()
 def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
     """Runs a workflow with what is left of the options, shows its result, and exits with its status."""
-    from npucmp.commands.progress import bar
-
     folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
     as_json, junit_file, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
     given["format"] = given.pop("format_")
@@ -41,19 +39,21 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
     _require_own(context, folder)
     known = _known(baseline, str(context.info_name), given, work)
-    showing = bar(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted)
+    showing = _progress(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted)
     with showing as progress, _resumable("journal" in given):
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
     from npucmp.report import answer_of, terminal, write
-    from npucmp.report.layout import laid_out
 
     answer = answer_of(result, metrics)
     if known is not None:
         from npucmp.commands.baseline import held_against
 
         answer = held_against(answer, known)
-    answer = laid_out(answer, parts, parquet)
+    if folder:
+        from npucmp.report.layout import laid_out
+
+        answer = laid_out(answer, parts, parquet)
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
@@ -71,13 +71,20 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
         data = json.render(answer)["summary.json"]
         tell((json.with_files(data, [file.name for file in files]) if files else data).decode())
     elif not quiet:
-        from npucmp.report.width import fitted
-
         paint, columns = terminal.colours(shows_colour(color)), width()
         shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
-        tell(fitted(shown, columns), is_needed=not folder)
+        tell(_fitted(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)
+
+
+def _progress(wanted: bool) -> "ContextManager[Any]":
+    """The progress bar, or None in its place."""
+    if not wanted:
+        return nullcontext()
+    from npucmp.commands.progress import bar
+
+    return bar()
 
 
 @contextmanager
@@ -89,6 +96,13 @@ def _resumable(kept: bool) -> "Iterator[None]":
         if kept:
             end.args += ("the same command with --resume goes on from what was measured",)
         raise
+
+
+def _fitted(text: str, columns: int) -> str:
+    """The text in lines that fit a terminal."""
+    from npucmp.report.width import fitted
+
+    return fitted(text, columns)
 
 
 def _require_own(context: click.Context, folder: Optional[str]) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Callable, Iterator, Optional
+from typing import Callable, Iterator
 
 
 @contextmanager
-def bar(wanted: bool) -> "Iterator[Optional[Callable[[int, int], None]]]":
-    """A function (bytes done, bytes in all) that draws, or None when nothing is to be shown."""
-    if not wanted:
-        yield None
-        return
+def bar() -> "Iterator[Callable[[int, int], None]]":
+    """A function (bytes done, bytes in all) that draws."""
     from tqdm import tqdm
 
     with tqdm(unit="B", unit_scale=True, desc="measuring", leave=False, delay=0.5) as drawn:

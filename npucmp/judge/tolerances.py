@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Mapping
 
 from npucmp.dump.readers.text import read_text
-from npucmp.dump.readers.toml import load_toml
 from npucmp.errors import UsageError
 from npucmp.measure import metrics
 from npucmp.model import Tolerance
@@ -48,6 +47,8 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     """
     text = read_text(path, LARGEST_TABLE)
     if path.suffix.lower() == ".toml":
+        from npucmp.dump.readers.toml import load_toml
+
         found = load_toml(path, text).get("tolerance")
         rows = found if isinstance(found, list) else []
     else:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Hashable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.localise.nodes import is_output
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import Finding, Operator
 from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_output
 
 
 class _Execution(NamedTuple):

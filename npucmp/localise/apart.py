@@ -38,9 +38,10 @@ from npucmp.localise.noise import Noise, counted, kind_of
 from npucmp.localise.noise_facts import Facts, RankFacts, facts_of, joined
 from npucmp.localise.producers import Fingerprint
 from npucmp.localise.rank_equality import Unequal, outputs_of
+from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.schedule import Ask, Crossing, Schedule
-from npucmp.localise.suspects import Candidate, Told, candidates, first_of
+from npucmp.localise.suspects import Candidate, candidates, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Comparison, Finding, Operator, Root

@@ -7,8 +7,8 @@ from collections import Counter
 from functools import cache, cached_property
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.communications import Place
 from npucmp.localise.history import Before, Contribution, History, Level
+from npucmp.localise.nodes import Place
 from npucmp.localise.noise_facts import Facts
 from npucmp.localise.suspects import Candidate
 

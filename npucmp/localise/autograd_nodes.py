@@ -12,9 +12,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Sequence
 
-from npucmp.localise.nodes import is_output
 from npucmp.model import Finding, Verdict
 from npucmp.model.finding import OTHER_NODE
+from npucmp.model.roles import is_output
 
 UNRELATED = 0.5  # rel_l2 from which two tensors count as two gradients, not as one with an error
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)

@@ -14,11 +14,12 @@ from typing import Callable, NamedTuple, Optional
 from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of
-from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict
 from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_output, is_parameter
 
 FEW = 16  # elements below which rounding does not cancel in a common factor
 CANCELLATION = 2.0  # terms this much larger than their sum

@@ -13,20 +13,14 @@ from __future__ import annotations
 from collections import defaultdict
 from heapq import heappop, heappush
 from itertools import groupby
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
+from npucmp.localise.nodes import Place
 from npucmp.model import Group, Operator, TensorRef
 from npucmp.model.optypes import op_type_of
 
 PEERS = "input:1", "input:src", "input:dst"  # arguments that name a rank
 BUFFERS = "0", "tensor", "tensor_list", "output", "output_tensor", "output_tensor_list"  # inputs that are written to
-
-
-class Place(NamedTuple):
-    """An operator: which of the ranks, and where in its sequence."""
-
-    rank: int
-    at: int
 
 
 class Communications:

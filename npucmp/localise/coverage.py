@@ -21,29 +21,25 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Iterator, Optional, Sequence
 
-from npucmp.localise.golden_graph import GoldenGraph
+from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
-from npucmp.localise.gradient_stretches import closed_backwards
-from npucmp.localise.nodes import is_argument, is_meaningless
-from npucmp.localise.stretch import Stretch
-from npucmp.localise.value_proof import ValueProof
-from npucmp.measure.views import Views
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
+from npucmp.model.roles import is_argument, is_meaningless
 
 NO_TENSORS = "the record of one side holds no tensors"
 
 
-def coverage_of(
-    findings: "Sequence[Finding]", left_out: "Sequence[Pair]" = (), views: "Optional[Views]" = None
-) -> Coverage:
+def coverage_of(findings: "Sequence[Finding]", left_out: "Sequence[Pair]", context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
-    `views` measures tensors of operators that one side has alone; without it their names decide."""
+    Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
     golden, open_rows = _sorted(findings)
     bare = [*_bare_records(findings)]
     if open_rows:
-        open_rows = _still_open(findings, golden, open_rows, views)
+        from npucmp.localise.open_tensors import still_open
+
+        open_rows = still_open(findings, golden, open_rows, context)
     is_open = {id(row.finding) for row in open_rows}
     unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
     covered = sum(row.elements or 0 for row in golden if id(row.finding) not in is_open)
@@ -101,43 +97,3 @@ def _bare_records(findings: "Sequence[Finding]") -> "Iterator[OpenTensor]":
         if pair.target_op is None or pair.golden_op is None or pair.golden_op.tensors or not pair.target_op.tensors:
             continue
         yield OpenTensor(pair.golden_op.name, "", 0, "", NO_TENSORS)
-
-
-def _still_open(
-    findings: "Sequence[Finding]",
-    golden: "list[GoldenRow]",
-    open_rows: "list[GoldenRow]",
-    views: "Optional[Views]",
-) -> "list[GoldenRow]":
-    """The open rows that no compared tensor accounts for, in merged graph order."""
-    if not any(row.finding.verdict in DECIDED for row in golden):
-        return open_rows
-    graph = GoldenGraph(findings, golden)
-    left = _unaccounted(graph, open_rows)
-    proof = ValueProof(findings, graph, views) if left and views is not None else None
-    while left and proof is not None:
-        proven = {id(row.finding) for row in left if proof.proves(row)}
-        if not proven:
-            break
-        graph.prove(proven)
-        left = _unaccounted(graph, open_rows)
-    return left
-
-
-def _unaccounted(graph: GoldenGraph, open_rows: "list[GoldenRow]") -> "list[GoldenRow]":
-    """The rows that are left when recordings of compared tensors and closed stretches are taken away."""
-    left = [row for row in open_rows if not graph.is_again(row)]
-    loose = {id(row.finding) for row in left}
-    interior: "set[int]" = set()
-    seen: "set[int]" = set()
-    for row in left:
-        content = graph.content(row)
-        if id(content) in seen:
-            continue
-        stretch = Stretch(graph, content, loose)
-        seen |= {id(one) for one in stretch.contents}
-        if stretch.is_closed():
-            interior |= {id(one.finding) for inside in stretch.contents for one in inside.rows}
-    left = [row for row in left if id(row.finding) not in interior or graph.lost_outputs(row)]
-    closed = closed_backwards(graph, left)
-    return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]

@@ -12,13 +12,13 @@ from collections import defaultdict
 from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
-from npucmp.dump.graphs.graph import escaped
-from npucmp.localise.nodes import is_meaningless, is_output
+from npucmp.dump.readers.names import escaped
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient
+from npucmp.model.roles import is_meaningless, is_output
 
 SUM_WALK = 4.0  # roundings of the norm of all terms that the sum over a tensor may move by
 

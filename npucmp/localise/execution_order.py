@@ -12,9 +12,9 @@ import heapq
 from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.nodes import is_output
 from npucmp.localise.producers import Producers, fingerprint_of
 from npucmp.model import Measurement, Operator, Pair, Run
+from npucmp.model.roles import is_output
 
 NOTE = "order: operators that read a tensor stand behind those that wrote one of equal content"
 _NETWORK = -1  # the place of all that is in no module

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import escaped
+from npucmp.dump.readers.names import escaped
 from npucmp.localise.again import ran_again
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
@@ -20,10 +20,10 @@ from npucmp.localise.golden_rows import (
     rounds_to,
     side_of,
 )
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import DECIDED, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_output, is_parameter
 
 NEAREST = 16  # compared tensors of one size, the latest, that a cast is compared with; operators before another one
 LATEST = 8  # outputs, the latest, that a tensor read may be an expansion of

@@ -9,8 +9,8 @@ from typing import Optional, Sequence, Tuple
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Verdict
+from npucmp.model.roles import is_output, is_parameter
 
 _Key = Tuple[int, bool]  # a content by id, and whether it is asked for its readers
 

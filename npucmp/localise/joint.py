@@ -12,10 +12,10 @@ from hashlib import blake2b
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.communications import groups_of, peer_of
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import SUM_ROUNDING, Fingerprint, fingerprint
 from npucmp.model import DIFFERS, Comparison, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_output, is_parameter
 
 SIZE = 8  # bytes of a digest
 WEIGHT, GRADIENT, TOLD, TOLD_FORWARD = "w", "g", "t", "f"  # what tensors are; `told` by a collective

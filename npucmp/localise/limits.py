@@ -10,10 +10,11 @@ from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge
 from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.case import Case
-from npucmp.localise.nodes import OperatorFindings, is_output
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import work_in_other_types, working_precisions
 from npucmp.model import Finding, Measurement, Verdict
+from npucmp.model.roles import is_output
 
 _Operand = tuple[object, ...]  # its verdict, the kind of its operator, its slot, its shapes
 

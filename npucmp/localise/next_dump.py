@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.nodes import containers
 from npucmp.localise.producers import Link
 from npucmp.model import Cause, Comparison, Finding, Pair, Root
+from npucmp.model.roles import containers
 
 Linked = Callable[[], "Sequence[Optional[Link]]"]  # of the findings of a comparison in graph order
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import groupby
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from npucmp.model import Finding, Operator, Pair
-from npucmp.model.arguments import argument_name
-from npucmp.model.optypes import OpType, is_gradient, op_type, op_type_of
+from npucmp.model.optypes import OpType, is_gradient, op_type_of
+from npucmp.model.roles import is_argument, is_output
+
+
+class Place(NamedTuple):
+    """An operator: which of the ranks, and where in its sequence."""
+
+    rank: int
+    at: int
 
 
 @dataclass
@@ -125,96 +131,3 @@ def _calls(node: OperatorFindings) -> "list[tuple[str, str]]":
     """The call of an operator on each side; where one side ran its forward twice (checkpointing), the other knows."""
     sides = (("golden", node.pair.golden_op), ("target", node.pair.target_op))
     return [(side, operator.call) for side, operator in sides if operator is not None and operator.call]
-
-
-def is_output(pair: Pair) -> bool:
-    """Whether a pair is something that its operator wrote."""
-    tensor = pair.target or pair.golden
-    return tensor is not None and tensor.is_output
-
-
-def is_argument(pair: Pair) -> bool:
-    """Whether a tensor holds an argument (an epsilon), which is no input that an error comes in by."""
-    target, golden = pair.target_op, pair.golden_op
-    return target is not None and golden is not None and pair.slot in target.arguments and pair.slot in golden.arguments
-
-
-def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
-    """Records and paths of the modules around an operator, as construct.json or the module paths tell."""
-    name, seen = scopes.get(operator.name, ""), {operator.name}
-    while name and name not in seen:
-        seen.add(name)
-        yield name
-        name = scopes.get(name, "")
-    path = operator.path.rpartition(".")[0]
-    while path:
-        yield f"{operator.phase} {path}"
-        path = path.rpartition(".")[0]
-
-
-def is_meaningless(pair: Pair) -> bool:
-    """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
-    return _is_meaningless(pair.operator.op_type, pair.slot)
-
-
-@lru_cache(maxsize=1 << 14)
-def _is_meaningless(spelled: str, slot: str) -> bool:
-    op = op_type(spelled)
-    role, _, key = slot.partition(":")
-    return role == "output" and (op.has("uninitialised") or _place(key) in op.workspaces)
-
-
-def is_parameter(pair: Pair) -> bool:
-    """Whether a tensor is a weight, a bias or a running statistic, as far as slot and operator tell."""
-    if pair.slot.partition(":")[0] == "param":
-        return True
-    return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
-
-
-@lru_cache(maxsize=1 << 14)
-def _is_place_of_parameter(spelled: str, slot: str) -> bool:
-    return _place(slot.partition(":")[2]) in op_type(spelled).parameters
-
-
-def is_folded(pair: Pair) -> bool:
-    """Whether a tensor is a weight that lies in the target's graph alone: the compiler made it of several, so that the
-    golden run has none like it."""
-    return pair.golden is None and pair.target is not None and pair.target.stored
-
-
-def _place(key: str) -> int:
-    """The number of a slot, -1 for one that has none."""
-    return int(key) if key.isdecimal() and len(key) < 10 else -1
-
-
-def _respelled(target: Operator, golden: Operator) -> "dict[str, str]":
-    """Slot of the target → slot of the golden, of arguments that one side gives by keyword and the other by place."""
-    if target.arguments.keys() == golden.arguments.keys():
-        return {}
-    alone = {argument_name(golden, slot): slot for slot in golden.arguments if slot not in target.arguments}
-    named = {slot: argument_name(target, slot) for slot in target.arguments if slot not in golden.arguments}
-    return {slot: alone[name] for slot, name in named.items() if name in alone}
-
-
-def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
-    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN.
-
-    What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
-    where nothing that the operator reads was recorded, or what the other side gives by keyword instead of by place.
-    """
-    if not target.arguments and not golden.arguments:
-        return
-    told = all(
-        one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
-        for one in (target, golden)
-    )
-    tensors = {tensor.slot for operator in (target, golden) for tensor in operator.tensors}
-    respelled = _respelled(target, golden)
-    for slot in {**target.arguments, **golden.arguments}:
-        if slot in respelled.values():
-            continue
-        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(respelled.get(slot, slot), "absent")
-        if "absent" in (a, b) and (slot in tensors or not told):
-            continue
-        if repr(a) != repr(b) and not slot.endswith("device"):
-            yield slot, a, b

@@ -18,13 +18,14 @@ from typing import Callable, NamedTuple, Optional, Sequence
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
 from npucmp.localise.movement import SINGLE, Movement, movement
-from npucmp.localise.nodes import OperatorFindings, is_meaningless, is_parameter
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise_facts import FEW, SUMS, Facts, level, reuse, round_offs
 from npucmp.localise.past import Past
 from npucmp.localise.producers import is_few
 from npucmp.localise.terms import terms
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_meaningless, is_parameter
 
 OUT = 5.0  # times the noise before
 OUT_SUMS = 3.5  # the same of mean and norm in the forward pass of the first step, where they scatter least

@@ -11,11 +11,12 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import scale_of
 from npucmp.localise.history import Level
 from npucmp.localise.movement import SINGLE, Movement, movement
-from npucmp.localise.nodes import OperatorFindings, containers, is_parameter
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.working import USUAL, count_types
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
 from npucmp.model.kept import kept
+from npucmp.model.roles import containers, is_parameter
 
 FEW = 16  # elements below which figures hardly average anything
 REDUCED = 2.0**-12  # round-off of 11 bits, to which HF32 and TF32 round the operands of products

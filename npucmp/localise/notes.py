@@ -9,13 +9,13 @@ from typing import Iterator, Sequence
 
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR
-from npucmp.localise.nodes import differing_arguments, is_meaningless
 from npucmp.localise.rules.reduced import REDUCED
 from npucmp.measure import metrics
 from npucmp.model import Finding, Pair, Root, Verdict
-from npucmp.model.arguments import by_name
+from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.cause import UNSEEN
 from npucmp.model.dtypes import lookup
+from npucmp.model.roles import is_meaningless
 
 PARTS = "parts"  # how a fused product and its parts were lined up
 _CUT = re.compile(r"\[(axis [^\[\]]*)\]$")  # what labels of views end with

@@ -11,13 +11,14 @@ from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
-from npucmp.localise.nodes import OperatorFindings, containers, is_folded, is_meaningless, is_output, is_parameter
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import containers, is_folded, is_meaningless, is_output, is_parameter
 
 SAVED = 2.0  # round-offs that what a forward saved is off by in float32, where outputs were seen up to 21; 1 in 16 bits
 RECENT = 8  # operators, whose outputs code that was not dumped most likely reads

@@ -12,10 +12,10 @@ import math
 from itertools import groupby
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
-from npucmp.dump.graphs.graph import escaped
-from npucmp.localise.nodes import is_output
+from npucmp.dump.readers.names import escaped
 from npucmp.model import Finding, Measurement, Pair, TensorRef
 from npucmp.model.kept import kept
+from npucmp.model.roles import is_output
 
 Owner = TypeVar("Owner")
 

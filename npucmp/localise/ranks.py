@@ -8,32 +8,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
-from typing import Callable, Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
 
-from npucmp.localise.arrivals import (
-    Arrival,
-    arrived,
-    as_seen,
-    contents,
-    golden_of,
-    own_error,
-    read_elsewhere,
-    take_in,
-    tensor_of,
-    without_buffers,
-    without_others,
-)  # fmt: skip
-from npucmp.localise.communications import Communications, Place
-from npucmp.localise.history import History
-from npucmp.localise.nodes import OperatorFindings
-from npucmp.localise.noise import Noise, counted, kind_of
-from npucmp.localise.noise_facts import facts_of, joined
-from npucmp.localise.rank_equality import inequalities, outputs_of
+from npucmp.localise.nodes import OperatorFindings, Place
+from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told, candidates, concluded, first_of
 from npucmp.localise.updates import Updates
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Comparison, Finding, Root
+
+if TYPE_CHECKING:
+    from npucmp.localise.arrivals import Arrival
+    from npucmp.localise.communications import Communications
+    from npucmp.localise.history import History
+    from npucmp.localise.noise import Noise
 
 GRAVITY = {Cause.BORN: 0, Cause.GAP: 0, Cause.WORSENED: 1, Cause.SUSPECT: 2, Cause.UNKNOWN: 3, Cause.PROPAGATED: 4}
 
@@ -128,41 +116,71 @@ class _Ranks:
         self._walks = [
             Walk(one.findings, by_round_off, rules, told, one.left_out) for one, told in zip(comparisons, updates)
         ]
+        self._told: "Optional[Communications]" = None  # of several ranks
         if len(comparisons) > 1:
-            for walk, number in zip(self._walks, self._numbers):
-                without_buffers(walk, number)
-        else:
+            self._told = self._communications()
+        elif any(node.op.has("collective") for node in self._walks[0].nodes):
+            from npucmp.localise.arrivals import without_others
+
             without_others(self._walks[0])
-        known = [contents(walk.nodes) for walk in self._walks] if len(comparisons) > 1 else []
-        self._read = {Place(*place): some for place, some in read_elsewhere(known)}
-        sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
-        read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
-        self._told = Communications(sequences, self._numbers, read)
-        self._noise: Optional[Noise] = None  # where statistics are all there is
+        if self._told is not None:
+            self._clocks = self._told.clocks
+        else:
+            self._clocks = {Place(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
+        self._noise: "Optional[Noise]" = None  # where statistics are all there is
+        self._history: "Optional[History]" = None  # of the noise
         if by_round_off and rules.uses("suspected") and not any(map(has_values, comparisons)):
+            from npucmp.localise.history import History
+            from npucmp.localise.noise import Noise
+            from npucmp.localise.noise_facts import facts_of, joined
+
             facts = [facts_of(walk.nodes) for walk in self._walks]
             unproven = max(one.unproven for one in updates)
             self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
-        self._history = History()
-        self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
+            self._history = History()
+        self._from: "dict[Place, Arrival]" = {}  # where an error arrives → what brought it
+
+    def _communications(self) -> "Communications":
+        """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
+        from npucmp.localise.arrivals import contents, golden_of, read_elsewhere, without_buffers
+        from npucmp.localise.communications import Communications
+
+        for walk, number in zip(self._walks, self._numbers):
+            without_buffers(walk, number)
+        known = [contents(walk.nodes) for walk in self._walks]
+        self._read = {Place(*place): some for place, some in read_elsewhere(known)}
+        sequences = [[golden_of(node) for node in walk.nodes] for walk in self._walks]
+        read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
+        return Communications(sequences, self._numbers, read)
+
+    def _in_order(self) -> "Iterable[list[Place]]":
+        """All operators, those of one clock together."""
+        return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
 
     def visit(self) -> None:
         """Walks all ranks. Of a collective, those first whose own inputs are farthest off. Of the noise only the first
         that stands out of it matters, and the same operator of other ranks: nothing else behind is held against it."""
-        for group in self._told.in_order():
+        for group in self._in_order():
             if len(group) > 1:
+                from npucmp.localise.rank_equality import inequalities, outputs_of
+
                 outputs = [(self._numbers[place.rank] or 0, outputs_of(self._node(place))) for place in group]
                 for place, found in zip(group, inequalities(outputs)):
                     self._node(place).unequal.update(found)
-            for place in sorted(group, key=self._own_error, reverse=True) if len(group) > 1 else group:
-                self._receive(place)
+                group = sorted(group, key=self._own_error, reverse=True)
+            for place in group:
+                if self._told is not None:
+                    self._receive(self._told, place)
                 node = self._node(place)
                 if self._noise is not None and self._noise.is_asked(node):
                     self._hold(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
 
-    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
+    def _hold(self, noise: "Noise", node: OperatorFindings, walk: Walk) -> None:
         """What stands out is no noise, and nothing behind it is."""
+        from npucmp.localise.noise import counted, kind_of
+
+        assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk.past, before)
         standing = noise.standing.get(id(node))
@@ -178,7 +196,7 @@ class _Ranks:
             places = {node.pair.order: Place(rank, at) for at, node in enumerate(walk.nodes)}
             yield (
                 findings,
-                [(self._told.clocks[places[root.pair.order]], self._explained(places, root)) for root in roots],
+                [(self._clocks[places[root.pair.order]], self._explained(places, root)) for root in roots],
             )
 
     def suspected(self) -> "list[Told]":
@@ -186,8 +204,10 @@ class _Ranks:
         told = [*self.finished()]
         if self._noise is None:
             return told
+        from npucmp.localise.suspects import candidates, concluded, first_of
+
         nodes = [(rank, [*walk.nodes]) for rank, walk in enumerate(self._walks)]
-        clocks = [[self._told.clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
+        clocks = [[self._clocks[Place(rank, at)] for at in range(len(some))] for rank, some in nodes]
         rooted = {(rank, root.pair.order): root for rank, (_, roots) in enumerate(told) for _, root in roots}
         every = [(rank, *one) for rank, some in nodes for one in zip(clocks[rank], some)]
         first = first_of(candidates(every, rooted, self._noise), len(told))
@@ -197,24 +217,35 @@ class _Ranks:
     def _explained(self, places: "dict[int, Place]", root: Root) -> Root:
         """A root that passes on what arrived says from where."""
         brought = self._from.get(places[root.pair.order])
-        return root if brought is None else arrived(root, brought)
+        if brought is None:
+            return root
+        from npucmp.localise.arrivals import arrived
+
+        return arrived(root, brought)
 
     def _node(self, place: Place) -> OperatorFindings:
         return self._walks[place.rank].nodes[place.at]
 
     def _own_error(self, place: Place) -> float:
+        from npucmp.localise.arrivals import own_error
+
+        assert self._told is not None
         return own_error(self._node(place)) if place in self._told.given else 0.0
 
-    def _receive(self, place: Place) -> None:
+    def _receive(self, told: "Communications", place: Place) -> None:
         """Tells an operator what comes to it from other ranks."""
+        from npucmp.localise.arrivals import take_in, tensor_of
+
         sent = [(Place(rank, at), tensor_of(self._node(Place(rank, at)), index))
                 for rank, at, index in self._read.get(place, ())]  # fmt: skip
-        given = [(one, finding) for one in self._told.given.get(place, ()) for finding in self._node(one).inputs]
+        given = [(one, finding) for one in told.given.get(place, ()) for finding in self._node(one).inputs]
         read, put_in = ([self._arrival(*one) for one in some] for some in (sent, given))
         brought = take_in(self._walks[place.rank], self._node(place), read, put_in)
         if brought is not None:
             self._from[place] = brought
 
-    def _arrival(self, place: Place, finding: Finding) -> Arrival:
+    def _arrival(self, place: Place, finding: Finding) -> "Arrival":
         """A tensor as the walk of its own rank sees it."""
+        from npucmp.localise.arrivals import as_seen
+
         return as_seen(self._walks[place.rank], self._numbers[place.rank], finding)

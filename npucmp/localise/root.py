@@ -12,6 +12,8 @@ from npucmp.localise.nodes import OperatorFindings
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root
 
+Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
+
 
 class Own(NamedTuple):
     """An output that its operator bears the error of, and the rule that says so."""

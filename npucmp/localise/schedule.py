@@ -7,7 +7,8 @@ from collections import defaultdict
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.arrivals import Contents, read_elsewhere
-from npucmp.localise.communications import Communications, Place
+from npucmp.localise.communications import Communications
+from npucmp.localise.nodes import Place
 from npucmp.localise.rank_equality import Inequality, Output, inequalities
 from npucmp.model import Operator
 

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from itertools import combinations
 from typing import Iterator, NamedTuple, Sequence
 
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.localise.producers import SUM_ROUNDING, Producers, fingerprint
 from npucmp.model import Finding, Side
+from npucmp.model.roles import is_output, is_parameter
 
 NEXT = 8  # tensors without a writer, behind an operator, among which its slices are looked for
 MOST = 4  # slices of a tensor: queries, keys and values; the four gates of an LSTM

@@ -5,9 +5,9 @@ from __future__ import annotations
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import Content, GoldenRow
 from npucmp.localise.gradient_stretches import is_unrecorded_output
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Verdict
 from npucmp.model.optypes import is_gradient
+from npucmp.model.roles import is_output, is_parameter
 
 
 class Stretch:

@@ -13,11 +13,11 @@ from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.movement import FIGURES
-from npucmp.localise.nodes import OperatorFindings, is_parameter
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise, Standing
+from npucmp.localise.root import Told
 from npucmp.model import Cause, Finding, Pair, Root, Verdict
-
-Told = tuple["list[Finding]", "list[tuple[int, Root]]"]  # of one rank: its findings, its roots with their clocks
+from npucmp.model.roles import is_parameter
 
 
 class Candidate(NamedTuple):

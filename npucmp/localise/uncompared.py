@@ -11,9 +11,10 @@ import math
 from collections import defaultdict
 from typing import Hashable, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import escaped
-from npucmp.localise.nodes import OperatorFindings, is_meaningless, is_output, is_parameter
+from npucmp.dump.readers.names import escaped
+from npucmp.localise.nodes import OperatorFindings
 from npucmp.model import Finding, Pair, TensorRef, Verdict
+from npucmp.model.roles import is_meaningless, is_output, is_parameter
 
 NOT_DUMPED = "was not dumped or cannot be compared"
 UNREADABLE = "could not be compared"

@@ -10,9 +10,9 @@ from typing import Sequence
 
 from npucmp.align.updates import ENTRY, is_update, parameter_name
 from npucmp.localise.evidence import reason
-from npucmp.localise.nodes import is_output
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import Finding, Root
+from npucmp.model.roles import is_output
 
 
 def with_parameters(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[Root, ...]":

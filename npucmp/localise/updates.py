@@ -17,8 +17,9 @@ from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, gain_of, proven_size
 from npucmp.localise.condition import MOST, scale_of
 from npucmp.localise.movement import likely_error
-from npucmp.localise.nodes import OperatorFindings, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.model import Finding, Statistics, Verdict
+from npucmp.model.roles import is_parameter
 
 UPDATE = 0.5  # of a parameter's size: no step of a network that trains changes one by more
 GREW = 2.0  # times the error that a parameter had in the step before

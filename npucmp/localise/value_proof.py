@@ -10,11 +10,11 @@ from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
-from npucmp.localise.nodes import is_output
 from npucmp.measure.views import Slice, Views
 from npucmp.model import Finding, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight, op_type_of
+from npucmp.model.roles import is_output
 
 GROWTH = 8.0  # by which an operator may increase the error of what it reads, as rules/growth.py has it
 FACTOR = 8.0  # limit of two tensors in units of round-off, as judge/verdicts.py has it

@@ -17,7 +17,7 @@ from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.limits import disregard, overwritten
-from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.past import Past, differs, is_alike
 from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.root import Own, explained, root_of
@@ -26,6 +26,7 @@ from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient
+from npucmp.model.roles import is_output, is_parameter
 
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 BRANCHES = 3  # operators that may have written what an operator reads, where outputs were not recorded

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
-from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_output, is_parameter
 
 MOVES = ("copies", "hands on", "views", "picks", "looks up", "rectifies", "bounds", "masks", "constant")
 USUAL = 0.1  # share of the float tensors of a run that makes a type one it works in, and no side branch

@@ -32,10 +32,10 @@ from hashlib import sha256
 from typing import Any, Callable, Iterator, Optional, Sequence
 from urllib.parse import urlsplit
 
-from npucmp import __version__
 from npucmp.errors import DumpError, MissingExtra, NpucmpError, UsageError
 from npucmp.measure.executor import Item, Result
 from npucmp.measure.kernel import native
+from npucmp.version import __version__
 
 WAIT = 60.0  # seconds without any worker until that is an error
 LOOK = 2.0  # seconds between looks at whether there is one

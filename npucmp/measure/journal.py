@@ -22,10 +22,10 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any, Iterator, Optional
 
-from npucmp import __version__
 from npucmp.errors import DumpError
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, Statistics, TensorRef
 from npucmp.model.moments import FIELDS
+from npucmp.version import __version__
 
 FILE = ".npucmp-journal"
 EVERY = 5.0  # seconds between writes: what a killed run has to measure again; shorter runs write nothing

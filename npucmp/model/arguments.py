@@ -8,6 +8,7 @@ that stand at these places in all spellings of a row are told.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Iterable
 
 from npucmp.model.dump import Operator, Scalar
 from npucmp.model.optypes import op_type
@@ -108,3 +109,36 @@ def places(spelled: str) -> "tuple[str, ...]":
     """The names of an operator's arguments by place."""
     words = OWN.get(spelled) or PLACES.get(op_type(spelled).name, "")
     return tuple(SYNONYMS.get(word, word) for word in words.split())
+
+
+def _respelled(target: Operator, golden: Operator) -> "dict[str, str]":
+    """Slot of the target → slot of the golden, of arguments that one side gives by keyword and the other by place."""
+    if target.arguments.keys() == golden.arguments.keys():
+        return {}
+    alone = {argument_name(golden, slot): slot for slot in golden.arguments if slot not in target.arguments}
+    named = {slot: argument_name(target, slot) for slot in target.arguments if slot not in golden.arguments}
+    return {slot: alone[name] for slot, name in named.items() if name in alone}
+
+
+def differing_arguments(target: Operator, golden: Operator) -> Iterable[tuple[str, object, object]]:
+    """(slot, target's value, golden's value); devices are expected to differ, and NaN equals NaN.
+
+    What is an argument on one side and a tensor on the other is compared as a tensor, or not at all. Nothing is absent
+    where nothing that the operator reads was recorded, or what the other side gives by keyword instead of by place.
+    """
+    if not target.arguments and not golden.arguments:
+        return
+    told = all(
+        one.reads_recorded and (one.arguments or any(not tensor.is_output for tensor in one.tensors))
+        for one in (target, golden)
+    )
+    tensors = {tensor.slot for operator in (target, golden) for tensor in operator.tensors}
+    respelled = _respelled(target, golden)
+    for slot in {**target.arguments, **golden.arguments}:
+        if slot in respelled.values():
+            continue
+        a, b = target.arguments.get(slot, "absent"), golden.arguments.get(respelled.get(slot, slot), "absent")
+        if "absent" in (a, b) and (slot in tensors or not told):
+            continue
+        if repr(a) != repr(b) and not slot.endswith("device"):
+            yield slot, a, b

@@ -126,3 +126,9 @@ def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
 def narrower(a: Dtype, b: Dtype) -> Dtype:
     """The coarser of two types: what a comparison can resolve. Floats beat integers."""
     return a if a.round_off >= b.round_off else b
+
+
+def is_short(dtype: str) -> bool:
+    """Whether a type is a float of 16 bits or fewer."""
+    row = lookup(dtype)
+    return row is not None and row.kind == "f" and row.itemsize <= 2

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from npucmp.model.cause import Root
 from npucmp.model.dump import Run
 from npucmp.model.result import Result
-from npucmp.model.symptom import Logged
+
+if TYPE_CHECKING:
+    from npucmp.model.symptom import Logged
 
 
 class Status(str, Enum):

@@ -1,8 +1,10 @@
-"""What a result is to its holder in Python: how it is shown is known further right, and imported when asked for."""
+"""The methods of a result that show it in Python. The presenter that makes the words is set by `import npucmp`."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from npucmp.presenter import present
 
 
 class Shown:
@@ -11,41 +13,31 @@ class Shown:
     @property
     def verdict(self) -> str:
         """The word of the last line of the screen: "DIVERGED", "AGREES", "UNDECIDED" …"""
-        return str(self._answer().word)
+        return str(present(self, "word"))
 
     def __str__(self) -> str:
-        return str(self._shown("screen"))
+        return str(present(self, "screen"))
 
     def __repr__(self) -> str:
-        return str(self._shown("brief"))
+        return str(present(self, "brief"))
 
     def _repr_html_(self) -> str:
-        return str(self._shown("html"))
+        return str(present(self, "html"))
 
     def to_pandas(self, table: str = "") -> Any:
         """The rows of a CSV file of the report ("roots", "worst"; without a name those of its first, with `cause` and
         `limit`) as a pandas DataFrame. docs/metrics.md lists the columns."""
-        return self._shown("frame", table)
+        return present(self, "frame", table)
 
     def to_dict(self) -> "dict[str, Any]":
         """What summary.json holds, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the keys.
 
         json.dumps(report.to_dict())
         """
-        found: "dict[str, Any]" = self._shown("summary")
+        found: "dict[str, Any]" = present(self, "summary")
         return found
 
     def files(self) -> "dict[str, Any]":
         """Its tables and its summary.json by name, as they would stand in files: bytes, or pieces of them."""
-        found: "dict[str, Any]" = self._shown("files")
+        found: "dict[str, Any]" = present(self, "files")
         return found
-
-    def _answer(self) -> Any:
-        from npucmp.report import answer_of
-
-        return answer_of(self)  # type: ignore[arg-type]  # a Result, which alone is shown
-
-    def _shown(self, how: str, *more: str) -> Any:
-        from npucmp.report import notebook
-
-        return getattr(notebook, how)(self._answer(), *more)

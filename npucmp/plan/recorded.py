@@ -15,9 +15,9 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Iterable, Sequence
 
-from npucmp.localise.nodes import containers
 from npucmp.model import Operator, Run
 from npucmp.model.dtypes import size_of
+from npucmp.model.roles import containers
 
 _LEVELS = ("L0", "L1", "mix")
 UNSURE = re.compile("[^0-9A-Za-z-]")  # what a file name may have instead of another character

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.align import Alignment, align, pairs
-from npucmp.align.mapping import Names
+from npucmp.align import align, pairs
+from npucmp.align.worlds.vendor import Names
 from npucmp.check.build import build
 from npucmp.check.curves.curve import Curve
 from npucmp.check.curves.windows import Parting
@@ -17,11 +17,14 @@ from npucmp.check.rules import RULES
 from npucmp.check.settings import Settings
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
+from npucmp.measure.figures import Figures
 from npucmp.measure.pairs import measure_pairs
 from npucmp.measure.recorded import equal_by_record
-from npucmp.model import Match, Measurement, Pair, Run, TensorRef
+from npucmp.model import Measurement, Pair, Run, TensorRef
 from npucmp.model.prechecked import InputRow, Status, Told
 from npucmp.precheck.packs import Pack, read_pack
+from npucmp.run_differences.operators import agreement
+from npucmp.run_differences.partners import Together
 
 SIDES = ("target", "golden")
 
@@ -33,21 +36,6 @@ class Curves(NamedTuple):
     target: Curve
     golden: Curve
     found: Parting
-
-
-class Together(NamedTuple):
-    """A step and rank of both runs; without an alignment where they are no two runs of one network, which `problem`
-    says."""
-
-    target: Run
-    golden: Run
-    alignment: Optional[Alignment]
-    pairs: "tuple[Pair, ...]"
-    problem: str = ""
-
-    @property
-    def matches(self) -> "tuple[Match, ...]":
-        return self.alignment.matches if self.alignment is not None else ()
 
 
 @dataclass(frozen=True)
@@ -77,8 +65,7 @@ class Given:
 
 @dataclass
 class Both:
-    """Two runs and what is known of them; what is costly is made when a row asks for it. `differing` are the identities
-    of pairs that a comparison found to differ, None before there is one."""
+    """Two runs and what is known of them; what is costly is made when a row asks for it."""
 
     targets: "Sequence[Run]"
     goldens: "Sequence[Run]"
@@ -87,7 +74,6 @@ class Both:
     context: ReadContext = ANYWHERE
     jobs: int = 1
     given: Given = Given()
-    differing: "Optional[frozenset[int]]" = None
     bytes_read: int = 0
     done: "Callable[[int], None]" = lambda size: None
     rows: "Mapping[str, Callable[[Both], Told]]" = field(default_factory=dict)  # that rows may ask for
@@ -215,10 +201,28 @@ class Both:
             return None
         return x.figures[:3] == y.figures[:3]
 
+    def agree(self, pair: Pair) -> Optional[bool]:
+        """Whether two tensors of floats agree within rounding, by their figures; None where that is not known."""
+        facts = [self.facts.get(id(one)) for one in (pair.target, pair.golden)]
+        if facts[0] is None or facts[1] is None:  # unreadable
+            return None
+        x, y = facts[0].figures, facts[1].figures
+        if x.bits and x.bits == y.bits:
+            return True
+        known = [(a, b) for a, b in zip(_figures(x), _figures(y)) if a is not None and b is not None]
+        if not known:
+            return None
+        scale = max(abs(value) for some in known for value in some)
+        return max(abs(a - b) for a, b in known) <= agreement(pair) * scale
+
     @cached_property
     def facts(self) -> "dict[int, Tensor]":
         """The facts of tensors of both runs, by their identity."""
         return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
+
+
+def _figures(found: Figures) -> "tuple[Optional[float], ...]":
+    return found.maximum, found.minimum, found.mean, found.rms
 
 
 def _key(run: Run) -> "tuple[str, Optional[int], Optional[int]]":

@@ -11,8 +11,9 @@ from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import Told
 from npucmp.model.stack import source_line
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, differs, many, not_applicable, same, unknown
+from npucmp.precheck.row import Row
 from npucmp.precheck.settings import OPTIMIZER, equal, parameters_of, word_of
+from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
 EQUAL = 1e-6  # relative: a float32 against the float64 that it was made of
 _PLACE = re.compile(r"^(?P<file>[^:]*):\d+\s*(?P<code>.*)$", re.DOTALL)

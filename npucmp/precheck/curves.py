@@ -10,7 +10,8 @@ from npucmp.check.curves.windows import Parting, parting
 from npucmp.model import first_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Curves
-from npucmp.precheck.row import Row, close, differs, same, unknown
+from npucmp.precheck.row import Row
+from npucmp.run_differences.answers import close, differs, same, unknown
 
 METRICS = 50  # further curves that are held against each other
 LAST = 0.01  # of the last value of a metric: the vendor's figure

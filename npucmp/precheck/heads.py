@@ -9,7 +9,8 @@ from npucmp.model import Run
 from npucmp.model.optypes import holds_weights_alone
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, close, differs, either, not_applicable, same, unknown
+from npucmp.precheck.row import Row
+from npucmp.run_differences.answers import close, differs, either, not_applicable, same, unknown
 
 LEVELS = ("L0", "L1", "L2", "mix", "debug")
 WEIGHTS_ALONE = "the dumps hold weights alone"

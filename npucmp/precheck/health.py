@@ -13,7 +13,8 @@ from npucmp.model.optypes import is_gradient
 from npucmp.model.prechecked import Told
 from npucmp.model.symptom import Symptom
 from npucmp.precheck.both import Both
-from npucmp.precheck.row import Row, differs, many, not_applicable, same, unknown
+from npucmp.precheck.row import Row
+from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
 
 OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that say what the row says
 

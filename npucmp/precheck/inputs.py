@@ -8,19 +8,22 @@ from typing import Iterator, NamedTuple, Optional
 import numpy as np
 
 from npucmp.check.facts import Step, Tensor
-from npucmp.check.roles import forward_of, is_layer, mark_of
 from npucmp.dump.context import ReadContext
 from npucmp.measure.recorded import equal_by_record
 from npucmp.model import Operator, Statistics
 from npucmp.model.dtypes import DTYPES
 from npucmp.model.optypes import holds_weights_alone, op_type_of
 from npucmp.model.prechecked import InputRow, Relation, Status, Told
-from npucmp.precheck.both import Both, Together
+from npucmp.model.run_roles import forward_of, is_layer, mark_of
+from npucmp.precheck.both import Both
 from npucmp.precheck.heads import WEIGHTS_ALONE
-from npucmp.precheck.relation import HARMLESS, SAME_BITS, by_statistics, relation, same_values
-from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row
 from npucmp.precheck.settings import packed
 from npucmp.precheck.values import known_values
+from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.partners import Together
+from npucmp.run_differences.relation import HARMLESS, same_values
+from npucmp.run_differences.tensors import Described, relation_of
 
 FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
 MADE = "the network may choose them by its own outputs, which differ before"
@@ -109,21 +112,11 @@ def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
     problem = target.figures.problem or golden.figures.problem
     if problem:
         return Relation("unknown", f"it cannot be read: {problem}")
-    equal = _same_bits(target, golden)
-    if equal:
-        return Relation(SAME_BITS, "the same values", residual=0.0)
-    x, y = known_values(target, context), known_values(golden, context)
-    if x is not None and y is not None:
-        found = relation(x, y)
-        if found.kind == SAME_BITS and equal is False:  # as far as it was read
-            return Relation("differs", f"the first {x.size:,} elements are the same, others differ")
-        return found
-    if target.shape != golden.shape:
-        return Relation("shape", f"shape {list(target.shape)} against {list(golden.shape)}")
-    if equal is False and target.ref.statistics is None:
-        return Relation("differs", "its checksums differ")
-    count = int(np.prod(target.shape, dtype=object))
-    return by_statistics(_figures(target), _figures(golden), count)
+    return relation_of(
+        Described(target.ref, _figures(target), lambda: known_values(target, context)),
+        Described(golden.ref, _figures(golden), lambda: known_values(golden, context)),
+        _same_bits(target, golden),
+    )
 
 
 def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:

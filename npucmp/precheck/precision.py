@@ -11,8 +11,9 @@ from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_gradient, op_type, op_type_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
-from npucmp.precheck.network import is_output
-from npucmp.precheck.row import Row, differs, many, not_applicable, same, unknown
+from npucmp.precheck.row import Row
+from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
+from npucmp.run_differences.operators import is_output
 
 
 def _floats(pairs: "Iterable[Pair]") -> "Iterator[Pair]":

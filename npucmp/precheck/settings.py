@@ -11,7 +11,8 @@ from npucmp.model import first_of
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both
 from npucmp.precheck.packs import read_config
-from npucmp.precheck.row import Row, close, differs, same, unknown
+from npucmp.precheck.row import Row
+from npucmp.run_differences.answers import close, differs, same, unknown
 
 NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's
 LOOKED_AT = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",

@@ -11,12 +11,14 @@ from npucmp.check.facts import Op, Parameter, Step, Tensor
 from npucmp.model import Pair
 from npucmp.model.optypes import op_type_of
 from npucmp.model.prechecked import Told
-from npucmp.precheck.arguments import alike, rate_of
+from npucmp.precheck.arguments import rate_of
 from npucmp.precheck.both import Both, Twins
-from npucmp.precheck.relation import Array
-from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row
 from npucmp.precheck.values import known_values
 from npucmp.precheck.weights import same_start
+from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.arguments import alike
+from npucmp.run_differences.relation import Array
 
 EQUAL, NEAR = 1e-6, 1e-2  # relative, of a loss: the vendor's guide has 1 %
 CALLED = 0.02  # median of |dw| over |dw|, beyond which steps differ

@@ -1,48 +1,15 @@
-"""Values of single tensors for rows that need them: bounded, so that no row takes the time of a comparison."""
+"""Values of tensors that were read already, or are read again."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Optional
+from typing import Optional
 
 import numpy as np
 
 from npucmp.check.facts import Tensor
 from npucmp.dump.context import ReadContext
-from npucmp.dump.readers.values import blocks
-from npucmp.errors import NpucmpError
-from npucmp.measure.kernel.numpy_kernel import widen
-from npucmp.measure.pairs import payload_of
-from npucmp.model import TensorRef
-from npucmp.model.dtypes import lookup
-from npucmp.precheck.relation import Array
-
-MOST = 1 << 22  # elements of a tensor that are looked at
-
-
-def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> "Optional[Array]":
-    """The values of a tensor, of a larger one those of its first samples; None if the dump kept none.
-
-    16-bit and narrower floats come as float32. Raises NpucmpError for what cannot be read.
-    """
-    payload = payload_of(tensor, context=context)
-    if payload is None:
-        return None
-    count = math.prod(payload.shape)
-    row = max(1, math.prod(payload.shape[1:]))
-    rows = payload.shape[0] if count <= most or not payload.shape else max(1, most // row)
-    wanted = min(count, rows * row, most) if payload.shape else 1
-    found: "list[Any]" = []
-    for block in blocks(payload, min(1 << 16, max(1, wanted)), context=context):
-        found.append(block[: wanted - sum(map(len, found))].copy())
-        if sum(map(len, found)) >= wanted:
-            break
-    flat = np.concatenate(found) if found else np.empty(0, np.float32)
-    with np.errstate(all="ignore"):  # a NaN that signals
-        flat = flat if flat.dtype.kind in "biuc" else widen(flat)
-    if not payload.shape or wanted == count:
-        return flat.reshape(payload.shape)
-    return flat.reshape(wanted // row, *payload.shape[1:]) if wanted % row == 0 else flat
+from npucmp.run_differences.relation import Array
+from npucmp.run_differences.values import readable_values
 
 
 def known_values(one: Tensor, context: ReadContext) -> "Optional[Array]":
@@ -50,13 +17,4 @@ def known_values(one: Tensor, context: ReadContext) -> "Optional[Array]":
     kept = one.found.get("whole")
     if kept is not None:
         return np.asarray(kept)
-    try:
-        return values_of(one.ref, context)
-    except NpucmpError:
-        return None
-
-
-def is_short(dtype: str) -> bool:
-    """Whether a type is a float of 16 bits or fewer."""
-    row = lookup(dtype)
-    return row is not None and row.kind == "f" and row.itemsize <= 2
+    return readable_values(one.ref, context)

@@ -10,15 +10,16 @@ import numpy as np
 from npucmp.check.facts import Health, Op, Parameter, Tensor
 from npucmp.measure.recorded import equal_by_record
 from npucmp.model import first_of
+from npucmp.model.dtypes import is_short
 from npucmp.model.prechecked import Told
 from npucmp.precheck.both import Both, Twins
 from npucmp.precheck.inputs import related
-from npucmp.precheck.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
-from npucmp.precheck.row import Row, close, differs, not_applicable, same, unknown
+from npucmp.precheck.row import Row
 from npucmp.precheck.settings import packed
-from npucmp.precheck.values import is_short, known_values
+from npucmp.precheck.values import known_values
+from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
+from npucmp.run_differences.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
 
-NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
 AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # ends the name of a module's record from its second call on
 NOTHING = "the dumps hold nothing of it"
 LOOKED_AT = 200  # parameters that differ whose values are read again, to say how

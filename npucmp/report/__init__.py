@@ -17,9 +17,7 @@ from typing import Any, NamedTuple, Sequence
 from npucmp.errors import DumpError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
-from npucmp.report import json
 from npucmp.report.answer import Answer
-from npucmp.report.files import LAST
 
 REPORTS = ("csv", "json", "html")
 
@@ -31,6 +29,13 @@ def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
     return answer
 
 
+def present(result: Result, how: str, *more: str) -> Any:
+    """Return what a function of notebook.py makes of a result: its words, a line, HTML, a table, its summary."""
+    from npucmp.report import notebook
+
+    return getattr(notebook, how)(answer_of(result), *more)
+
+
 class Form(NamedTuple):
     """How tables are written besides: CSV with a byte-order mark, by which Excel knows UTF-8; a workbook too."""
 
@@ -40,13 +45,14 @@ class Form(NamedTuple):
 
 def render(answer: Answer, form: Form = Form()) -> "dict[str, Any]":
     """All files of a report by name: bytes, or what makes them bit by bit (files.Joined)."""
+    from npucmp.report import json
+    from npucmp.report.files import LAST, after
+
     names = (*REPORTS, "xlsx") if form.xlsx else REPORTS
     modules: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
     with uncollected():
         found = {name: data for module in modules for name, data in module.render(answer).items()}
     if form.excel:
-        from npucmp.report.files import after
-
         found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
     return {**found, LAST: json.with_files(found[LAST], found)}
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.model import Cause, DifferenceMap, Evidence, Look, Operator, Rerun, Result, Root, Tolerance
-from npucmp.model.merged import Slice
-from npucmp.report.cell import Matrix
 
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
-Piece = Union[bytes, Path, Slice]  # of a file: what stands in it, or in another one
+if TYPE_CHECKING:
+    from npucmp.model.merged import Slice
+    from npucmp.report.cell import Matrix
+
+Piece = Union[bytes, Path, "Slice"]  # of a file: what stands in it, or in another one
 Shown = Callable[["Answer", "Optional[Within]"], bytes]  # a page of an answer, which may be one of several
 
 

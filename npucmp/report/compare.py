@@ -5,19 +5,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, Where, brief, each
 from npucmp.model.accused import Accused
-from npucmp.report import looks, next_dump, pairs, tables
+from npucmp.report import looks, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
-from npucmp.report.filed import Filed, Filing, by_place, filed, lost_files
-from npucmp.report.matrix import cells_of_runs
-from npucmp.report.overview import over
 from npucmp.report.part import LEFT_OUT, SIDES, Asked, Part, Passed, Ran, keys_of, lost_part, part_of, word_of
 from npucmp.report.words import count_of, in_bytes, numbers, problem_of, where_words
+
+if TYPE_CHECKING:
+    from npucmp.report.filed import Filed, Filing
+    from npucmp.report.next_dump import NextDump
+    from npucmp.report.pairs import Linked
 
 MEANING = {
     "BORN": "inputs agree, output does not",
@@ -35,6 +37,7 @@ NEXT = {  # docs/workflow.md has more words for it
     "UNKNOWN": "dump inputs too, or values instead of statistics (next_dump.json); a graph may tell who wrote them",
     "PROPAGATED": "nothing: it follows from an operator before it",
 }
+FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")  # columns that a page shows first
 OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of the first run of a side
 
 
@@ -50,6 +53,8 @@ class Parts:
         pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
         comparisons = report.comparisons
         if isinstance(comparisons, Apart):
+            from npucmp.report.filed import Filing
+
             filing = Filing(self.metrics, comparisons.folder)
             lost = partial(_lost, comparisons.where, filing)
             for part, files in comparisons.each(partial(_part_and_files, asked, report.strict, filing), lost):
@@ -107,10 +112,14 @@ def several(runs: "Sequence[Ran]") -> str:
 
 
 def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> "tuple[Part, Filed]":
+    from npucmp.report.filed import filed
+
     return part_of(asked, strict, number, one), filed(filing, number, one)
 
 
 def _lost(where: "Sequence[Where]", filing: Filing, number: int, because: str) -> "tuple[Part, Filed]":
+    from npucmp.report.filed import lost_files
+
     words = f"telling what came of it ended the process: {because}"
     return lost_part(number, where[number], words), lost_files(filing, where[number], words)
 
@@ -121,6 +130,9 @@ def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     found = told(parts)
     if len(parts.every) < 2:
         return found
+    from npucmp.report.matrix import cells_of_runs
+    from npucmp.report.overview import over
+
     return over(found, parts.every, cells_of_runs(report), partial(_pages, report, parts.metrics))
 
 
@@ -137,6 +149,8 @@ def _pages(
     report: Report, metrics: "tuple[str, ...]", within: "Mapping[int, Within]", shown: Shown
 ) -> "Iterator[tuple[int, Piece]]":
     """The pages of these comparisons, made where they lie."""
+    from npucmp.report.filed import Filing
+
     folder = report.comparisons.folder if isinstance(report.comparisons, Apart) else ""
     common = replace(report, comparisons=(), broken=(), unpaired=(), unlike="")
     numbers, paged = sorted(within), _Paged(common, Filing(metrics, folder), within, shown)
@@ -154,7 +168,7 @@ def _lost_page(number: int, because: str) -> Piece:
     return b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
 
 
-def told(parts: Parts, figures: Sequence[str] = pairs.FIGURES) -> Answer:
+def told(parts: Parts, figures: Sequence[str] = FIGURES) -> Answer:
     """What the parts of a comparison say; `figures` are columns that a page shows first."""
     report = parts.report
     files = _Files(parts)
@@ -166,7 +180,7 @@ def told(parts: Parts, figures: Sequence[str] = pairs.FIGURES) -> Answer:
     suspects = Suspects.of([suspect for one in sections for some in one.suspects for suspect in some])
     word, sentence = _verdict(report, parts)
     lines = [line.head + line.rest for one in sections for line in one.lines]
-    further = cache(lambda: next_dump.next_dump(report, [one.wanted for one in files.every()]))
+    further = _NextDump(report, files)
     listed = [words for one in sections for some in one.listings for words in (some.title, *some.lines)]
     return Answer(
         result=report,
@@ -185,14 +199,14 @@ def told(parts: Parts, figures: Sequence[str] = pairs.FIGURES) -> Answer:
         unreadable=parts.unreadable,
         tables=[*files.tables(), looks.worst(report.looks)],
         detail=lambda: files.detail(figures),
-        facts=lambda: {**facts(parts), "next_dump": next_dump.facts(further())},
+        facts=lambda: {**facts(parts), "next_dump": further.facts()},
         nothing=[] if suspects.first else [*lines, *listed],
         left_out=[*_runs_left_out(report)],
         undecided=[*parts.undecided()],
         unlisted=sum(one.unlisted[0] for one in sections),
-        remarks=lambda folder: next_dump.remarks(report, further(), folder) if folder else [],
+        remarks=lambda folder: further.remarks(folder) if folder else [],
         remarks_title="What to do next",
-        texts=lambda: [Text(*file) for file in next_dump.files(further()).items()],
+        texts=further.texts,
         rules=report.rules,
         meaning=MEANING,
         advice=NEXT,
@@ -208,12 +222,14 @@ class _Files:
         comparisons = parts.report.comparisons
         self._apart = comparisons if isinstance(comparisons, Apart) else None
         self._cells = cache(lambda number: tables.columns_of(comparisons[number], parts.metrics))
-        self._linked = cache(lambda number: pairs.linked_in(comparisons[number]))
+        self._linked = cache(lambda number: _linked_in(comparisons[number]))
         self.every = cache(self._every)
 
     def _every(self) -> "list[Filed]":
         if self._apart is not None:
             return self._parts.filed
+        from npucmp.report.filed import Filing, filed
+
         filing, some = Filing(self._metrics), enumerate(self._parts.report.comparisons)
         return [filed(filing, number, one, self._cells(number), self._linked(number)) for number, one in some]
 
@@ -234,15 +250,50 @@ class _Files:
         return [self.every()[at].tensors]
 
     def _roots(self) -> "Iterator[Piece]":
+        from npucmp.report.filed import by_place
+
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
 
     def detail(self, figures: "Sequence[str]") -> Detail:
+        from npucmp.report import pairs
+
         if self._apart is not None:
             paired = [*self._apart.each(partial(pairs.paired_of, self._metrics))]
         else:
             comparisons = enumerate(self._parts.report.comparisons)
             paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in comparisons]
         return pairs.detail(paired, self._metrics, figures, self._parts.report.rules)
+
+
+class _NextDump:
+    """The next dump that a report asks for, which is planned when a file tells of it."""
+
+    def __init__(self, report: Report, files: _Files) -> None:
+        self._report, self._files = report, files
+
+    @cached_property
+    def _found(self) -> "Optional[NextDump]":
+        from npucmp.report.next_dump import next_dump
+
+        return next_dump(self._report, [one.wanted for one in self._files.every()])
+
+    def facts(self) -> Optional[Row]:
+        """What summary.json says of it."""
+        return None if self._found is None else self._found.facts()
+
+    def remarks(self, folder: str) -> "list[str]":
+        """What to run next, in one line."""
+        return [] if self._found is None else [self._found.remark(self._report, folder)]
+
+    def texts(self) -> "list[Text]":
+        """The configurations."""
+        return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
+
+
+def _linked_in(one: Comparison) -> "Linked":
+    from npucmp.report import pairs
+
+    return pairs.linked_in(one)
 
 
 def _runs_left_out(report: Report) -> Iterator[str]:

@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from npucmp.localise.nodes import is_meaningless
 from npucmp.model import DECIDED, Comparison, Pair, Report, Run
 from npucmp.model.coverage import Coverage
+from npucmp.model.roles import is_meaningless
 from npucmp.report.words import count_of, percent, where_words
 
 NAMED = 3  # operators that the sentence offers to exclude by name

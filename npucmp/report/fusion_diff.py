@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import is_fed
-from npucmp.localise.nodes import is_output
 from npucmp.measure import metrics as measured
 from npucmp.model import (
     DIFFERS,
@@ -33,6 +32,7 @@ from npucmp.model import (
     Verdict,
     brief,
 )
+from npucmp.model.roles import is_output
 from npucmp.report import compare, tables
 from npucmp.report.answer import Answer, Chain, Original, Row, Suspect, Text
 from npucmp.report.words import flow_of, some_of

@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
-from npucmp import __version__
 from npucmp.model import brief
 from npucmp.report.answer import Answer, Flow, Within
 from npucmp.report.difference_map import drawn
@@ -30,6 +29,7 @@ from npucmp.report.page_data import page_data
 from npucmp.report.plot import plotted
 from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
+from npucmp.version import __version__
 
 PAGE = Path(__file__).with_name("page")
 SCRIPTS = ("data.js", "draw.js", "chart.js", "table.js", "operator.js", "graph.js", "page.js")

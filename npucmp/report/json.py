@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any, Iterable
 
-from npucmp import __version__
 from npucmp.report.answer import Answer
+from npucmp.version import __version__
 
 
 def render(answer: Answer) -> "dict[str, bytes]":

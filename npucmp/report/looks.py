@@ -7,7 +7,6 @@ from typing import Any, Iterator, Optional, Sequence
 
 from npucmp.model import Histogram, Look, position
 from npucmp.report.answer import Row, Section, Suspect, Suspects, Table
-from npucmp.report.difference_map import drawn as picture
 from npucmp.report.tables import table
 
 COLUMNS = tuple("place step rank order op slot cause number at target golden abs_err rel_err".split(" "))
@@ -47,6 +46,8 @@ def beside(sections: "Sequence[Section]", looks: "Sequence[Look]") -> "list[Sect
 
 def drawn(look: Look) -> "dict[str, Any]":
     """For the template: the picture, and both histograms."""
+    from npucmp.report.difference_map import drawn as picture
+
     golden = look.pair.golden
     shape = list(golden.shape) if golden else []
     above = f"whose error is above its root mean square, {look.bar:.2g}" if look.bar else "that differ"

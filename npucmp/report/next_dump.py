@@ -77,6 +77,26 @@ class NextDump(NamedTuple):
     bytes: int
     sides: "tuple[str, ...]"
 
+    def facts(self) -> Row:
+        """What summary.json says of it."""
+        return {**self._asdict(), "files": [*self.files]}
+
+    def remark(self, report: Report, folder: str) -> str:
+        """What to run next, in one line."""
+        if not self.files:
+            return (
+                f"next: the values of none of {count_of(self.wanted, 'operator')} fit on a disk of "
+                f"{in_bytes(report.disk or 0)}; the smallest take {in_bytes(self.bytes)}"
+            )
+        where = " and ".join(f"{folder}/{name}" for name in self.files)
+        more = "" if self.operators < self.wanted else " in more steps or ranks"
+        few = "" if self.complete else f", what fits of {self.wanted:,}{more}"
+        whose = "both runs" if len(self.sides) > 1 else f"the {self.sides[0]} run"
+        also = *report.also, *(f"{side}=DUMP" for side in self.sides)
+        command = shlex.join(["npucmp", "compare", *report.paths, *(word for one in also for word in ("--also", one))])
+        what = f"{count_of(self.operators, 'operator')} ({in_bytes(self.bytes)}{few})"
+        return f"next: dump the values of {what} of {whose} with {where}, then {command}"
+
 
 def next_dump(report: Report, wanted: "Sequence[Wanted]") -> Optional[NextDump]:
     """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made.
@@ -144,32 +164,3 @@ def _given(
             runs = [(number, wanted[number].runs[at]) for number in some]
             found[at].update((number, one._replace(step=step, rank=rank)) for number, (_, step, rank) in runs)
     return found
-
-
-def facts(found: Optional[NextDump]) -> Optional[Row]:
-    """What summary.json says of it."""
-    return None if found is None else {**found._asdict(), "files": [*found.files]}
-
-
-def files(found: Optional[NextDump]) -> "dict[str, str]":
-    """The configurations, by the name of their file."""
-    return found.files if found is not None else {}
-
-
-def remarks(report: Report, found: "Optional[NextDump]", folder: str) -> "list[str]":
-    """What to run next, in one line."""
-    if found is None:
-        return []
-    if not found.files:
-        return [
-            f"next: the values of none of {count_of(found.wanted, 'operator')} fit on a disk of "
-            f"{in_bytes(report.disk or 0)}; the smallest take {in_bytes(found.bytes)}"
-        ]
-    where = " and ".join(f"{folder}/{name}" for name in found.files)
-    more = "" if found.operators < found.wanted else " in more steps or ranks"
-    few = "" if found.complete else f", what fits of {found.wanted:,}{more}"
-    whose = "both runs" if len(found.sides) > 1 else f"the {found.sides[0]} run"
-    also = *report.also, *(f"{side}=DUMP" for side in found.sides)
-    command = shlex.join(["npucmp", "compare", *report.paths, *(word for one in also for word in ("--also", one))])
-    what = f"{count_of(found.operators, 'operator')} ({in_bytes(found.bytes)}{few})"
-    return [f"next: dump the values of {what} of {whose} with {where}, then {command}"]

@@ -17,6 +17,11 @@ SHOWN = 10  # suspects in a cell of a notebook
 LONGEST = 120  # characters of a path in one line, 300 of a sentence
 
 
+def word(answer: Answer) -> str:
+    """Return the word of the last line of the screen."""
+    return answer.word
+
+
 def screen(answer: Answer) -> str:
     """The words of the terminal."""
     return terminal.render(answer).rstrip("\n")

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp.localise.discarded import AS_INTEGER
-from npucmp.localise.edges import headroom
 from npucmp.model import Cause, Event, Overflow, Root, Scan, position
 from npucmp.model.dtypes import lookup
 from npucmp.model.stack import frames, source_line
+from npucmp.overflow_events.discarded import AS_INTEGER
+from npucmp.overflow_events.special_values import headroom
 from npucmp.report import tables
 from npucmp.report.answer import Answer, Detail, Line, Listing, Row, Section, Side, Step, Suspect, Suspects
 from npucmp.report.words import count_of, describe, of_operator, of_runs, problem_of, where_words

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import accumulate, chain, groupby
 from typing import NamedTuple, Optional, Sequence
 
-from npucmp.localise.nodes import differing_arguments, is_argument, is_output
 from npucmp.localise.producers import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
-from npucmp.model.arguments import by_name
+from npucmp.model.arguments import by_name, differing_arguments
+from npucmp.model.roles import is_argument, is_output
 from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
@@ -16,7 +16,6 @@ from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
-FIGURES = ("rel_l2", "limit", "cosine", "max_abs_err", "max_ulp")
 
 
 Linked = Sequence[Optional[Link]]

@@ -6,17 +6,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.localise.evidence import has_other_masks, is_bit_equal
-from npucmp.localise.joint import Joint, joint_of
 from npucmp.model import DIFFERS, Cause, Comparison, Finding, Root, Run, Tally, Verdict, Where, brief
 from npucmp.report import tables
 from npucmp.report.answer import Line, Listing, Row, Section, Side, Suspect, Suspects
 from npucmp.report.cell import Cell
 from npucmp.report.coverage import AlignedShare, upstream_unseen
-from npucmp.report.matrix import cell_of
 from npucmp.report.words import bytes_of, count_of, describe, flow_of, line_of, partner_of, where_words
+
+if TYPE_CHECKING:
+    from npucmp.localise.joint import Joint
 
 LEFT_OUT = {  # verdicts that decide nothing
     Verdict.UNREADABLE: "unreadable",
@@ -184,6 +185,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     status = 1 if differs else 0 if tally.is_decided(asked.least) else 2
     unreadable, coverage, word = [*_unreadable(one.findings)], AlignedShare.of(one), word_of(status, tally)
     agreement = Agreement.of(one.findings)
+    cell, joint = _among_others(one, word, tally, coverage) if asked.several else (None, None)
     return Part(
         number=number,
         step=one.step,
@@ -202,9 +204,17 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
         examples=dict(_examples(one.findings)),
         roots=tuple(tables.root_rows([(one.roots, one.step, one.rank)], tables.SUMMARISED)),
         agreement=agreement,
-        cell=cell_of(one, word, tally, coverage) if asked.several else None,
-        joint=joint_of(one) if asked.several else None,
+        cell=cell,
+        joint=joint,
     )
+
+
+def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedShare) -> "tuple[Cell, Joint]":
+    """The place of a comparison among steps and ranks, and what it shares with other ranks."""
+    from npucmp.localise.joint import joint_of
+    from npucmp.report.matrix import cell_of
+
+    return cell_of(one, word, tally, coverage), joint_of(one)
 
 
 def keys_of(parts: "Sequence[Part]") -> "list[str]":

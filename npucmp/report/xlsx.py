@@ -13,12 +13,12 @@ import re
 from itertools import chain, islice
 from typing import Any, Iterator, Sequence
 
-from npucmp import __version__
 from npucmp.errors import MissingExtra
 from npucmp.report.answer import Answer, Table
 from npucmp.report.files import Content, Joined
 from npucmp.report.sanitise import inert, visible
 from npucmp.report.words import rate_of
+from npucmp.version import __version__
 
 FILE = "report.xlsx"
 ROWS = (1 << 20) - 1  # below the head of a sheet; what is more goes on in the next one

@@ -10,11 +10,11 @@ from typing import Iterator, Mapping, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.localise.nodes import is_output
 from npucmp.measure.vendor import vendor_of
 from npucmp.model import Apart, Cause, Comparison, Finding, Operator, Report, Root, Tally, Verdict, each
 from npucmp.model.accused import Accused, Argument, Vendor
 from npucmp.model.arguments import named_arguments
+from npucmp.model.roles import is_output
 
 MOST = 10  # operators
 ELEMENTS = 1 << 26  # that are read for all of them; of outputs beyond there are no figures

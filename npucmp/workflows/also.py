@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass
 from typing import Iterator, NamedTuple, Sequence
 
-from npucmp.dump.join import join
 from npucmp.errors import UsageError
 from npucmp.model import Run
 from npucmp.workflows.runs import StrPath, distance, keys, meets
@@ -42,6 +41,8 @@ class Place:
 def joined(path: StrPath, runs: "Sequence[Run]", side: str, known: "Sequence[Run]") -> "list[Run]":
     """The runs of a side with those of a further dump. One that meets one of the side joins it; others, and those that
     cannot be read, are runs of their own."""
+    from npucmp.dump.join import join
+
     result = list(known)
     for run in runs:
         near = [] if run.problem else [at for at, other in enumerate(result) if not other.problem and meets(run, other)]

@@ -11,29 +11,27 @@ from typing import NamedTuple, Optional, Sequence
 from npucmp.align import Alignment, align_or_part, pairs
 from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
+from npucmp.dump.formats import graph_source
 from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_products
 from npucmp.judge.tolerances import Tolerances
 from npucmp.localise.again import ran_again
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.execution_order import in_content_order
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import with_roots
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updated_parameters import with_parameters
-from npucmp.measure.views import Views
 from npucmp.model import Comparison, Measurement, Pair, Report, Run, each
 from npucmp.model.collector import uncollected
 from npucmp.workflows.accused import with_accused
-from npucmp.workflows.also import Also, Place, joined, side_of
-from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_numbers, unfit_tolerances
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, how_to_pair, keys, odd_pairs, pair_runs
+from npucmp.workflows.several_runs import paying
 
 
 @of_two(Options)
@@ -62,38 +60,29 @@ def compare(target: StrPath, golden: StrPath, options: Options) -> Report:
 
 def _compared_apart(target: StrPath, golden: StrPath, options: Options) -> Optional[Report]:
     """Of many steps and ranks each by itself, so that no more than a few are in memory; None of others."""
-    from npucmp.workflows.shards import compared_in_shards, paying
+    pairing = paying(target, golden, options) if options.executor is None else None
+    if options.executor is None and pairing is None:
+        return None
+    from npucmp.workflows.shards import compared_in_shards
 
-    if options.executor is not None:
-        return compared_in_shards(target, golden, options)
-    pairing = paying(target, golden, options)
-    return None if pairing is None else compared_in_shards(target, golden, options, pairing)
+    return compared_in_shards(target, golden, options, pairing)
 
 
 def _unlike(context: ReadContext, _: int, one: Comparison) -> str:
-    from npucmp.precheck.line import unlike
+    from npucmp.run_differences.warning import comparability_warning
 
-    return unlike([one], context)
+    return comparability_warning([one], context)
 
 
 def _compared_at_once(
     target: StrPath, golden: StrPath, options: Options, context: ReadContext, started: float
 ) -> Report:
-    sides = {
-        "target": Place(target, options.runs(target, context)),
-        "golden": Place(golden, options.runs(golden, context, golden=True)),
-    }
-    also = []
-    for side, path in map(Also.of, options.also):
-        runs = options.runs(path, context, golden=side == "golden")
-        side = side or side_of(path, runs, sides)
-        sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
-        also.append(f"{side}={os.fspath(path)}")
-    lefts, rights = sides["target"].runs, sides["golden"].runs
-    graphs = loaded(options.graph, [*lefts, *rights], context)
-    lefts = with_graphs(target, lefts, golden, graphs, context)
-    rights = with_graphs(golden, rights, target, graphs, context)
-    return compared(Sides(target, lefts, golden, rights, tuple(also)), options, started)
+    sides = Sides(target, options.runs(target, context), golden, options.runs(golden, context, golden=True))
+    if options.also:
+        sides = _with_further_dumps(sides, options, context)
+    if options.graph or any(graph_source(run.format) is not None for run in (*sides.targets, *sides.goldens)):
+        sides = _with_graphs(sides, options, context)
+    return compared(sides, options, started)
 
 
 class Sides(NamedTuple):
@@ -104,6 +93,32 @@ class Sides(NamedTuple):
     golden_path: StrPath
     goldens: "list[Run]"
     also: "tuple[str, ...]" = ()
+
+
+def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
+    """The runs of both sides, joined by what --also names."""
+    from npucmp.workflows.also import Also, Place, joined, side_of
+
+    sides = {"target": Place(given.target_path, given.targets), "golden": Place(given.golden_path, given.goldens)}
+    also = []
+    for side, path in map(Also.of, options.also):
+        runs = options.runs(path, context, golden=side == "golden")
+        side = side or side_of(path, runs, sides)
+        sides[side] = Place(sides[side].path, joined(path, runs, side, sides[side].runs))
+        also.append(f"{side}={os.fspath(path)}")
+    return given._replace(targets=sides["target"].runs, goldens=sides["golden"].runs, also=tuple(also))
+
+
+def _with_graphs(sides: Sides, options: Options, context: ReadContext) -> Sides:
+    """The runs of both sides, which know what their graphs tell."""
+    from npucmp.workflows.graphs import loaded, with_graphs
+
+    target, lefts, golden, rights, _ = sides
+    graphs = loaded(options.graph, [*lefts, *rights], context)
+    return sides._replace(
+        targets=with_graphs(target, lefts, golden, graphs, context),
+        goldens=with_graphs(golden, rights, target, graphs, context),
+    )
 
 
 @uncollected()
@@ -137,7 +152,7 @@ def compared(sides: Sides, options: Options, started: float) -> Report:
     remarks += unfit_noise(tolerances, (pair for some in every for pair in some))
     remarks += [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
     found, interrupted = measured(todo, options, context)
-    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, Views(context))
+    comparisons = concluded(aligned, todo, found, tolerances, rules, left_out, context)
     return Report(
         paths=(str(sides.target_path), str(sides.golden_path)),
         comparisons=comparisons,
@@ -166,26 +181,30 @@ def concluded(
     tolerances: Tolerances,
     rules: Rulebook,
     left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
-    views: "Optional[Views]" = None,
+    context: Optional[ReadContext] = None,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots, their places, and the coverage, for
-    which `views` measures tensors that one side has alone."""
+    which tensors that one side has alone are read within `context`."""
     comparisons, reduced = [], reduced_products(measured)
     unwanted = left_out if left_out is not None else [()] * len(aligned)
     for (target, golden, alignment), some, measurements, others in zip(aligned, todo, measured, unwanted):
-        placed = in_content_order(target, golden, measurements, others)
-        some, others = [one.pair for one in placed.measured] if placed.notes else some, placed.left_out
-        findings = tuple(judged(placed.measured, tolerances, rules, reduced))
+        notes: tuple[str, ...] = ()
+        if not (target.ordered or golden.ordered):
+            from npucmp.localise.execution_order import in_content_order
+
+            measurements, others, notes = in_content_order(target, golden, measurements, others)
+            some = [one.pair for one in measurements] if notes else some
+        findings = tuple(judged(measurements, tolerances, rules, reduced))
         alone = len(alignment.only_target), len(alignment.only_golden)
         reach = extent(some, target.ordered and golden.ordered, again=ran_again(findings))
-        known = findings, (), alignment.matched, alone, (*reach.words, *placed.notes)
+        known = findings, (), alignment.matched, alone, (*reach.words, *notes)
         comparisons.append(Comparison(target, golden, *known, left_out=tuple(others)))
     return tuple(
         replace(
             one,
             roots=with_parameters(one.findings, one.roots),
             notes=(*one.notes, *notes_of(one.findings, one.roots, reduced)),
-            coverage=coverage_of(one.findings, one.left_out, views),
+            coverage=coverage_of(one.findings, one.left_out, context),
         )
         for one in with_roots(comparisons, tolerances.by_round_off, rules)
     )

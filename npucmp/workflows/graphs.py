@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import graph_source, own_graphs
-from npucmp.dump.graphs import beside, load_graphs
-from npucmp.dump.graphs.annotate import annotate, holds
-from npucmp.dump.graphs.graph import Graph
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
 from npucmp.workflows.runs import StrPath
+
+if TYPE_CHECKING:
+    from npucmp.dump.graphs.graph import Graph
 
 SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 
@@ -30,6 +30,8 @@ def with_graphs(
     graphed = [run for run in runs if run.format in sources]
     if not graphed:
         return runs
+    from npucmp.dump.graphs.annotate import annotate
+
     notes: list[str] = []
     known = list(given)
     if not known:
@@ -48,6 +50,11 @@ def with_graphs(
 def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadContext) -> "list[Graph]":
     """The graphs of files that a user named, or of dumps that hold their own; UsageError for one that holds nothing of
     either dump."""
+    if not paths:
+        return []
+    from npucmp.dump.graphs import load_graphs
+    from npucmp.dump.graphs.annotate import holds
+
     found = []
     for path in paths:
         graphs = own_graphs(Path(path), [], context) if Path(path).is_dir() else load_graphs(Path(path), context)
@@ -58,6 +65,9 @@ def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadConte
 
 
 def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]", context: ReadContext) -> "list[Graph]":
+    from npucmp.dump.graphs import beside, load_graphs
+    from npucmp.dump.graphs.annotate import holds
+
     found, left = own_graphs(places[0], notes, context), SEARCHED
     if found:
         return found

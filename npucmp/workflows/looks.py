@@ -10,11 +10,11 @@ from itertools import chain
 from typing import NamedTuple, Optional, TypeVar
 
 from npucmp.dump.context import ReadContext
-from npucmp.localise.nodes import is_output
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.look import look
 from npucmp.measure.pairs import payload_bytes
 from npucmp.model import Apart, Cause, Comparison, Finding, Look, Report, each
+from npucmp.model.roles import is_output
 from npucmp.workflows.runs import Choice
 
 AnyReport = TypeVar("AnyReport", bound=Report)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from itertools import islice
-from typing import Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
-from npucmp.measure import journal as journals
 from npucmp.measure.attention import with_hidden_masks
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
@@ -17,6 +16,9 @@ from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values
 from npucmp.model import Measurement, Pair
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter
+
+if TYPE_CHECKING:
+    from npucmp.measure.journal import Journal
 
 
 def measured(
@@ -30,10 +32,11 @@ def measured(
     closeness = Closeness(options.rtol, options.atol)
     total = sum(map(payload_bytes, every))
     meter, jobs = Meter(options.progress, total), (options.jobs or default_jobs()) if total else 1
-    journal: "Optional[journals.Journal]" = None
+    journal: "Optional[Journal]" = None
     found: list[list[Measurement]] = []
     with ExitStack() as stack:
         if options.journal is not None and (total or options.resume):  # statistics were read with the dump
+            from npucmp.measure import journal as journals
             from npucmp.measure.kernel import native
 
             settings = closeness, options.limits, native.name()

@@ -20,7 +20,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp import __version__
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
 from npucmp.dump.readers.files import Stream
@@ -28,6 +27,7 @@ from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import Precedence, precedence
 from npucmp.model import Cause, first_of
 from npucmp.model.merged import Merged, Numbers, Slice, Source
+from npucmp.version import __version__
 from npucmp.workflows.runs import StrPath
 from npucmp.workflows.settings import KEY, SCOPE
 from npucmp.workflows.spool import Folder as Spool

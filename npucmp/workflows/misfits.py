@@ -7,8 +7,7 @@ import difflib
 from fnmatch import fnmatchcase
 from typing import Iterable, Sequence
 
-from npucmp.align.mapping import Known, Names
-from npucmp.align.worlds.vendor import Vendor
+from npucmp.align.worlds.vendor import Names, Vendor
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import applies
@@ -43,6 +42,10 @@ def unfit_numbers(choice: Choice, runs: "Sequence[Numbered]") -> "list[str]":
 def unfit_names(names: Names, targets: "Sequence[Run]", goldens: "Sequence[Run]") -> "list[str]":
     """Notes on entries of a mapping whose names no run of their side holds; of a table for many networks, that nothing
     of it fits."""
+    if not names:
+        return []
+    from npucmp.align.mapping import Known
+
     sides = [Known(operator.name for run in runs for operator in run.operators) for runs in (targets, goldens)]
     if isinstance(names, Vendor):
         return (

@@ -13,9 +13,7 @@ from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
 from npucmp.measure.executor import Executor
 from npucmp.model import Tolerance
-from npucmp.workflows.also import Also
 from npucmp.workflows.runs import Choice, StrPath
-from npucmp.workflows.sizes import in_bytes
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,10 @@ class Options(Choice):
         return " and ".join(f"--{name} {value}" for name, value in given if value is not None)
 
     def context(self, *dumps: StrPath) -> ReadContext:
+        if not self.also:
+            return super().context(*dumps)
+        from npucmp.workflows.also import Also
+
         return super().context(*dumps, *(Also.of(further).path for further in self.also))
 
     def decides(self) -> Tolerances:
@@ -86,6 +88,10 @@ class Options(Choice):
 
     def bytes_on_disk(self) -> Optional[int]:
         """What the next dump may take."""
+        if self.disk is None:
+            return None
+        from npucmp.workflows.sizes import in_bytes
+
         return in_bytes("disk", self.disk)
 
 

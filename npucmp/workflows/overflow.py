@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.mapping import Names
+from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.communications import Communications, Place
-from npucmp.localise.edges import amount, headroom, kinds_of
-from npucmp.localise.overflow import event_of, events_of, noted
+from npucmp.localise.communications import Communications
+from npucmp.localise.nodes import Place
 from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor
 from npucmp.model import Cause, Event, Evidence, Fact, Operator, Overflow, Pair, Root, Run, Scan, TensorRef
 from npucmp.model.dtypes import lookup, size_of
+from npucmp.overflow_events.events import event_of, events_of, noted
+from npucmp.overflow_events.special_values import amount, headroom, kinds_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs, unfit_names

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import align, pairs
-from npucmp.align.mapping import Names
+from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.model import Judged, Pair, Replay, Replayed, Run, first_of
 from npucmp.replay.budget import vendor_level

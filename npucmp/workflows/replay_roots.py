@@ -20,11 +20,12 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, NpucmpError
 from npucmp.localise.evidence import reason
-from npucmp.localise.nodes import differing_arguments, is_output
 from npucmp.localise.producers import links
 from npucmp.localise.ranks import placed
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Cause, Comparison, Evidence, Finding, Judged, Replayed, Report, Root, Run
+from npucmp.model.arguments import differing_arguments
+from npucmp.model.roles import is_output
 from npucmp.replay.budget import RMS, RMS_16
 from npucmp.replay.peers import doubted, excused, explained
 from npucmp.replay.run import replayed

@@ -110,7 +110,7 @@ def _compare(
     alone = len(alignment.only_target), len(alignment.only_golden)
     reach = extent(todo, target.ordered and golden.ordered, (f"run {number}", "run 1"))
     known = tuple(findings), (), alignment.matched, alone, reach.words, reach.incomplete, tuple(left_out)
-    return Comparison(target, golden, *known, coverage_of(findings, left_out)), stopped
+    return Comparison(target, golden, *known, coverage_of(findings, left_out, context=None)), stopped
 
 
 def _placed(comparison: Comparison, found: "Mapping[OfFirst, Rerun]") -> Comparison:

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 
-from npucmp.align.mapping import Names, load
+from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
 from npucmp.dump.limits import Limits
@@ -111,6 +111,8 @@ class Choice:
     def names(self) -> Names:
         """The mapping of target names to golden names, or a vendor's, read if it is a file."""
         if isinstance(self.mapping, (str, PathLike)):
+            from npucmp.align.mapping import load
+
             return load(Path(self.mapping))
         return self.mapping or {}
 

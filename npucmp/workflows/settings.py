@@ -11,13 +11,15 @@ import json
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.judge.tolerances import load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
-from npucmp.model.written import Written
 from npucmp.workflows.numbers import some
+
+if TYPE_CHECKING:
+    from npucmp.model.written import Written
 
 KEY = "settings"  # of summary.json
 SCOPE = frozenset(("step", "rank", "pair"))  # by which reports that are merged differ
@@ -87,6 +89,8 @@ def other_settings(before: Written, after: Written) -> str:
 
 def require_settings(baseline: Written, kind: Any, given: "Mapping[str, Any]") -> None:
     """UsageError if a report was made by other rules than options of this kind, given by their names, will make."""
+    from npucmp.model.written import Written
+
     options = kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
     kept = baseline.summary.get(KEY)
     this = Written("this run", baseline.command, {KEY: settings_of(options)}, {}, {})

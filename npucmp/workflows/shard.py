@@ -21,12 +21,12 @@ from npucmp.localise.execution_order import in_content_order
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import has_values, side_by_side
+from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
-from npucmp.localise.suspects import Told, concluded
+from npucmp.localise.suspects import concluded
 from npucmp.localise.updated_parameters import with_parameters
 from npucmp.localise.updates import Updates
 from npucmp.measure.pairs import payload_bytes
-from npucmp.measure.views import Views
 from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
 from npucmp.workflows.measuring import measured
 from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
@@ -237,7 +237,7 @@ def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
         for clock, root in roots
     ]
     context = work.options.context(work.target, work.golden)
-    coverage = coverage_of(findings, one.left_out, Views(context))
+    coverage = coverage_of(findings, one.left_out, context)
     changes = {at: tuple(new)[1:] for at, (new, old) in both if new is not old}
     work.keep(shard, "walked", _Kept(changes, bare))
     walked_roots = tuple(root for _, root in roots)

@@ -14,13 +14,11 @@ A shard over which a worker died is done again by another; one over which two di
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Iterator, Mapping, Optional, Sequence, TypeVar
 
 from npucmp.dump.formats import graph_source, open_head
 from npucmp.errors import DumpError, UsageError
@@ -32,6 +30,7 @@ from npucmp.workflows.crew import Crew, Lost, unopened, without
 from npucmp.workflows.misfits import unfit_numbers
 from npucmp.workflows.options import Options, rules_of
 from npucmp.workflows.runs import StrPath, keys, pair_runs
+from npucmp.workflows.several_runs import Pairing, fits
 from npucmp.workflows.shard import (
     Before,
     Finished,
@@ -50,42 +49,6 @@ from npucmp.workflows.stored import Stored
 
 Part = TypeVar("Part")
 HELD = 60_000  # pairs of tensors of a step without values that one worker holds at once: some 200 MB
-SMALL = 4 << 20  # bytes of records up to which all runs are held at once: some 50 MB, and no worker has to be told
-
-
-class Pairing(NamedTuple):
-    """Which runs are held against each other, by their heads, and which have no partner."""
-
-    together: "Sequence[tuple[Head, Head]]"
-    unpaired: "Sequence[tuple[str, Head]]"
-
-
-def fits(options: Options, formats: "set[str]") -> bool:
-    """Whether shards can do it: graphs and further dumps are of all runs together."""
-    alone = not (options.graph or options.also or options.replay)
-    return alone and all(graph_source(name) is None for name in formats)
-
-
-def paying(target: StrPath, golden: StrPath, options: Options) -> Optional[Pairing]:
-    """The runs, where they are to be compared in shards though nobody else is to do it: there are several, folders tell
-    which, and their records are large."""
-    if not fits(options, set()):
-        return None
-    context = options.context(target, golden)
-    lefts = options.early_heads(target, context)
-    rights = options.early_heads(golden, context, golden=True) if lefts else None
-    if not lefts or not rights or not fits(options, {head.format for head in (*lefts, *rights)}):
-        return None
-    pairing = Pairing(*pair_runs(lefts, rights, options.partners()))
-    large = sum(_size(head) for both in pairing.together for head in both) > SMALL
-    return pairing if large and len(pairing.together) > 1 else None
-
-
-def _size(head: Head) -> int:
-    """Of its records, where they are one file."""
-    with suppress(OSError):
-        return os.stat(head.path).st_size if os.path.isfile(head.path) else 0
-    return 0
 
 
 def compared_in_shards(target: StrPath, golden: StrPath, options: Options, pairing: Optional[Pairing] = None) -> Report:

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from npucmp.dump.formats.msprobe import parse_msprobe_name
-from npucmp.localise.edges import headroom, kinds_of
-from npucmp.localise.overflow import events_of
 from npucmp.measure.kernel.extremes import extremes_of
 from npucmp.measure.profile import Scanned
 from npucmp.model import Extremes, Operator, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.overflow_events.events import events_of
+from npucmp.overflow_events.special_values import headroom, kinds_of
 
 INF, NAN, TOP = float("inf"), float("nan"), 65504.0
 X = np.linspace(-2, 2, 16).reshape(4, 4).astype(np.float16)

@@ -168,7 +168,7 @@ def test_what_code_that_was_not_dumped_made_is_no_input(tmp_path):
 
 def test_the_line_reads_little(tmp_path, monkeypatch):
     """Of runs that agree nothing at all is read for it."""
-    from npucmp.precheck import values
+    from npucmp.run_differences import values
 
     def refuse(*_):
         raise AssertionError("read again")

@@ -220,7 +220,7 @@ def test_a_row_that_raises_costs_itself(tmp_path, monkeypatch, as_installed):
 
 def test_what_differs_beyond_what_is_looked_at_is_not_the_same(tmp_path, monkeypatch):
     from npucmp.check import probes
-    from npucmp.precheck import values
+    from npucmp.run_differences import values
 
     monkeypatch.setattr(probes, "KEPT", 0)
     monkeypatch.setattr(values, "MOST", 2 * 48)

@@ -23,7 +23,7 @@ from npucmp.model import Apart
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import Joined
-from npucmp.workflows import measuring, shard, shards
+from npucmp.workflows import measuring, several_runs, shard, shards
 from npucmp.workflows.options import Options
 from npucmp.workflows.shards import compared_in_shards
 from tests.localise.test_ranks import collective, pipeline
@@ -227,7 +227,7 @@ def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
 
 def compared_by_command(monkeypatch, dumps, out, *more):
     """What `npucmp compare` in shards of two workers exits with."""
-    monkeypatch.setattr(shards, "SMALL", 0)
+    monkeypatch.setattr(several_runs, "SMALL", 0)
     monkeypatch.setattr(sys, "argv", ["npucmp", "compare", *map(str, dumps), "-o", str(out), "--jobs", "2", *more])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -402,8 +402,8 @@ def test_progress_ends_at_all_bytes(pipelined):
 
 
 def test_small_records_are_held_at_once(pipelined, monkeypatch):
-    assert shards.paying(*pipelined, Options()) is None
-    monkeypatch.setattr(shards, "SMALL", 0)
-    assert shards.paying(*pipelined, Options()) is not None
-    assert shards.paying(*pipelined, Options(step="0", rank="0")) is None
-    assert shards.paying(*pipelined, Options(also=("x",))) is None
+    assert several_runs.paying(*pipelined, Options()) is None
+    monkeypatch.setattr(several_runs, "SMALL", 0)
+    assert several_runs.paying(*pipelined, Options()) is not None
+    assert several_runs.paying(*pipelined, Options(step="0", rank="0")) is None
+    assert several_runs.paying(*pipelined, Options(also=("x",))) is None

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from npucmp import __version__
 from npucmp.cli import npucmp
 from npucmp.errors import DumpError, UsageError
 from npucmp.measure.vendor import vendor_of
 from npucmp.report import bundle, write_reports
 from npucmp.report.sanitise import block, code, homeless
 from npucmp.report.ticket import page
+from npucmp.version import __version__
 from npucmp.workflows.compare import compare
 from npucmp.workflows.ticket import Bundle
 from tests.reports import named

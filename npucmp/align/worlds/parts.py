@@ -18,21 +18,13 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align.worlds.partners import partner_of
 from npucmp.align.worlds.samples import is_near, opened, reshaped
-from npucmp.align.worlds.spelling import Plain, executions
-from npucmp.align.worlds.vendor import Path
+from npucmp.align.worlds.spelling import WHOLES, Plain, executions
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers.strides import c_strides, compact
 from npucmp.model import Match, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
 VIA = "parts"
-TABLE = (  # wholes, and the parts that they consist of, in their order
-    ("qkv_proj qkv query_key_value W_pack w_qkv wqkv Wqkv c_attn in_proj qkv_layer linear_qkv to_qkv",
-     ("q_proj k_proj v_proj", "query key value", "wq wk wv", "q k v", "to_q to_k to_v", "linear_q linear_k linear_v")),
-    ("gate_up_proj gate_up w_gate_hidden w13 gate_up_layer", ("gate_proj up_proj", "w1 w3", "gate up")),
-    ("fused_qkv_a_proj", ("q_a_proj kv_a_proj_with_mqa",)),
-)  # fmt: skip
-WHOLES = {whole: [one.split() for one in parts] for wholes, parts in TABLE for whole in wholes.split()}
 
 
 class Group(NamedTuple):
@@ -42,16 +34,6 @@ class Group(NamedTuple):
     parts: "tuple[Operator, ...]"
     turned: bool
     names: "tuple[str, ...]"
-
-
-def is_apart(target: "set[Path]", golden: "set[Path]") -> bool:
-    """Whether one side has the whole where the other has its parts, by the paths of their modules."""
-    ends = [{path[-1] for path in paths if path} for paths in (target, golden)]
-    return any(
-        whole in here and whole not in there and any(there.issuperset(parts) for parts in WHOLES[whole])
-        for here, there in (ends, ends[::-1])
-        for whole in WHOLES
-    )
 
 
 def named(target: "Sequence[Plain]", golden: "Sequence[Plain]") -> "Iterator[Group]":

@@ -31,6 +31,13 @@ PARAMETERS = {
     "gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var",
     "embedding_table": "weight",
 }  # fmt: skip
+_TABLE = (  # wholes, and the parts that they consist of, in their order
+    ("qkv_proj qkv query_key_value W_pack w_qkv wqkv Wqkv c_attn in_proj qkv_layer linear_qkv to_qkv",
+     ("q_proj k_proj v_proj", "query key value", "wq wk wv", "q k v", "to_q to_k to_v", "linear_q linear_k linear_v")),
+    ("gate_up_proj gate_up w_gate_hidden w13 gate_up_layer", ("gate_proj up_proj", "w1 w3", "gate up")),
+    ("fused_qkv_a_proj", ("q_a_proj kv_a_proj_with_mqa",)),
+)  # fmt: skip
+WHOLES = {whole: [one.split() for one in parts] for wholes, parts in _TABLE for whole in wholes.split()}
 _DEEPEST = 16  # modules within modules that have other names
 
 
@@ -196,3 +203,13 @@ def executions(some: "Sequence[Plain]") -> "dict[tuple[Path, str, str], list[Pla
     for one in some:
         found[one.key].append(one)
     return found
+
+
+def has_parts(target: "set[Path]", golden: "set[Path]") -> bool:
+    """Whether one side has the whole where the other has its parts, by the paths of their modules."""
+    ends = [{path[-1] for path in paths if path} for paths in (target, golden)]
+    return any(
+        whole in here and whole not in there and any(there.issuperset(parts) for parts in WHOLES[whole])
+        for here, there in (ends, ends[::-1])
+        for whole in WHOLES
+    )

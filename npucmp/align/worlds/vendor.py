@@ -12,7 +12,7 @@ The first three say how MindSpore's names become PyTorch's. Source: documents an
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional, Union
 
 from npucmp.model import Operator
 
@@ -77,6 +77,9 @@ class Vendor(NamedTuple):
             found += to.partition("(")[0].split(".")
             at += key.count(".") + 1 if key in keys else 1
         return tuple(found)
+
+
+Names = Union[Mapping[str, str], Vendor]  # what a mapping is as a value
 
 
 def _replaced(path: Path, before: str, after: str) -> "Optional[Path]":

@@ -11,9 +11,9 @@ import math
 from typing import Any, Iterator, Mapping, Optional
 
 from npucmp.check.facts import Health, Op
-from npucmp.check.roles import is_layer
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.places import RANGE, SHARES, WATCHED, beyond, is_float, once
+from npucmp.model.run_roles import is_layer
 
 MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
 FEW_VALUES_LIMIT = 0.75

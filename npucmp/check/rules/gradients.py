@@ -9,9 +9,9 @@ from statistics import median
 from typing import Iterator, Optional, Sequence
 
 from npucmp.check.facts import Health, Parameter, Tensor
-from npucmp.check.roles import mark_of
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.weights import first_ill, step_words
+from npucmp.model.run_roles import mark_of
 
 Finds = Iterator[Found]
 GATE = 1e-2  # below which a constant factor lets next to nothing through; LayerScale starts at 1e-6 to 1e-4

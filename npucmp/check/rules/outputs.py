@@ -6,10 +6,10 @@ import math
 from typing import Iterator, Optional
 
 from npucmp.check.facts import Health
-from npucmp.check.roles import is_layer
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.places import Loss, data_of, losses_in, whole
 from npucmp.model import Event
+from npucmp.model.run_roles import is_layer
 
 
 @rule(

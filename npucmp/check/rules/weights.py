@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from npucmp.check.facts import Health, Parameter, Tensor
-from npucmp.check.roles import kind_of
 from npucmp.check.rule import Found, rule
 from npucmp.check.rules.places import WATCHED, beyond
+from npucmp.model.run_roles import kind_of
 
 Finds = Iterator[Found]
 ALIKE = 0.05  # relative, of the deviations of two weights that were drawn from one distribution

@@ -22,16 +22,18 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.graphs.graph import Graph, GraphSource
 from npucmp.dump.readers.files import forget_links
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER
 from npucmp.dump.readers.places import place_of
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Call, Head, Run, first_of
 from npucmp.model.collector import uncollected
+
+if TYPE_CHECKING:
+    from npucmp.dump.graphs.graph import Graph, GraphSource
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".txz", ".tar.zst", ".7z", ".rar", ".gz")
 NAMED, LOOKED_AT, DEPTH = 3, 50, 3  # dumps below what is none itself, folders that are looked at, and how deep

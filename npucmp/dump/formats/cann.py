@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
-from npucmp.dump.graphs.graph import GraphSource, escaped
+from npucmp.dump.graphs.graph import GraphSource
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits, origins
 from npucmp.dump.readers import cann_nano, cann_raw, cann_slices, cann_statistics
 from npucmp.dump.readers.cann_words import RawDump, RawTensor
@@ -36,7 +36,7 @@ from npucmp.dump.readers.files import open_regular
 from npucmp.dump.readers.folders import folders, some_names
 from npucmp.dump.readers.long_names import MAPPING, long_names
 from npucmp.dump.readers.mindspore_names import kind
-from npucmp.dump.readers.names import left_out
+from npucmp.dump.readers.names import escaped, left_out
 from npucmp.dump.readers.opdebug import DEBUG, overflow_records
 from npucmp.dump.readers.places import place_of
 from npucmp.errors import DumpError

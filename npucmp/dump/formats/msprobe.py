@@ -31,8 +31,6 @@ from msgspec.json import decode
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.dump.limits import is_countable
-from npucmp.dump.micro import whole
-from npucmp.dump.readers.msprobe_call import call_of
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, files_at, files_of, starts_like_a_dump
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
@@ -95,7 +93,11 @@ def _open_one_of_many(files: Files, context: ReadContext) -> Run:
 
 def _open_all(files: Files, context: ReadContext) -> Run:
     runs = [(batch, _open(file, files.step, files.rank, context)) for batch, file in files.batches]
-    return whole(str(files.path), runs) if runs[0][0] else runs[0][1]
+    if not runs[0][0]:
+        return runs[0][1]
+    from npucmp.dump.micro import whole
+
+    return whole(str(files.path), runs)
 
 
 def _load(path: Path, context: ReadContext) -> Any:
@@ -175,6 +177,8 @@ def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     """The calls that the records of a run tell, by operator."""
+    from npucmp.dump.readers.msprobe_call import call_of
+
     found: dict[str, Call] = {}
     for batch, file in files_at(run.path).batches:
         top = _load(file, context)

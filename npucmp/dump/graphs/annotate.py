@@ -9,32 +9,25 @@ Source of the rules: attributes of GE's public graph_metadef, and msaccucmp's ma
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Mapping, Optional, Sequence
 
 from npucmp.dump.graphs.attributes import VALUE
-from npucmp.dump.graphs.graph import Graph, Node, Port, escaped
+from npucmp.dump.graphs.graph import Graph, Node, Port
 from npucmp.dump.graphs.known import Known, together, with_joined
 from npucmp.dump.layouts import DEVICE_LAYOUTS, fits
 from npucmp.dump.readers.executions import from_newest
+from npucmp.dump.readers.names import escaped, fed
 from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.optypes import op_type
 
 _HOPS = 64  # producers that are passed through on the way back to one that was dumped
 _LEAST = 0.2  # share of a run's operators that a graph must hold to be its graph
-_FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
 
 
 Written = Mapping[tuple[str, int], Sequence[TensorRef]]  # (node, output index) → its tensors, oldest execution first
-
-
-def fed(name: str) -> str:
-    """The tensor that a stand-in for a fed value is, "{operator}:{index}"; "" for other operators."""
-    match = _FED.fullmatch(name)
-    return f"{match[1]}:{match[2]}" if match else ""
 
 
 def holds(graph: Graph, run: Run) -> float:

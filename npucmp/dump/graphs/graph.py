@@ -10,13 +10,6 @@ from typing import Any, NamedTuple, Optional
 
 from npucmp.dump.context import ReadContext
 
-_ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
-
-
-def escaped(name: str) -> str:
-    """A name as dump files bear it: each blank, ".", "/" and "\\" is "_". Several names may share one."""
-    return name.translate(_ESCAPES)
-
 
 class Port(NamedTuple):
     """What a graph says of one input or output.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import Graph, Node, escaped, joined, united
-from npucmp.dump.readers.names import made_of
+from npucmp.dump.graphs.graph import Graph, Node, joined, united
+from npucmp.dump.readers.names import escaped, made_of
 from npucmp.model import Run
 
 

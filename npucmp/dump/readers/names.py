@@ -13,6 +13,20 @@ BESIDE = (  # endings of what lies beside tensors, or is read for itself: tables
     ".yaml", ".yml", ".toml",
 )  # fmt: skip
 
+_ESCAPES = str.maketrans(dict.fromkeys(" ./\\", "_"))
+_FED = re.compile(r"_arg_(.+)_(\d+)_\d+")  # TensorFlow's stand-in for what a session is fed
+
+
+def escaped(name: str) -> str:
+    """A name as dump files bear it: each blank, ".", "/" and "\\" is "_". Several names may share one."""
+    return name.translate(_ESCAPES)
+
+
+def fed(name: str) -> str:
+    """The tensor that a stand-in for a fed value is, "{operator}:{index}"; "" for other operators."""
+    match = _FED.fullmatch(name)
+    return f"{match[1]}:{match[2]}" if match else ""
+
 
 def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
     """The note on files that no operator was made of, though they may hold a tensor; None if there are none."""

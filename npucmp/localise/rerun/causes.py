@@ -12,13 +12,14 @@ from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.localise.evidence import reason, tensor_reason
-from npucmp.localise.nodes import OperatorFindings, is_output, is_parameter, nodes_of
+from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.past import differs
 from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.ranks import with_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of
 from npucmp.model import Cause, Comparison, Finding, Pair, Payload, Root, TensorRef
+from npucmp.model.roles import is_output, is_parameter
 
 HEAD = 64  # bytes that tell most tensors apart
 

@@ -10,13 +10,13 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.judge.exact import same
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import is_fed
-from npucmp.localise.nodes import is_output
 from npucmp.localise.past import differs
 from npucmp.localise.ranks import GRAVITY
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import PLACES, Differing
 from npucmp.model import Cause, Comparison, Evidence, Fact, Finding, Pair, Rerun, Root, Verdict
 from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import is_output
 
 PATTERNS = 50  # operators whose differing elements are looked at one by one
 OTHER_BITS = "{slots}: the same values in other bits"

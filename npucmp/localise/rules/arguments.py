@@ -6,7 +6,7 @@ An argument that differs is rarely without a reason, and its effect may well be 
 from __future__ import annotations
 
 from npucmp.localise.case import Case, Rule
-from npucmp.localise.nodes import differing_arguments
+from npucmp.model.arguments import differing_arguments
 
 ARGUED = 2.0  # growth of error that is suspicious where an argument differs
 

@@ -8,8 +8,8 @@ does not agree, nothing is excused.
 from __future__ import annotations
 
 from npucmp.localise.case import Case, Rule
-from npucmp.localise.nodes import is_output, is_parameter
 from npucmp.model import Finding, Verdict
+from npucmp.model.roles import is_output, is_parameter
 
 
 def _applies(case: Case) -> bool:

@@ -16,10 +16,10 @@ from npucmp.judge.precision import SINGLE, round_off_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, Rule
 from npucmp.localise.condition import scale_of
-from npucmp.localise.nodes import is_argument, is_parameter
 from npucmp.model import Finding, Moments, Side, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import OpType
+from npucmp.model.roles import is_argument, is_parameter
 
 ROUNDINGS = 2.0  # of one element: a quotient, and what was divided
 DEVIATIONS = 3.0  # standard deviations of a sum of errors of either sign

@@ -6,7 +6,7 @@ Source: the documentation of torch.empty; reserve_space of FusedBatchNormV3 in T
 from __future__ import annotations
 
 from npucmp.localise.case import Rule
-from npucmp.localise.nodes import is_meaningless
+from npucmp.model.roles import is_meaningless
 
 RULE = Rule(
     "fact",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npucmp.dump.graphs.annotate import annotate, fed, fitting, holds
+from npucmp.dump.graphs.annotate import annotate, fitting, holds
 from npucmp.dump.graphs.graph import Graph, Node, Port
+from npucmp.dump.readers.names import fed
 from npucmp.model import Device, Operator, Payload, Run, TensorRef
 
 

@@ -14,15 +14,15 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.dump.graphs.graph import escaped
-from npucmp.localise.discarded import without_discarded
-from npucmp.localise.edges import amount, kinds_of
-from npucmp.localise.nodes import containers, is_meaningless, is_parameter
+from npucmp.dump.readers.names import escaped
 from npucmp.measure.kernel.masks import VALUES as MASKS
 from npucmp.measure.profile import Scanned
 from npucmp.model import Event, Evidence, Extremes, Fact, Operator, Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
+from npucmp.model.roles import containers, is_meaningless, is_parameter
+from npucmp.overflow_events.discarded import without_discarded
+from npucmp.overflow_events.special_values import amount, kinds_of
 
 BUFFER = re.compile(r"input:(0(\.|$)|tensor|output)")  # where those are told to put what they receive
 MASK_ROUNDING = 2.0**-7  # a mask to which a score was added, in bfloat16

@@ -9,8 +9,8 @@ import math
 import re
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import Operator, Run, TensorRef
 from npucmp.model.dtypes import lookup
+from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.optypes import OpType, is_gradient, op_type_of
 
 GIVEN = re.compile(r"inputs\d+|_arg_.*")  # as MindSpore and TensorFlow call what a network is given

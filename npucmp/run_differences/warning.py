@@ -7,27 +7,24 @@ Only values of inputs that differ are read once more, of INPUTS at most and boun
 from __future__ import annotations
 
 import math
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.align import Alignment
-from npucmp.check.facts import Tensor
-from npucmp.check.roles import inputs_of, weights_of
 from npucmp.dump.context import ReadContext
 from npucmp.localise.case import error_of
-from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, first_of
+from npucmp.model import DIFFERS, Comparison, Finding, Match, Operator, Pair, first_of
 from npucmp.model.prechecked import Status
-from npucmp.precheck import arguments, network
-from npucmp.precheck.both import Both, Together
-from npucmp.precheck.inputs import related
-from npucmp.precheck.relation import HARMLESS
-from npucmp.precheck.weights import NEARLY_ALL
+from npucmp.model.run_roles import inputs_of, weights_of
+from npucmp.run_differences import arguments, operators
+from npucmp.run_differences.answers import NEARLY_ALL
+from npucmp.run_differences.partners import Together
 
 INPUTS = 4
 LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
-ASKED = {"operators": network.operators, "shapes": network.shapes, "losses": arguments.reduction}  # by names alone
+ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses": arguments.reduction}  # by names alone
 
 
-def unlike(comparisons: "Sequence[Comparison]", context: ReadContext) -> str:
+def comparability_warning(comparisons: "Sequence[Comparison]", context: ReadContext) -> str:
     """ "inputs differ: normalised differently …; see npucmp precheck"; "" for runs that are comparable."""
     words = [*_reasons(comparisons, context)]
     return f"not comparable: {first_of(words, 2)}; see npucmp precheck" if words else ""
@@ -41,15 +38,25 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
     if odd:
         yield from _inputs(first, odd, context)
         yield from _weights(first, odd)
-    differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, network.agreement(one.pair)))
-    both = Both((first.target,), (first.golden,), context=context, differing=differing)
-    both.together = [_together(first)]
+    differing = frozenset(id(one.pair) for one in odd.values() if _is_beyond(one, operators.agreement(one.pair)))
+    both = _Compared((_together(first),), differing)
     for what, hold in ASKED.items():
         found = hold(both)
         if found.status is Status.DIFFERS and found.severity not in ("warning", "note"):
             yield f"{what} differ: {found.because}"
     if arguments.of_a_kind(both):
         yield f"arguments differ: {arguments.arguments(both).because}"
+
+
+class _Compared(NamedTuple):
+    """The first step and rank, and the identities of pairs that differ."""
+
+    together: "tuple[Together, ...]"
+    differing: "frozenset[int]"
+
+    def agree(self, pair: Pair) -> bool:
+        """Whether the comparison found no difference."""
+        return id(pair) not in self.differing
 
 
 def _together(one: Comparison) -> Together:
@@ -75,13 +82,15 @@ def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) ->
     """How network inputs differ that both runs have as such."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
+    if not some:
+        return
+    from npucmp.run_differences.inputs import input_difference
+
     for finding in some[:INPUTS]:
         pair = finding.pair
         assert pair.target is not None and pair.golden is not None and pair.target_op is not None
-        assert pair.golden_op is not None
-        found = related(Tensor(pair.target_op, pair.target), Tensor(pair.golden_op, pair.golden), context)
-        if found.kind not in (*HARMLESS, "rounded", "unknown"):
-            yield f"inputs differ: {pair.target_op.name} {pair.slot}: {found.words}"
+        if words := input_difference(pair.target, pair.golden, context):
+            yield f"inputs differ: {pair.target_op.name} {pair.slot}: {words}"
             return
 
 

@@ -1,0 +1,70 @@
+"""The role of a tensor for its operator: output, argument, parameter, workspace; and the containers of an operator."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Iterator, Mapping
+
+from npucmp.model.dump import Operator
+from npucmp.model.optypes import is_gradient, op_type
+from npucmp.model.pair import Pair
+
+
+def is_output(pair: Pair) -> bool:
+    """Whether a pair is something that its operator wrote."""
+    tensor = pair.target or pair.golden
+    return tensor is not None and tensor.is_output
+
+
+def is_argument(pair: Pair) -> bool:
+    """Whether a tensor holds an argument (an epsilon), which is no input that an error comes in by."""
+    target, golden = pair.target_op, pair.golden_op
+    return target is not None and golden is not None and pair.slot in target.arguments and pair.slot in golden.arguments
+
+
+def containers(operator: Operator, scopes: Mapping[str, str]) -> Iterator[str]:
+    """Records and paths of the modules around an operator, as construct.json or the module paths tell."""
+    name, seen = scopes.get(operator.name, ""), {operator.name}
+    while name and name not in seen:
+        seen.add(name)
+        yield name
+        name = scopes.get(name, "")
+    path = operator.path.rpartition(".")[0]
+    while path:
+        yield f"{operator.phase} {path}"
+        path = path.rpartition(".")[0]
+
+
+def is_meaningless(pair: Pair) -> bool:
+    """Whether a tensor is uninitialised memory or a device's workspace, which nobody promises to be equal."""
+    return _is_meaningless(pair.operator.op_type, pair.slot)
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_meaningless(spelled: str, slot: str) -> bool:
+    op = op_type(spelled)
+    role, _, key = slot.partition(":")
+    return role == "output" and (op.has("uninitialised") or _place(key) in op.workspaces)
+
+
+def is_parameter(pair: Pair) -> bool:
+    """Whether a tensor is a weight, a bias or a running statistic, as far as slot and operator tell."""
+    if pair.slot.partition(":")[0] == "param":
+        return True
+    return _is_place_of_parameter(pair.operator.op_type, pair.slot) and not is_gradient(pair.operator)
+
+
+@lru_cache(maxsize=1 << 14)
+def _is_place_of_parameter(spelled: str, slot: str) -> bool:
+    return _place(slot.partition(":")[2]) in op_type(spelled).parameters
+
+
+def is_folded(pair: Pair) -> bool:
+    """Whether a tensor is a weight that lies in the target's graph alone: the compiler made it of several, so that the
+    golden run has none like it."""
+    return pair.golden is None and pair.target is not None and pair.target.stored
+
+
+def _place(key: str) -> int:
+    """The number of a slot, -1 for one that has none."""
+    return int(key) if key.isdecimal() and len(key) < 10 else -1

@@ -1,0 +1,147 @@
+"""Differences of arguments: epsilon, momentum, probabilities, modes, reductions of partners.
+
+Names of arguments are those of model/arguments.py, so that a place here and a keyword there are one. An argument that
+one side alone tells is no difference: the other has its default, which a dump does not say.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import Iterator, NamedTuple
+
+from npucmp.model import Match, Scalar
+from npucmp.model.arguments import named_arguments
+from npucmp.model.optypes import op_type_of
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import differs, many, same, unknown
+from npucmp.run_differences.partners import Partners
+
+FATAL = frozenset(("eps", "training", "p", "dropout_p", "use_input_stats"))  # change all numbers
+REDUCTIONS = frozenset(("reduction", "ignore_index", "label_smoothing", "size_average", "reduce"))
+ELSEWHERE = frozenset(  # what is the environment's business, another row's, or decides no number
+    "inplace device dtype generator out memory_format layout non_blocking pin_memory requires_grad group async_op seed "
+    "use_cache return_dict output_attentions output_hidden_states".split()
+)
+TINY = 1e-2  # what is added to keep a divisor from 0
+ROUNDED = 1e-6  # relative: 1e-5 as float32 and as float64
+_DEVICE = re.compile(r"(cpu|npu|cuda|gpu|ascend)(:\d+)?", re.IGNORECASE)
+
+
+class Argument(NamedTuple):
+    """An argument that both sides tell, with their values."""
+
+    match: Match
+    name: str
+    target: Scalar
+    golden: Scalar
+
+
+def compared(both: Partners) -> "Iterator[Argument]":
+    """The arguments of partners of one shape; those of others are what network.shapes tells."""
+    for one in both.together:
+        for match in one.matches:
+            if not match.target.arguments or not match.golden.arguments or match.via == "fused":
+                continue
+            if not _same_shapes(match):
+                continue
+            here, there = named_arguments(match.target), named_arguments(match.golden)
+            for name in here.keys() & there.keys():
+                if name.partition(".")[0] not in ELSEWHERE:
+                    yield Argument(match, name, here[name], there[name])
+
+
+def _same_shapes(match: Match) -> bool:
+    here, there = ([t.shape for t in one.tensors if t.slot.startswith("output")] for one in match[:2])
+    return here == there
+
+
+def alike(a: Scalar, b: Scalar) -> bool:
+    """Numbers as numbers, names of devices and empty values as no difference."""
+    if a is None or b is None:
+        return True
+    numbers = [one for one in (a, b) if isinstance(one, (int, float))]
+    if len(numbers) == 2:
+        x, y = map(float, numbers)
+        return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
+    if isinstance(a, str) and isinstance(b, str):
+        return a == b or bool(_DEVICE.fullmatch(a) and _DEVICE.fullmatch(b))
+    return bool(a == b) or type(a) is not type(b)
+
+
+def arguments(both: Partners) -> Told:
+    count, odd = 0, list[Argument]()
+    for one in compared(both):
+        if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss"):
+            continue
+        count += 1
+        if not alike(one.target, one.golden):
+            odd.append(one)
+    if not count:
+        return unknown("the dumps tell no arguments of partners; dump level L1 or mix")
+    if not odd:
+        return same(f"{count:,} arguments", places=count)
+    odd.sort(key=lambda one: (not _is_fatal(one), one.match.target.order))
+    first = odd[0]
+    names = Counter(one.name for one in odd)
+    told = ", ".join(f"{name} in {many(count, 'operator')}" for name, count in names.most_common(4))
+    words = f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}"
+    severity = "error" if _is_fatal(first) else "warning"
+    return differs(
+        f"{words}; {told}" if len(odd) > 1 else words,
+        severity,
+        places=len(odd),
+        first=first.match.target.name,
+        target=f"{first.name} = {first.target}",
+        golden=f"{first.name} = {first.golden}",
+    )
+
+
+def of_a_kind(both: Partners) -> bool:
+    """Whether an argument that changes all numbers differs in most operators of its kind, two at least: that of one is
+    a matter of this operator."""
+    total, odd = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for one in compared(both):
+        key = op_type_of(one.match.target).name or one.match.target.op_type, one.name
+        total[key] += 1
+        odd[key] += not alike(one.target, one.golden) and _is_fatal(one)
+    return any(count > 1 and 2 * count > total[key] for key, count in odd.items())
+
+
+def _is_fatal(one: Argument) -> bool:
+    """Whether it changes all numbers: by its name, or as a small number that is added, which an epsilon is."""
+    kind, values = op_type_of(one.match.target), (one.target, one.golden)
+    small = [isinstance(x, float) and 0 < x < TINY for x in values]
+    return one.name in FATAL or (all(small) and kind.has("sums")) or (any(small) and kind.has("normalises"))
+
+
+def reduction(both: Partners) -> Told:
+    """How losses reduce: mean or sum, what they leave out, how far labels are smoothed."""
+    found = [one for one in compared(both) if one.name in REDUCTIONS and op_type_of(one.match.target).has("loss")]
+    if not found:
+        return unknown(_no_reduction(both))
+    odd = [one for one in found if not alike(one.target, one.golden)]
+    if not odd:
+        return same(", ".join(f"{one.name} {one.target}" for one in found[:3]), places=len(found))
+    first = odd[0]
+    return differs(
+        f"{first.name} is {first.target} against {first.golden} in {first.match.target.name}",
+        places=len(odd),
+        first=first.match.target.name,
+        target=str(first.target),
+        golden=str(first.golden),
+    )
+
+
+def _no_reduction(both: Partners) -> str:
+    """Why no reduction can be compared: a loss that names none has the default of its framework."""
+    losses = [match for one in both.together for match in one.matches if op_type_of(match.target).has("loss")]
+    for match in losses:
+        sides = [REDUCTIONS & named_arguments(one).keys() for one in match[:2]]
+        if any(sides):
+            side = "target" if sides[0] else "golden"
+            return f"{match.target.name} names {min(sides[0] or sides[1])} in the {side} alone: the other has a default"
+    if losses and next(compared(both), None) is not None:
+        return f"{losses[0].target.name} names none on either side: both have the default of their framework"
+    return "no loss with arguments is in both dumps; dump level L1 or mix"

@@ -1,0 +1,247 @@
+"""Differences of two networks: their operators, the order of these, the shapes that they write."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.align.name import longest_increasing
+from npucmp.align.worlds import are_apart
+from npucmp.model import Operator, Pair, Run, TensorRef
+from npucmp.model.dtypes import is_short, lookup
+from npucmp.model.optypes import is_gradient, op_type, op_type_of
+from npucmp.model.prechecked import Told
+from npucmp.model.run_roles import mark_of
+from npucmp.run_differences.answers import differs, same, unknown
+from npucmp.run_differences.partners import Partners, Together
+
+MANY = 0.05  # share of operators without a partner from which on it is another network
+
+
+AGREE = 1e-4  # relative, of the figures of tensors that agree: of float32
+AGREE_SHORT = 2e-2  # the same of 16 bits
+
+
+class Alone(NamedTuple):
+    """Operators of one side without a partner, and of how many; `unlike` are those that are neither fused otherwise nor
+    run again, as far as the tensors around them tell."""
+
+    side: str
+    operators: "list[Operator]"
+    unlike: "list[Operator]"
+    of: int
+
+
+def operators(both: Partners) -> Told:
+    """Operators without a partner, in any step and rank; the worst one is told. A note where one side fuses them
+    otherwise or runs them again, and the tensors around them agree."""
+    counts = Counter[str]()
+    worst: Optional[tuple[float, Together, list[Alone]]] = None
+    for one in both.together:
+        if one.alignment is None:
+            return differs(one.problem)
+        counts[one.target.path] = len(one.alignment.matches)
+        alone = _alone(both, one)
+        share = max((len(side.unlike) / side.of for side in alone if side.of), default=0.0)
+        if any(side.operators for side in alone) and (worst is None or share > worst[0]):
+            worst = share, one, alone
+    if worst is not None:
+        return _unmatched(*worst)
+    for one in both.together:
+        moved = _moved(one)
+        if moved:
+            words = f"{len(moved)} operators run in another order (first: {moved[0].name})"
+            return differs(words, "warning", places=len(moved), first=moved[0].name)
+    if not counts:
+        return unknown("no step and rank is in both")
+    matched = sum(counts.values())
+    return same(f"{matched:,} operators", places=matched)
+
+
+def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Told:
+    told = [side for side in alone if side.operators]
+    words = []
+    for side in told:
+        kinds = Counter(op_type(operator.op_type).name or operator.op_type for operator in side.operators)
+        most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(3))
+        words.append(f"{len(side.operators):,} of {side.of:,} operators only in {side.side} ({most}; "
+                     f"first: {side.operators[0].name})")  # fmt: skip
+    graphs = one.target.format != one.golden.format or _is_graph(one) or are_apart(one.target, one.golden)
+    severity = "error" if share > MANY and not graphs else "warning" if share else "note"
+    words += [] if share else ["the tensors around them agree: fused otherwise, or run again"]
+    count = sum(len(side.operators) for side in told)
+    return differs("; ".join(words), severity, places=count, first=told[0].operators[0].name, value=share, limit=MANY)
+
+
+def _is_graph(one: Together) -> bool:
+    """Whether a compiler made the operators of a side: it fuses and folds them as it likes."""
+    return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
+
+
+def _alone(both: Partners, one: Together) -> "list[Alone]":
+    """Without what one side cannot have: phases and modules that the other did not dump, what compilers insert."""
+    assert one.alignment is not None
+    runs = {"target": one.target, "golden": one.golden}
+    comparable = set.intersection(*({_family(operator) for operator in run.operators} for run in runs.values()))
+    found = []
+    for side, alone in (("target", one.alignment.only_target), ("golden", one.alignment.only_golden)):
+        kept = [operator for operator in alone if _family(operator) in comparable and _counts(operator)]
+        like = {*_ran_again(runs[side], kept), *_enclosed(both, one, side, kept)} if kept else set()
+        unlike = [operator for operator in kept if operator.order not in like]
+        found.append(Alone(side, kept, unlike, sum(map(_counts, runs[side].operators))))
+    return found
+
+
+def _ran_again(run: Run, alone: "Sequence[Operator]") -> "Iterator[int]":
+    """The places of operators behind the first gradient that write what one of their type wrote before: where
+    activations are not kept (checkpointing), a forward is computed again. The last one is stopped before it has written
+    anything, and is known by what it reads."""
+    turn = next((one.order for one in run.operators if is_gradient(one)), math.inf)
+    if all(one.order < turn for one in alone):
+        return
+    known = {content for one in run.operators if one.order < turn for content in _contents(one)}
+    for one in alone:
+        if one.order > turn and not is_gradient(one):
+            contents = _contents(one)
+            made = [some for some in contents if some.is_output] or contents
+            if made and known.issuperset(made):
+                yield one.order
+
+
+class _Content(NamedTuple):
+    op_type: str
+    is_output: bool
+    mark: object
+
+
+def _contents(operator: Operator) -> "list[_Content]":
+    """What an operator reads and writes, parameters apart."""
+    own = ("param:", "grad:")
+    some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
+    return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
+
+
+def _enclosed(both: Partners, one: Together, side: str, alone: "Sequence[Operator]") -> "Iterator[int]":
+    """The places of operators that stand between partners whose outputs agree, or between what the network was given
+    and such a partner. Those of the forward pass that write floats must lead somewhere: an operator behind them reads
+    what one wrote. Others prepare masks and positions."""
+    run = one.target if side == "target" else one.golden
+    read = {mark_of(tensor): operator.order for operator in run.operators for tensor in operator.tensors
+            if not tensor.is_output}  # fmt: skip
+    outputs: "dict[int, list[bool]]" = {}
+    for pair in one.pairs:
+        operator = pair.target_op if side == "target" else pair.golden_op
+        agree = _agree(both, pair) if is_output(pair) and operator is not None else None
+        if operator is not None and agree is not None:
+            outputs.setdefault(operator.order, []).append(agree)
+    waiting: "dict[object, list[Operator]]" = {}
+    agreed: "dict[object, bool]" = {}
+    missing = {operator.order for operator in alone}
+    for operator in run.operators:
+        family, found = _family(operator), outputs.get(operator.order)
+        if operator.order in missing:
+            waiting.setdefault(family, []).append(operator)
+        elif found:
+            some = waiting.pop(family, [])
+            written = {
+                mark_of(tensor) for each in some for tensor in each.tensors if tensor.is_output and _is_float(tensor)
+            }
+            leads = is_gradient(operator) or any(read.get(mark, -1) > some[-1].order for mark in written - {None})
+            leads = leads or not written
+            if all(found) and agreed.get(family, True) and leads:
+                yield from (each.order for each in some)
+            agreed[family] = all(found)
+
+
+def _is_float(tensor: Optional[TensorRef]) -> bool:
+    row = lookup(tensor.dtype) if tensor is not None else None
+    return row is not None and row.kind == "f"
+
+
+def _agree(both: Partners, pair: Pair) -> Optional[bool]:
+    """Return whether two outputs of floats agree within rounding; None where that is not known."""
+    return both.agree(pair) if _is_float(pair.target) and _is_float(pair.golden) else None
+
+
+def agreement(pair: Pair) -> float:
+    """How far apart two tensors that agree may be."""
+    return AGREE_SHORT if any(one is not None and is_short(one.dtype) for one in (pair.target, pair.golden)) else AGREE
+
+
+def _family(operator: Operator) -> "tuple[str, bool]":
+    return operator.phase, bool(operator.path)
+
+
+def _counts(operator: Operator) -> bool:
+    """Whether it computes something of the network: no record of gradients alone, nothing of the compiler's own."""
+    if operator.inserted or op_type_of(operator).has("constant"):
+        return False
+    return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
+
+
+def _moved(one: Together) -> "list[Operator]":
+    """Operators of the forward pass that stand elsewhere in the order of the golden run, where both have an order."""
+    if not (one.target.ordered and one.golden.ordered) or one.target.format != one.golden.format or _is_graph(one):
+        return []
+    matches = [match for match in one.matches if match.target.phase == "forward" and match.via == "name"]
+    kept = {*longest_increasing([match.golden.order for match in matches])}
+    return [match.target for at, match in enumerate(matches) if at not in kept]
+
+
+def shapes(both: Partners) -> Told:
+    """Outputs of partners that have another shape; one ratio throughout is the batch or the length."""
+    count, odd = 0, list[Pair]()
+    for one in both.together:
+        outputs = [pair for pair in one.pairs if is_output(pair) and not is_gradient(pair.operator)]
+        count += len(outputs)
+        odd += [pair for pair in outputs if _squeezed(_shape(pair.target)) != _squeezed(_shape(pair.golden))]
+    if not count:
+        return unknown("no operator has a partner with outputs")
+    if not odd:
+        return same(f"{count:,} outputs", places=count)
+    first = odd[0]
+    target, golden = _shape(first.target), _shape(first.golden)
+    words = _ratio(odd) or f"first: {first.operator.name} {list(target)} against {list(golden)}"
+    told = f"{len(odd):,} of {count:,} outputs have another shape: {words}"
+    return differs(told, places=len(odd), first=first.operator.name, target=str(list(target)), golden=str(list(golden)))
+
+
+def is_output(pair: Pair) -> bool:
+    """An output that both sides have."""
+    both = pair.target is not None and pair.golden is not None
+    return both and pair.slot.startswith("output:") and not pair.is_inside
+
+
+def _shape(tensor: object) -> "tuple[int, ...]":
+    return getattr(tensor, "shape", ())
+
+
+def _squeezed(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+    return tuple(size for size in shape if size != 1)
+
+
+def _ratio(odd: "Sequence[Pair]") -> str:
+    """What all differences have in common, if it is one axis in one ratio."""
+    axes, sizes = Counter[int](), Counter[tuple[int, int]]()
+    ratios = set[tuple[int, float]]()
+    for pair in odd:
+        target, golden = _shape(pair.target), _shape(pair.golden)
+        differing = [at for at, (a, b) in enumerate(zip(target, golden)) if a != b]
+        if len(target) != len(golden) or not differing:
+            return ""
+        for at in differing:
+            if not golden[at]:
+                return ""
+            axes[at] += 1
+            sizes[target[at], golden[at]] += 1
+            ratios.add((0, round(target[at] / golden[at], 6)))
+    if len({ratio for _, ratio in ratios}) > 1:
+        return ""
+    a, b = min(sizes, key=lambda pair: (-sizes[pair], pair))
+    axis = axes.most_common(1)[0][0]
+    names = {0: "batch size", 1: "sequence length"}
+    if len(axes) == 1:
+        only = ["first", "second", "third"][axis] if axis < 3 else f"axis {axis}"
+        return f"only the {only} axis differs, {a} against {b} ({names.get(axis, 'one axis')})"
+    return f"one axis by the same ratio throughout, {a} against {b}, most often {names.get(axis, f'axis {axis}')}"

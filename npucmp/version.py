@@ -1,0 +1,5 @@
+"""The version of npucmp, which every module may import."""
+
+from __future__ import annotations
+
+__version__ = "0.2.0.dev0"
