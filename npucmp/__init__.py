@@ -20,17 +20,16 @@ if TYPE_CHECKING:
     from npucmp.dump.formats import open_runs
     from npucmp.dump.limits import Limits
     from npucmp.dump.producers import formats
+    from npucmp.dump_plan.planned import Planned
     from npucmp.errors import NpucmpError
     from npucmp.judge.tolerances import Tolerances
     from npucmp.localise.rules import RULES
     from npucmp.measure.cluster import Cluster
     from npucmp.model import Report, Run
-    from npucmp.plan.planned import Planned
     from npucmp.report import write_junit, write_reports
     from npucmp.report.bundle import write_ticket
     from npucmp.report.plan import write as write_plan
-    from npucmp.workflows.check import CheckOptions
-    from npucmp.workflows.check import check as check_dump
+    from npucmp.workflows.check import CheckOptions, check
     from npucmp.workflows.check import rules_of as check_rules
     from npucmp.workflows.compare import compare
     from npucmp.workflows.diff import diff
@@ -40,12 +39,9 @@ if TYPE_CHECKING:
     from npucmp.workflows.merge import merge
     from npucmp.workflows.options import Options
     from npucmp.workflows.overflow import OverflowOptions, overflow
-    from npucmp.workflows.plan import PlanOptions, fit
-    from npucmp.workflows.plan import plan as plan_dump
-    from npucmp.workflows.precheck import PrecheckOptions
-    from npucmp.workflows.precheck import precheck as precheck_dumps
-    from npucmp.workflows.replay import ReplayOptions
-    from npucmp.workflows.replay import replay as replay_dump
+    from npucmp.workflows.plan import PlanOptions, fit, plan
+    from npucmp.workflows.precheck import PrecheckOptions, precheck
+    from npucmp.workflows.replay import ReplayOptions, replay
     from npucmp.workflows.rerun_diff import rerun_diff
     from npucmp.workflows.show import ShowOptions, show
     from npucmp.workflows.ticket import ticket
@@ -59,8 +55,8 @@ _DOOR = {  # module → what it has for users
     "measure.cluster": "Cluster",
     "judge.tolerances": "Tolerances",
     "localise.rules": "RULES",
-    "plan.planned": "Planned",
-    "workflows.check": "CheckOptions check_dump check_rules",
+    "dump_plan.planned": "Planned",
+    "workflows.check": "CheckOptions check check_rules",
     "workflows.compare": "compare",
     "workflows.diff": "diff",
     "workflows.extract": "ExtractOptions extract",
@@ -69,9 +65,9 @@ _DOOR = {  # module → what it has for users
     "workflows.merge": "merge",
     "workflows.options": "Options",
     "workflows.overflow": "OverflowOptions overflow",
-    "workflows.plan": "PlanOptions fit plan_dump",
-    "workflows.precheck": "PrecheckOptions precheck_dumps",
-    "workflows.replay": "ReplayOptions replay_dump",
+    "workflows.plan": "PlanOptions fit plan",
+    "workflows.precheck": "PrecheckOptions precheck",
+    "workflows.replay": "ReplayOptions replay",
     "workflows.rerun_diff": "rerun_diff",
     "workflows.show": "ShowOptions show",
     "workflows.ticket": "ticket",
@@ -80,19 +76,12 @@ _DOOR = {  # module → what it has for users
     "report.plan": "write_plan",
 }
 _MODULES = {name: module for module, names in _DOOR.items() for name in names.split()}
-_INSIDE = {  # as what they are called there: packages have the names of these commands
-    "check_dump": "check",
-    "check_rules": "rules_of",
-    "plan_dump": "plan",
-    "write_plan": "write",
-    "precheck_dumps": "precheck",
-    "replay_dump": "replay",
-}
+_INSIDE = {"check_rules": "rules_of", "write_plan": "write"}  # as what they are called there
 __all__ = [
     "RULES", "CheckOptions", "Cluster", "ExtractOptions", "FusionOptions", "Limits", "NpucmpError", "Options",
     "OverflowOptions", "PlanOptions", "Planned", "PrecheckOptions", "ReplayOptions", "Report", "Run", "ShowOptions",
-    "Tolerances", "check_dump", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff", "load",
-    "merge", "open_runs", "overflow", "plan_dump", "precheck_dumps", "replay_dump", "rerun_diff", "show", "ticket",
+    "Tolerances", "check", "check_rules", "compare", "diff", "extract", "fit", "formats", "fusion_diff", "load",
+    "merge", "open_runs", "overflow", "plan", "precheck", "replay", "rerun_diff", "show", "ticket",
     "write_junit", "write_plan", "write_reports", "write_ticket",
 ]  # fmt: skip
 

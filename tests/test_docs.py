@@ -19,14 +19,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import npucmp
-from npucmp.check.rules import RULES
 from npucmp.cli import npucmp as group
+from npucmp.comparability.order import NAMES
 from npucmp.dump.formats import FORMATS, module_of
 from npucmp.dump.producers import PRODUCERS, SPELLINGS
 from npucmp.dump.producers import told as told_of
+from npucmp.health.rules import RULES
 from npucmp.measure.metrics import METRICS
 from npucmp.model import STATUSES, Cause, Held, Judged, Verdict
-from npucmp.precheck.order import NAMES
 from npucmp.report import answer_of, between, check, diff, fusion_diff, matrix, overflow, precheck, replay, rerun_diff
 from npucmp.report.json import summary
 from npucmp.report.tables import ROOT_COLUMNS, TENSOR_COLUMNS

@@ -15,8 +15,8 @@ from typing import Iterator, NamedTuple
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 ROOMS = (
-    "errors version presenter model dump align measure judge localise overflow_events run_differences replay check "
-    "precheck plan workflows report commands cli __main__"
+    "errors version presenter model dump align measure judge localise overflow_events run_differences recompute health "
+    "comparability dump_plan workflows report commands cli __main__"
 ).split(" ")
 HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
@@ -143,7 +143,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
-    "plan": ("errors", "model", "plan"),
+    "dump_plan": ("errors", "model", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
         "version",
@@ -151,7 +151,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
         "measure.metrics",
         "localise",
         "overflow_events",
-        "plan",
+        "dump_plan",
         "report",
     ),
 }
@@ -208,8 +208,10 @@ def test_torch_is_imported_by_modules_that_only_child_processes_import():
     """The engine imports them when it starts; they know each other."""
     at_top = {module: {one.name for one in imports(module) if one.top} for module in MODULES}
     users = {module for module in MODULES if "torch" in packages(module, top=True)}
-    engine = {name for name in MODULES if name.startswith("npucmp.replay.torch_")} - {"npucmp.replay.torch_engine"}
-    assert users == engine | {f"npucmp.replay.{name}" for name in ("npu", "noise", "walk")}
+    engine = {name for name in MODULES if name.startswith("npucmp.recompute.torch_")} - {
+        "npucmp.recompute.torch_engine"
+    }
+    assert users == engine | {f"npucmp.recompute.{name}" for name in ("npu", "noise", "walk")}
     wrong = [f"{module} imports {name}" for module in {*MODULES} - users for name in sorted(at_top[module] & users)]
     assert not wrong, listed(wrong)
 
@@ -244,10 +246,10 @@ def test_only_cli_prints_or_exits():
 
 
 BOUNDARIES = {  # modules that catch every error: what runs there is another process, or code of others
-    "npucmp.check.judge": 1,  # rules, of users too
-    "npucmp.check.plugins": 2,  # the files and packages of users
+    "npucmp.health.judge": 1,  # rules, of users too
+    "npucmp.health.plugins": 2,  # the files and packages of users
     "npucmp.measure.executor": 1,  # the last frame of a worker; its parent raises the error
-    "npucmp.replay.run": 4,  # the last frames of a child
+    "npucmp.recompute.run": 4,  # the last frames of a child
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import pkgutil
 import subprocess
 import sys
 import zipfile
@@ -26,9 +27,9 @@ TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
 WRITERS = ("write_reports", "write_junit")
 FUNCTIONS = {  # command → the functions that do the same
     "compare": ("compare", *WRITERS), "overflow": ("overflow", *WRITERS), "fusion-diff": ("fusion_diff", *WRITERS),
-    "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check_dump", *WRITERS), "replay": ("replay_dump", *WRITERS),
-    "precheck": ("precheck_dumps", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
-    "plan": ("plan_dump", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
+    "rerun-diff": ("rerun_diff", *WRITERS), "check": ("check", *WRITERS), "replay": ("replay", *WRITERS),
+    "precheck": ("precheck", *WRITERS), "merge": ("merge", *WRITERS), "diff": ("diff", *WRITERS),
+    "plan": ("plan", "write_plan"), "extract": ("extract",), "ticket": ("ticket", "write_ticket"),
     "show": ("show", "fit"), "formats": ("formats",),
 }  # fmt: skip
 OF_SCREENS = {"top", "verbose", "quiet", "color", "json"}  # print(result), str(result), result.to_dict()
@@ -43,7 +44,18 @@ ELSEWHERE = {  # what another function does
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", group.list_commands(click.Context(group)))
+COMMANDS = group.list_commands(click.Context(group))
+
+
+def test_every_command_is_a_function_of_its_own_name():
+    """No package has the name of a command: it would hide the function as soon as it is imported."""
+    for module in pkgutil.walk_packages(npucmp.__path__, "npucmp."):
+        assert module.name.count(".") > 1 or module.name.partition(".")[2] not in COMMANDS, module.name
+    for name in COMMANDS:
+        assert inspect.isfunction(getattr(npucmp, name.replace("-", "_"))), name
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_a_command_is_a_keyword_of_its_functions(command):
     known = {
         name for function in FUNCTIONS[command] for name in inspect.signature(getattr(npucmp, function)).parameters
@@ -72,7 +84,7 @@ def test_nothing_else_is_loaded_until_it_is_asked_for():
 
 
 NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step and rank does not need
-    "check", "overflow_events", "plan", "precheck", "replay",
+    "health", "overflow_events", "dump_plan", "comparability", "recompute",
     *(f"align.{name}" for name in ("chains", "mapping", "worlds.alignment", "worlds.parts", "worlds.weights")),
     "dump.graphs", "dump.join", "dump.micro",
     *(f"localise.{name}" for name in (

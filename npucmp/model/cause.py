@@ -109,6 +109,11 @@ class Root(Reasoned):
     evidence: tuple[Evidence, ...]
     rule: str = ""
 
+    def __repr__(self) -> str:
+        value = "unknown" if self.value is None else f"{self.value:.2e}"
+        where = ascii(f"{self.pair.operator.name[:80]} {self.slot[:20]}")[1:-1]
+        return f"<Root {self.place}: {self.cause.value} {where[:100]}: {self.metric} {value}, limit {self.limit:.2e}>"
+
     @property
     def growth(self) -> Optional[float]:
         """output_error / input_error; None when one is unknown or there is no input error."""

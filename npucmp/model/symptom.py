@@ -126,7 +126,7 @@ class Logged(NamedTuple):
 class Checked(Result):
     """What `npucmp check` found; paths are the dump.
 
-    unreadable  tensors that could not be read, with their reason; `training`, `starts` as check/facts.py tells them
+    unreadable  tensors that could not be read, with their reason; `training`, `starts` as health/facts.py tells them
     fail_on     the least severity that makes the run an unhealthy one
     """
 

@@ -105,7 +105,7 @@ def write_reports(
 def write_junit(result: Result, file: "str | os.PathLike[str]") -> Path:
     """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule.
 
-    npucmp.write_junit(npucmp.check_dump("npu_dump"), "npucmp.xml")
+    npucmp.write_junit(npucmp.check("npu_dump"), "npucmp.xml")
     """
     from npucmp.report import junit
 

@@ -1,6 +1,6 @@
 """next_dump.json: the configuration of a dump that holds the values which a comparison leaves open.
 
-It is written in the words of the tool that made the dump, with the names that this tool takes (npucmp/plan/).
+It is written in the words of the tool that made the dump, with the names that this tool takes (npucmp/dump_plan/).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import shlex
 from functools import partial
 from typing import Mapping, NamedTuple, Optional, Sequence
 
+from npucmp.dump_plan.configs import text_of
+from npucmp.dump_plan.growing import FORMATS, Given, Growing, Sizes, recorded
+from npucmp.dump_plan.recorded import Recorded, network
 from npucmp.localise.next_dump import Open, Wishes, in_order
 from npucmp.model import Comparison, Operator, Pair, Report, each
-from npucmp.plan.configs import text_of
-from npucmp.plan.growing import FORMATS, Given, Growing, Sizes, recorded
-from npucmp.plan.recorded import Recorded, network
 from npucmp.report.answer import Row
 from npucmp.report.words import count_of, in_bytes
 

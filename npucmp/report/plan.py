@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from npucmp.dump_plan.configs import barred
+from npucmp.dump_plan.fit import Missing
+from npucmp.dump_plan.planned import Planned
+from npucmp.dump_plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
+from npucmp.dump_plan.size import Size
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Run
-from npucmp.plan.configs import barred
-from npucmp.plan.fit import Missing
-from npucmp.plan.planned import Planned
-from npucmp.plan.questions import DETECTION, MD5, QUESTIONS, STATISTICS, VALUES
-from npucmp.plan.size import Size
 from npucmp.report import files
 from npucmp.report.sanitise import visible
 from npucmp.report.words import count_of, in_bytes, where_words

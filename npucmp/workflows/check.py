@@ -6,22 +6,22 @@ import time
 from dataclasses import dataclass, replace
 from typing import Optional, Sequence
 
-from npucmp.check.build import build
-from npucmp.check.curves.curve import Log
-from npucmp.check.curves.reading import read_log
-from npucmp.check.facts import Health
-from npucmp.check.judge import Examined, examine
-from npucmp.check.notes import notes_of
-from npucmp.check.own import load_settings
-from npucmp.check.plugins import own_rules
-from npucmp.check.rule import Rule
-from npucmp.check.rules import RULES
-from npucmp.check.rules.activations import range_
-from npucmp.check.rules.places import range_in
-from npucmp.check.settings import Settings
-from npucmp.check.table import parameter_rows, spreads
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
+from npucmp.health.build import build
+from npucmp.health.curves.curve import Log
+from npucmp.health.curves.reading import read_log
+from npucmp.health.facts import Health
+from npucmp.health.judge import Examined, examine
+from npucmp.health.notes import notes_of
+from npucmp.health.own import load_settings
+from npucmp.health.plugins import own_rules
+from npucmp.health.rule import Rule
+from npucmp.health.rules import RULES
+from npucmp.health.rules.activations import range_
+from npucmp.health.rules.places import range_in
+from npucmp.health.settings import Settings
+from npucmp.health.table import parameter_rows, spreads
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of

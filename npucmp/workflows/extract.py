@@ -13,11 +13,11 @@ from typing import NamedTuple, Optional
 from npucmp.dump.formats import calls_of
 from npucmp.errors import DumpError, MissingExtra, UnsupportedError, UsageError
 from npucmp.model import REPLAYED, Operator, Replayed
-from npucmp.replay.case import CALL
-from npucmp.replay.numpy_engine import NumpyCaseEngine
-from npucmp.replay.run import replayed
-from npucmp.replay.task import Engine, Settings, Task, tasks_of
-from npucmp.replay.torch_engine import CaseEngine
+from npucmp.recompute.case import CALL
+from npucmp.recompute.numpy_engine import NumpyCaseEngine
+from npucmp.recompute.run import replayed
+from npucmp.recompute.task import Engine, Settings, Task, tasks_of
+from npucmp.recompute.torch_engine import CaseEngine
 from npucmp.workflows.keywords import of_three
 from npucmp.workflows.replay import supported
 from npucmp.workflows.runs import Choice, StrPath, operator_of

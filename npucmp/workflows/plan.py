@@ -10,15 +10,15 @@ from typing import Optional, Sequence
 
 from npucmp.dump.formats import heads, open_head
 from npucmp.dump.limits import Limits
+from npucmp.dump_plan.asked import Asked, Framework
+from npucmp.dump_plan.fit import Missing, missing
+from npucmp.dump_plan.frameworks import framework as framework_of
+from npucmp.dump_plan.growing import recorded
+from npucmp.dump_plan.planned import Planned, planned
+from npucmp.dump_plan.questions import DETECTION, QUESTIONS, Question, Ranges
+from npucmp.dump_plan.size import Size, fitted, sized
 from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
-from npucmp.plan.asked import Asked, Framework
-from npucmp.plan.fit import Missing, missing
-from npucmp.plan.frameworks import framework as framework_of
-from npucmp.plan.growing import recorded
-from npucmp.plan.planned import Planned, planned
-from npucmp.plan.questions import DETECTION, QUESTIONS, Question, Ranges
-from npucmp.plan.size import Size, fitted, sized
 from npucmp.workflows.graphs import with_graphs
 from npucmp.workflows.keywords import of_three, of_two
 from npucmp.workflows.numbers import Numbers, some

@@ -10,17 +10,17 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Optional, Sequence
 
-from npucmp.check.own import load_settings
-from npucmp.check.rules import RULES
-from npucmp.check.settings import Settings
+from npucmp.comparability.both import Both, Curves, Given
+from npucmp.comparability.order import NAMES, ROWS
+from npucmp.comparability.row import Row
 from npucmp.errors import UsageError
+from npucmp.health.own import load_settings
+from npucmp.health.rules import RULES
+from npucmp.health.settings import Settings
 from npucmp.measure.executor import default_jobs
 from npucmp.model import Run
 from npucmp.model.dtypes import size_of
 from npucmp.model.prechecked import CurvePair, Precheck, Told
-from npucmp.precheck.both import Both, Curves, Given
-from npucmp.precheck.order import NAMES, ROWS
-from npucmp.precheck.row import Row
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.misfits import unfit_names

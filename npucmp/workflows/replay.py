@@ -13,13 +13,13 @@ from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, UnsupportedError, UsageError, install_line
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Edge, Gap, Operator, Replay, Replayed, Replays, Run
-from npucmp.replay.edges import settled
-from npucmp.replay.links import EdgeTask
-from npucmp.replay.numpy_engine import NumpyEngine
-from npucmp.replay.peers import doubted, excused, explained
-from npucmp.replay.run import linked, with_edges
-from npucmp.replay.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
-from npucmp.replay.torch_engine import TorchEngine
+from npucmp.recompute.edges import settled
+from npucmp.recompute.links import EdgeTask
+from npucmp.recompute.numpy_engine import NumpyEngine
+from npucmp.recompute.peers import doubted, excused, explained
+from npucmp.recompute.run import linked, with_edges
+from npucmp.recompute.task import GRAPH, Engine, Settings, Task, kind_of, tasks_of
+from npucmp.recompute.torch_engine import TorchEngine
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs

@@ -11,8 +11,8 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.localise.evidence import reason
 from npucmp.model import Cause, Comparison, Edge, Evidence, Gap, Held, Root, Run
-from npucmp.replay.run import linked, with_edges
-from npucmp.replay.task import Engine, Settings, tasks_of
+from npucmp.recompute.run import linked, with_edges
+from npucmp.recompute.task import Engine, Settings, tasks_of
 
 
 class Between(NamedTuple):

@@ -26,10 +26,10 @@ from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Cause, Comparison, Evidence, Finding, Judged, Replayed, Report, Root, Run
 from npucmp.model.arguments import differing_arguments
 from npucmp.model.roles import is_output
-from npucmp.replay.budget import RMS, RMS_16
-from npucmp.replay.peers import doubted, excused, explained
-from npucmp.replay.run import replayed
-from npucmp.replay.task import Engine, Settings, tasks_of
+from npucmp.recompute.budget import RMS, RMS_16
+from npucmp.recompute.peers import doubted, excused, explained
+from npucmp.recompute.run import replayed
+from npucmp.recompute.task import Engine, Settings, tasks_of
 from npucmp.workflows.replay import ENGINES, JOBS, supported
 from npucmp.workflows.replay_gaps import gap_reasons
 

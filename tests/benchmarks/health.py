@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
-from npucmp.check.follows import FOLLOWS
+from npucmp.health.follows import FOLLOWS
 from npucmp.model.symptom import Checked, Symptom
 from npucmp.workflows.check import check
 

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from npucmp.workflows.replay import replay
-from tests.replay.craft import Dump
+from tests.recompute.craft import Dump
 
 
 class Recorder:

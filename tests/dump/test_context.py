@@ -109,7 +109,7 @@ def called(call, names):
     return names.get(getattr(call.func, "id", ""), "")
 
 
-USERS_OWN = {"npucmp.align.mapping", "npucmp.check.own", "npucmp.judge.tolerances"}  # files that no dump names
+USERS_OWN = {"npucmp.align.mapping", "npucmp.health.own", "npucmp.judge.tolerances"}  # files that no dump names
 
 
 def test_no_call_inside_drops_the_context():

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
+from npucmp.dump_plan.recorded import OfMsprobe
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
-from npucmp.plan.recorded import OfMsprobe
 from npucmp.report import answer_of, next_dump, pairs, write_reports
 from npucmp.workflows.compare import Sides, compared
 from npucmp.workflows.options import Options

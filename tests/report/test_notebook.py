@@ -22,8 +22,8 @@ SOFTMAX = SAMPLES / "msprobe_softmax"
 DUMPS = str(SOFTMAX / "target"), str(SOFTMAX / "golden")
 WORKFLOWS = {  # name at the door → its options
     "compare": npucmp.Options, "rerun_diff": npucmp.Options, "fusion_diff": npucmp.FusionOptions,
-    "overflow": npucmp.OverflowOptions, "check_dump": npucmp.CheckOptions, "precheck_dumps": npucmp.PrecheckOptions,
-    "replay_dump": npucmp.ReplayOptions, "plan_dump": npucmp.PlanOptions,
+    "overflow": npucmp.OverflowOptions, "check": npucmp.CheckOptions, "precheck": npucmp.PrecheckOptions,
+    "replay": npucmp.ReplayOptions, "plan": npucmp.PlanOptions,
 }  # fmt: skip
 
 
@@ -34,9 +34,9 @@ def results():
         "rerun-diff": npucmp.rerun_diff([SAMPLES / "rerun_scatter" / f"run{number}" for number in (1, 2)]),
         "fusion-diff": npucmp.fusion_diff(SAMPLES / "cann_fused_conv/target", SAMPLES / "cann_fused_conv/golden"),
         "overflow": npucmp.overflow(DUMPS[0], headroom=200.0),
-        "check": npucmp.check_dump(DUMPS[0]),
-        "precheck": npucmp.precheck_dumps(*DUMPS),
-        "replay": npucmp.replay_dump(DUMPS[0], include="*softmax.0*", engine="numpy"),
+        "check": npucmp.check(DUMPS[0]),
+        "precheck": npucmp.precheck(*DUMPS),
+        "replay": npucmp.replay(DUMPS[0], include="*softmax.0*", engine="numpy"),
     }
 
 
@@ -114,6 +114,7 @@ def test_what_is_shown_stays_small_however_much_was_found():
     assert not _Tags(hostile._repr_html_()).seen & {"script", "img"} and "\u202e" not in hostile._repr_html_()
     (one,), (root,) = hostile.comparisons, hostile.roots
     assert len(repr(one)) < 200 and len(repr(one.target)) < 400 and len(repr(root.pair.operator)) < 400
+    assert len(repr(root)) < 200 and repr(root).isascii() and repr(root).isprintable()
 
 
 def test_rows_have_the_cause_and_the_limit_that_files_have(results):

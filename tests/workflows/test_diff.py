@@ -22,7 +22,7 @@ from npucmp.model.written import Key, Place, Seen, Written
 from npucmp.report import write_reports
 from npucmp.workflows.diff import diff, held
 from npucmp.workflows.written import read
-from tests.check.calls import linear, normal, write
+from tests.health.calls import linear, normal, write
 from tests.reports import named, screen
 from tests.synthetic import chain, write_run
 

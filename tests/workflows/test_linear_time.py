@@ -12,7 +12,7 @@ import npucmp
 from npucmp.align import order
 from npucmp.model.optypes import op_type
 from npucmp.workflows.replay import replay
-from tests.replay.craft import Dump
+from tests.recompute.craft import Dump
 
 LARGEST = 2.5  # times the work for twice as much
 

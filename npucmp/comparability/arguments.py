@@ -1,0 +1,29 @@
+"""Rows of arguments, and the share that a dropout drops."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from npucmp.comparability.row import Row
+from npucmp.model import Operator
+from npucmp.model.arguments import named_arguments
+from npucmp.model.optypes import op_type_of
+from npucmp.run_differences.arguments import arguments, reduction
+
+
+def rate_of(operator: Operator) -> Optional[float]:
+    """The share that a dropout drops, 0 where it is off; None for other operators."""
+    if operator.phase == "backward" or operator.path or not op_type_of(operator).has("random"):
+        return None
+    given = named_arguments(operator)
+    rate = given.get("p", given.get("dropout_p"))
+    if not isinstance(rate, (int, float)) or "training" not in given:
+        return None
+    return float(rate) if given["training"] else 0.0
+
+
+ROWS = (
+    Row("network.arguments", "error", "scalar arguments of partners", "give both the same arguments; defaults differ "
+        "between frameworks", arguments),
+    Row("loss.reduction", "error", "how the loss reduces", "give both losses the same arguments", reduction),
+)  # fmt: skip

@@ -1,0 +1,78 @@
+"""Rows of curves beside the dumps: loss, and other figures that both runs logged."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from npucmp.comparability.both import Both, Curves
+from npucmp.comparability.row import Row
+from npucmp.health.curves.curve import Curve
+from npucmp.health.curves.reading import read_log
+from npucmp.health.curves.windows import Parting, parting
+from npucmp.model import first_of
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import close, differs, same, unknown
+
+METRICS = 50  # further curves that are held against each other
+LAST = 0.01  # of the last value of a metric: the vendor's figure
+
+
+def loss(both: Both) -> Told:
+    """The curve of the loss, or of --column, window by window."""
+    if both.given.curve is None:
+        return unknown("give --curve with two logs of the training")
+    logs = [read_log(path, both.context) for path in both.given.curve]
+    target, golden = (log.column(both.given.column) for log in logs)
+    repeat: Optional[Curve] = None
+    if both.given.repeat_curve is not None:
+        repeat = read_log(both.given.repeat_curve, both.context).column(both.given.column)
+    found = parting(target, golden, repeat)
+    both.curves.append(Curves(golden.name, target, golden, found))
+    return _told(golden.name, found)
+
+
+def _told(name: str, found: Parting) -> Told:
+    words = f"{name}: {found.because}"
+    more: dict[str, Any] = {
+        "places": found.common,
+        "value": found.mean if found.mean == found.mean else None,
+        "limit": LAST,
+    }
+    if found.status == "unknown":
+        return unknown(words)
+    if found.status == "same":
+        return same(words, **more)
+    if found.status == "close":
+        return close(words, **more)
+    where = "" if found.first_step is None else f"; they part at step {found.first_step}"
+    first = "" if found.first_step is None else str(found.first_step)
+    return differs(f"{words}{where}", first=first, **more)
+
+
+def metric(both: Both) -> Told:
+    """Other curves of both logs, by their last value: few points, so only a hint."""
+    if both.given.curve is None:
+        return unknown("give --curve with two logs of the training")
+    here, there = (read_log(path, both.context) for path in both.given.curve)
+    taken = {one.name for one in both.curves}
+    odd, known = list[str](), 0
+    for name in [name for name in here.curves if name in there.curves and name not in taken][:METRICS]:
+        target, golden = here.curves[name], there.curves[name]
+        if not len(target.values) or not len(golden.values) or target.steps[-1] != golden.steps[-1]:
+            continue
+        known += 1
+        a, b = float(target.values[-1]), float(golden.values[-1])
+        if not (a == b or abs(a - b) <= LAST * abs(b)) and not (a != a and b != b):
+            odd.append(f"{name} ends at {a:.4g} against {b:.4g}")
+    if not known:
+        return unknown("the logs have no other curve in common that ends at the same step")
+    if odd:
+        return differs(first_of(odd, 3), places=len(odd), first=odd[0].partition(" ends")[0])
+    return same(f"{known} other curves end alike", places=known)
+
+
+ROWS = (
+    Row("curve.loss", "error", "the curve of the loss", "clear the rows above, then dump the step where they part",
+        loss, False),
+    Row("curve.metric", "note", "other curves", "", metric, False),
+)  # fmt: skip

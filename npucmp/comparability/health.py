@@ -1,0 +1,136 @@
+"""Rows of what each run tells of itself: what `npucmp check` finds in the golden run, and in the target alone; what
+overflows on one side; gradients that are accumulated; repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Optional
+
+from npucmp.comparability.both import Both
+from npucmp.comparability.row import Row
+from npucmp.health.facts import Tensor
+from npucmp.measure.recorded import equal_by_record
+from npucmp.model import Event, first_of
+from npucmp.model.optypes import is_gradient
+from npucmp.model.prechecked import Told
+from npucmp.model.symptom import Symptom
+from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
+
+OVERFLOWS = ("overflow", "loss.nonfinite", "grad.nonfinite", "weight.nonfinite")  # rules that say what the row says
+
+
+def golden_health(both: Both) -> Told:
+    """Errors of the reference: what it says is no measure then."""
+    return _told([one for one in both.examined[1].symptoms if _is_error(one)], "the reference itself is ill")
+
+
+def target_health(both: Both) -> Told:
+    """Errors of the target that the golden run does not have."""
+    known = {(one.rule, one.where) for one in both.examined[1].symptoms}
+    rules = {one.rule for one in both.examined[1].symptoms if not one.where}
+    some = [one for one in both.examined[0].symptoms
+            if _is_error(one) and (one.rule, one.where) not in known and one.rule not in rules]  # fmt: skip
+    return _told(some, "the target itself is ill")
+
+
+def _is_error(one: Symptom) -> bool:
+    return one.severity == "error" and not one.follows
+
+
+def _told(some: "list[Symptom]", what: str) -> Told:
+    if not some:
+        return same("check finds no error")
+    words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
+    return differs(f"{what}: {words}", places=len(some), first=some[0].where, remedy=some[0].remedy)
+
+
+def overflow(both: Both) -> Told:
+    """NaN, Inf and saturation on one side only."""
+    here, there = Counter[str](), Counter[str]()
+    first = {"target": "", "golden": ""}
+    for _, target, golden in both.steps:
+        for side, step, found in (("target", target, here), ("golden", golden, there)):
+            events = [one for one in step.events if one.alarm and one.kind]
+            found.update(one.kind for one in events)
+            first[side] = first[side] or _name(events)
+    if not here and not there:
+        return same("neither side overflows")
+    if {*here} == {*there}:
+        return same(f"both hold {' and '.join(here)}", places=sum(here.values()))
+    side = "target" if {*here} - {*there} else "golden"
+    alone = sorted({*here} ^ {*there})
+    words = f"{', '.join(alone)} in {side} alone (first: {first[side]}): start with npucmp overflow"
+    return differs(words, places=abs(sum(here.values()) - sum(there.values())), first=first[side])
+
+
+def _name(events: "list[Event]") -> str:
+    return next((one.operator.name for one in events if one.operator is not None), "")
+
+
+def accumulation(both: Both) -> Told:
+    """Whether gradients are sums of several steps on one side."""
+    decisions = [{one.rule: one for one in some.decisions}.get("grad.accumulated") for some in both.examined]
+    if None in decisions or any(one is not None and one.decided == "no" for one in decisions):
+        return unknown("needs two steps with backward and gradients of parameters")
+    found = [bool(one is not None and one.found) for one in decisions]
+    words = {True: "accumulated or not cleared", False: "those of each step"}
+    odd = [] if found[0] != found[1] else _beside(both)
+    if odd:
+        told = f"{many(odd, 'gradient')} of the second step differ (first: {odd[0]})"
+        return differs(f"{told}, though weights and what operators hand back agree", places=len(odd), first=odd[0])
+    if found[0] == found[1]:
+        return same(words[found[0]])
+    return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")
+
+
+def _beside(both: Both) -> "list[str]":
+    """Parameters whose gradients differ in the second step although their weights are the same there, and the same in
+    the first, as are the gradients that operators wrote in both steps."""
+    found = []
+    for one in both.weights:
+        if one.target is None or one.golden is None:
+            continue
+        a, b = one.at[0] + 1, one.at[1] + 1
+        if a >= len(one.target.weights) or b >= len(one.golden.weights):
+            return []
+        weights = one.target.weights[a], one.golden.weights[b]
+        before = one.target.gradients[a - 1], one.golden.gradients[b - 1]
+        after = one.target.gradients[a], one.golden.gradients[b]
+        if _same(*weights) and _same(*before) and _same(*after) is False:
+            found.append(one.name)
+    if not found or len(both.steps) < 2:
+        return []
+    handed = [(both.facts[id(pair.target)], both.facts[id(pair.golden)]) for pair in both.steps[1][0].pairs
+              if pair.target is not None and pair.golden is not None and pair.target_op is not None
+              and pair.slot.startswith("output:") and is_gradient(pair.target_op)]  # fmt: skip
+    equal = sum(_same(x, y) is True for x, y in handed)
+    return found if handed and equal > len(handed) / 2 else []
+
+
+def _same(x: Optional[Tensor], y: Optional[Tensor]) -> Optional[bool]:
+    """Whether two tensors have the same bits; None where that is not known."""
+    if x is None or y is None:
+        return None
+    if not (x.figures.bits or y.figures.bits):
+        return False if x.shape == y.shape and equal_by_record(x.ref, y.ref) is False else None
+    if not (x.figures.bits and y.figures.bits):
+        return None
+    return x.figures.bits == y.figures.bits
+
+
+def repeatable(both: Both) -> Told:
+    """Whether the target gives the same bits twice; asked for with --repeat."""
+    if both.given.repeated is None:
+        return not_applicable("asked for with --repeat DUMP")
+    is_same, words = both.given.repeated()
+    return same(words) if is_same else differs(words)
+
+
+ROWS = (
+    Row("gradient.accumulation", "warning", "gradients of several steps", "clear or accumulate gradients alike on both "
+        "sides", accumulation),
+    Row("overflow", "error", "NaN and Inf on one side", "npucmp overflow names where it is born", overflow),
+    Row("golden.health", "error", "check of the golden run", "npucmp check on the golden run", golden_health),
+    Row("target.health", "error", "check of the target", "npucmp check on the target", target_health),
+    Row("repeatable", "warning", "the target twice", "npucmp rerun-diff first", repeatable),
+)  # fmt: skip

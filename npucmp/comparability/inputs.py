@@ -1,0 +1,224 @@
+"""Rows of the data: network inputs with their relation, labels, tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.comparability.both import Both
+from npucmp.comparability.heads import WEIGHTS_ALONE
+from npucmp.comparability.row import Row
+from npucmp.comparability.settings import packed
+from npucmp.comparability.values import known_values
+from npucmp.dump.context import ReadContext
+from npucmp.health.facts import Step, Tensor
+from npucmp.measure.recorded import equal_by_record
+from npucmp.model import Operator, Statistics
+from npucmp.model.dtypes import DTYPES
+from npucmp.model.optypes import holds_weights_alone, op_type_of
+from npucmp.model.prechecked import InputRow, Relation, Status, Told
+from npucmp.model.run_roles import forward_of, is_layer, mark_of
+from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.partners import Together
+from npucmp.run_differences.relation import HARMLESS, same_values
+from npucmp.run_differences.tensors import Described, relation_of
+
+FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind == "f")
+MADE = "the network may choose them by its own outputs, which differ before"
+INPUT, LABELS, TOKENS = "input", "labels", "tokens"
+REMEDIES = {
+    "normalised": "use the same mean and deviation on both sides",
+    "shuffled": "switch shuffling off, or give both samplers one seed and order",
+    "channels reversed": "read images in one order of colours on both sides",
+    "layout": "hand both networks the same layout",
+    "mirrored": "switch augmentation off for the comparison",
+    "rounded": "store the inputs in the type that the network reads",
+    "shape": "use the same batch size, length and image size",
+}
+
+
+class Pairing(NamedTuple):
+    """A network input of both sides in one step.
+
+    certain  False of whole numbers behind an operator that made other whole numbers of floats: a choice among outputs
+             of the network, such as argmax
+    """
+
+    together: Together
+    target: Tensor
+    golden: Tensor
+    role: str
+    certain: bool = True
+
+
+def pairings(both: Both) -> "Iterator[Pairing]":
+    """Network inputs that both sides read at the same place; labels and tokens are told apart."""
+    for one, here, there in both.steps:
+        partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
+        mine, others = ([*step.inputs, *_labels(step)] for step in (here, there))
+        theirs = {id(tensor.ref): tensor for tensor in others}
+        labels = {id(tensor.ref) for tensor in here.labels}
+        last = _chosen_from(both, one)
+        seen = set()
+        for tensor in mine:
+            golden = theirs.get(id(partner.get(id(tensor.ref))))
+            if golden is None or id(tensor.ref) in seen:
+                continue
+            seen.add(id(tensor.ref))
+            certain = tensor.operator.order <= last or tensor.dtype in FLOATS
+            yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
+
+
+def _labels(step: Step) -> "list[Tensor]":
+    """Labels of losses that were given: whole numbers, and floats that the network read as its inputs. Other floats are
+    what it makes of its own outputs."""
+    given = {_content(one) for one in step.inputs}
+    return [one for one in step.labels if one.dtype not in FLOATS or _content(one) in given]
+
+
+def _content(tensor: Tensor) -> object:
+    return tensor.figures.bits or mark_of(tensor.ref)
+
+
+def _chosen_from(both: Both, one: Together) -> float:
+    """The place of the first operator of the target that made of floats whole numbers that the golden run does not
+    have. Where modules alone were dumped, such a choice has no record: then that of the first layer that wrote
+    others."""
+    calls = forward_of(one.target)
+    has_calls = any(not call.path for call in calls)
+    places = {call.order for call in calls if _chooses(call) or (not has_calls and is_layer(op_type_of(call)))}
+    odd = (pair.target_op.order for pair in one.pairs if pair.target_op is not None and pair.slot.startswith("output:")
+           and pair.target_op.order in places and both.are_equal(pair) is False)  # fmt: skip
+    return min(odd, default=math.inf)
+
+
+def _chooses(operator: Operator) -> bool:
+    """Whether it makes whole numbers or truth values of floats."""
+    read = [one.dtype in FLOATS for one in operator.tensors if not one.is_output]
+    return any(read) and any(one.dtype not in FLOATS for one in operator.tensors if one.is_output)
+
+
+def _role(tensor: Tensor, is_label: bool, step: Step) -> str:
+    if is_label:
+        return LABELS
+    looked_up = op_type_of(tensor.operator).has("looks up")
+    return TOKENS if looked_up and tensor.dtype.startswith(("int", "uint")) and len(tensor.shape) > 1 else INPUT
+
+
+def related(target: Tensor, golden: Tensor, context: ReadContext) -> Relation:
+    """What one input is of the other, by the best that is known of both."""
+    problem = target.figures.problem or golden.figures.problem
+    if problem:
+        return Relation("unknown", f"it cannot be read: {problem}")
+    return relation_of(
+        Described(target.ref, _figures(target), lambda: known_values(target, context)),
+        Described(golden.ref, _figures(golden), lambda: known_values(golden, context)),
+        _same_bits(target, golden),
+    )
+
+
+def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
+    """By what was read or recorded of both; None where that cannot tell."""
+    x, y = target.figures, golden.figures
+    comparable = target.dtype == golden.dtype and target.shape == golden.shape and x.counted == y.counted
+    if not comparable:
+        return None
+    if not x.bits and not y.bits:
+        return equal_by_record(target.ref, golden.ref)
+    return x.bits == y.bits if len(x.bits) == len(y.bits) else None
+
+
+def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
+    """max, min, mean, norm."""
+    told = tensor.ref.statistics
+    if told is not None:
+        return tuple(told)
+    found = tensor.figures
+    norm = None if found.rms is None else found.rms * found.elements**0.5
+    return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
+
+
+def _rows(both: Both) -> "list[InputRow]":
+    """Every network input with its relation, found once."""
+    if not both.inputs:
+        for one in pairings(both):
+            found = related(one.target, one.golden, both.context)
+            run = one.together.target
+            shapes, dtypes = (one.target.shape, one.golden.shape), (one.target.dtype, one.golden.dtype)
+            at = one.target.operator.name, one.target.slot
+            row = InputRow(run.step, run.rank, *at, one.role, shapes, dtypes, found, one.certain)
+            both.inputs.append(row)
+    return both.inputs
+
+
+def _of(both: Both, role: str) -> Told:
+    rows = [row for row in _rows(both) if row.role == role]
+    if not rows and role == INPUT and not both.inputs:
+        if all(map(holds_weights_alone, (*both.targets, *both.goldens))):
+            return not_applicable(WEIGHTS_ALONE)
+        return unknown("no network input is known in both dumps; dump its values or statistics")
+    if not rows:
+        return not_applicable(f"no other input than {both.inputs[0].role}" if role == INPUT else f"no {role} are known")
+    known = [row for row in rows if row.relation.kind != "unknown"]
+    odd = [row for row in known if row.relation.kind not in HARMLESS]
+    if len(known) < len(rows) and not odd:
+        return unknown(next(row.relation.words for row in rows if row.relation.kind == "unknown"))
+    if not odd:
+        kinds = {row.relation.kind for row in known}
+        words = ", ".join(f"{sum(row.relation.kind == kind for row in known)} of the {kind}" for kind in HARMLESS
+                          if kind in kinds and kind != "close")  # fmt: skip
+        if "close" in kinds:
+            return close(next(row.relation.words for row in known if row.relation.kind == "close"), places=len(known))
+        return same(words, places=len(known))
+    first = next((row for row in odd if row.certain), odd[0])
+    found = first.relation
+    where = f"{first.op} {first.slot}" + (f" in step {first.step}" if first.step and len(both.steps) > 1 else "")
+    more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    severity = "warning" if all(row.relation.kind == "rounded" or not row.certain for row in odd) else "error"
+    return differs(
+        f"{where}: {found.words}{more}" + ("" if first.certain else f"; {MADE}"),
+        severity,
+        places=len(odd),
+        first=f"{first.op} {first.slot}",
+        value=found.residual,
+        remedy=REMEDIES.get(found.kind, ""),
+    )
+
+
+def inputs(both: Both) -> Told:
+    """Network inputs; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "inputs")
+    return _of(both, INPUT)
+
+
+def labels(both: Both) -> Told:
+    """Labels of the loss: how many differ."""
+    found = _of(both, LABELS)
+    if found.status is not Status.DIFFERS:
+        return found
+    for one in pairings(both):
+        if one.role != LABELS:
+            continue
+        x, y = known_values(one.target, both.context), known_values(one.golden, both.context)
+        if x is not None and y is not None and x.shape == y.shape and not same_values(x, y):
+            share = float(np.count_nonzero(x != y)) / max(1, x.size)
+            shuffled = np.array_equal(np.sort(x, axis=None), np.sort(y, axis=None))
+            words = f"labels differ in {share:.0%}" + (", the same ones in another order" if shuffled else "")
+            words += f" ({one.target.operator.name})" + ("" if one.certain else f"; {MADE}")
+            return found._replace(because=words, value=share)
+    return found
+
+
+def tokens(both: Both) -> Told:
+    """Token ids: where they part, and how each side pads."""
+    return _of(both, TOKENS)
+
+
+ROWS = (
+    Row("input", "error", "network inputs", "give both networks the same samples, prepared alike", inputs, False),
+    Row("labels", "error", "labels of the loss", "give both the same labels", labels),
+    Row("tokens", "error", "token ids", "use one tokenizer, length and padding side", tokens),
+)

@@ -1,0 +1,13 @@
+"""Rows of the network: its operators, their order, the shapes that they write."""
+
+from __future__ import annotations
+
+from npucmp.comparability.row import Row
+from npucmp.run_differences.operators import operators, shapes
+
+ROWS = (
+    Row("network.operators", "error", "operators by type, name and order", "compare model code and versions of both",
+        operators),
+    Row("network.shapes", "error", "shapes of outputs", "run both with the same batch size, length and configuration",
+        shapes),
+)  # fmt: skip

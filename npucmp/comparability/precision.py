@@ -1,0 +1,113 @@
+"""Rows of precision: the types that operators work in, and products that are rounded more than their type says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterable, Iterator
+
+from npucmp.comparability.both import Both
+from npucmp.comparability.row import Row
+from npucmp.judge.precision import reduced_products
+from npucmp.model import Pair
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import is_gradient, op_type, op_type_of
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import differs, many, not_applicable, same, unknown
+from npucmp.run_differences.operators import is_output
+
+
+def _floats(pairs: "Iterable[Pair]") -> "Iterator[Pair]":
+    """Outputs that are of a float type on both sides."""
+    for pair in pairs:
+        if is_output(pair) and pair.target is not None and pair.golden is not None:
+            kinds = [lookup(one.dtype) for one in (pair.target, pair.golden)]
+            if all(kind is not None and kind.kind == "f" for kind in kinds):
+                yield pair
+
+
+def _types(pair: Pair) -> "tuple[str, str]":
+    assert pair.target is not None and pair.golden is not None
+    return pair.target.dtype, pair.golden.dtype
+
+
+def types(both: Both) -> Told:
+    """Float types of the outputs of partners."""
+    every = [pair for one in both.together for pair in _floats(one.pairs)]
+    if not every:
+        return unknown("no operator with float outputs has a partner")
+    odd = [pair for pair in every if len({*_types(pair)}) > 1]
+    if not odd:
+        kinds = Counter(_types(pair)[0] for pair in every)
+        return same(", ".join(kind for kind, _ in kinds.most_common()), places=len(every))
+    (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
+    operators = {(id(pair.target_op), pair.order): pair.operator for pair in odd}
+    kinds = Counter(op_type(one.op_type).name or one.op_type for one in operators.values())
+    most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
+    words = f"{many(operators, 'operator')} in {here} against {there} ({most}){_mixed(both)}"
+    severity = "note" if both.given.mixed else "warning"
+    return differs(words, severity, places=len(operators), first=odd[0].operator.name, target=here, golden=there)
+
+
+def _mixed(both: Both) -> str:
+    """Whether a side is in mixed precision: weights in float32, products in 16 bits."""
+    for side, runs in (("target", both.targets), ("golden", both.goldens)):
+        weights, products = set[str](), set[str]()
+        for operator in (one for run in runs[:1] for one in run.operators if not is_gradient(one)):
+            found = op_type_of(operator)
+            places = {f"input:{place}" for place in found.parameters}
+            weights |= {t.dtype for t in operator.tensors if t.slot.startswith("param:") or t.slot in places}
+            if found.has("contracts"):
+                products |= {t.dtype for t in operator.tensors if t.slot.startswith("output")}
+        if "float32" in weights and products & {"bfloat16", "float16"}:
+            return f"; {side} is in mixed precision (weights float32, products 16 bits)"
+        if weights and weights <= {"bfloat16", "float16"}:
+            return f"; {side} is in {'/'.join(sorted(weights))} throughout"
+    return ""
+
+
+def islands(both: Both) -> Told:
+    """Operators that networks keep in float32 within a 16-bit run."""
+    kept = ("exponential", "norm", "normalises", "loss")
+    every = [pair for one in both.together for pair in _floats(one.pairs) if op_type_of(pair.operator).has(*kept)]
+    short = {"bfloat16", "float16"}
+    if not any(short & {*_types(pair)} for pair in every):
+        return not_applicable("no softmax, norm or loss works in 16 bits")
+    sides = Counter(_types(pair) for pair in every)
+    odd = [pair for pair in every if len(short & {*_types(pair)}) == 1 and "float32" in _types(pair)]
+    whole = all("float32" not in {pair[at] for pair in sides} for at in (0,)) and all(
+        pair[1] == "float32" for pair in sides
+    )
+    if not odd:
+        return same(f"{len(every):,} outputs", places=len(every))
+    if whole:
+        return not_applicable("one run is in float32 throughout: precision.types tells")
+    (here, there), _ = Counter(map(_types, odd)).most_common(1)[0]
+    kinds = Counter(op_type(pair.operator.op_type).name or pair.operator.op_type for pair in odd)
+    most = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(4))
+    severity = "note" if both.given.mixed else "warning"
+    words = f"{many(odd, 'output')} in {here} against {there} ({most})"
+    return differs(words, severity, places=len(odd), first=odd[0].operator.name, target=here, golden=there)
+
+
+def products(both: Both) -> Told:
+    """Whether float32 products keep 11 bits on one side, as values prove; a switch is in no dump."""
+    some = [pair for pair in both.first.pairs if op_type_of(pair.operator).has("contracts")
+            and not is_gradient(pair.operator) and pair.target is not None and pair.golden is not None]  # fmt: skip
+    if not some:
+        return not_applicable("no matrix products")
+    if all(one.dtype != "float32" for pair in some for one in (pair.target, pair.golden) if one is not None):
+        return not_applicable("no matrix product in float32")
+    if not all(one.file or one.payload for pair in some for one in (pair.target, pair.golden) if one is not None):
+        return unknown("only values tell; dump task tensor")
+    if reduced_products([both.measured(some)]):
+        return differs("float32 products keep 11 bits on one side, as HF32 and TF32 do", first=some[0].operator.name)
+    return same("no sign of HF32 or TF32", places=len(some))
+
+
+ROWS = (
+    Row("precision.types", "warning", "types that operators write", "run both in one precision, or say --mixed", types),
+    Row("precision.islands", "warning", "softmax, norms and losses in mixed runs",
+        "keep the same operators in float32 on both sides", islands),
+    Row("precision.matmul", "warning", "HF32 and TF32 products", "switch off torch.npu.matmul.allow_hf32 and "
+        "torch.backends.cuda.matmul.allow_tf32", products),
+)  # fmt: skip

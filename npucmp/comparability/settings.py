@@ -1,0 +1,267 @@
+"""Rows of files beside the dumps: versions, environment, hyper-parameters, random calls."""
+
+from __future__ import annotations
+
+import math
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+from typing import Any, Mapping, NamedTuple, Optional
+
+from npucmp.comparability.both import Both
+from npucmp.comparability.packs import read_config
+from npucmp.comparability.row import Row
+from npucmp.model import first_of
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import close, differs, same, unknown
+
+NEEDED = ("transformers", "deepspeed", "megatron", "numpy", "datasets", "peft", "mindspore", "torch")  # msprobe's
+LOOKED_AT = (*NEEDED, "torch_npu", "mindspeed", "mindspeed_llm", "megatron_core", "accelerate", "tokenizers", "apex",
+             "flash_attn", "cann", "driver")  # fmt: skip
+OF_ONE_DEVICE = ("torch_npu", "mindspeed", "mindspeed_llm", "cann", "driver", "apex", "flash_attn")
+
+
+class Variable(NamedTuple):
+    """A variable of the environment that decides results: its names on NPU and GPU, and what it is without one."""
+
+    npu: str
+    gpu: str = ""
+    default: str = ""
+
+
+VARIABLES = (  # as msprobe's config_check has them; its row of PCIE reads ROCE's variable, which is not copied
+    Variable("HCCL_DETERMINISTIC", "NCCL_DETERMINISTIC", "false"),
+    Variable("HCCL_ALGO", "NCCL_ALGO"),
+    Variable("ASCEND_LAUNCH_BLOCKING", "CUDA_LAUNCH_BLOCKING", "0"),
+    Variable("HCCL_INTRA_ROCE_ENABLE", default="0"),
+    Variable("HCCL_INTRA_PCIE_ENABLE", default="1"),
+    Variable("INF_NAN_MODE_ENABLE", default="1"),
+    Variable("MS_ASCEND_CHECK_OVERFLOW_MODE"),
+    Variable("CLOSE_MATMUL_K_SHIFT", default="0"),
+    Variable("PYTHONHASHSEED", "PYTHONHASHSEED"),
+)
+SAME_WORDS = (  # names of one hyper-parameter: msprobe's table, and what Megatron, DeepSpeed and HuggingFace call them
+    "learning_rate lr learningrate base_lr",
+    "batch_size batch bs batch_size_per_gpu micro_batch_size per_device_train_batch_size train_batch_size",
+    "epochs num_epochs max_epochs epoch num_train_epochs",
+    "weight_decay wd weightdecay",
+    "dropout_rate dropout drop_rate hidden_dropout hidden_dropout_prob",
+    "warmup_steps lr_warmup_iters num_warmup_steps warmup_iters",
+    "tensor_model_parallel_size tp tensor_parallel_size",
+    "pipeline_model_parallel_size pp pipeline_parallel_size",
+    "context_parallel_size cp",
+    "expert_model_parallel_size ep",
+    "num_layers num_hidden_layers n_layer",
+    "num_attention_heads n_head num_heads",
+    "seq_length sequence_length max_seq_length seq_len",
+    "min_lr lr_min",
+)
+SYNONYMS = {word: words.split()[0] for words in SAME_WORDS for word in words.split()}
+OPTIMIZER = {  # last parts of names → what the optimizer calls it
+    **dict.fromkeys(SAME_WORDS[0].split(), "lr"),
+    **dict.fromkeys(SAME_WORDS[3].split(), "weight_decay"),
+    **{word: word for word in ("betas", "momentum", "optimizer", "optim")},
+    **{f"adam_{word}": word for word in ("beta1", "beta2", "eps")},
+    "adam_epsilon": "eps",
+    "beta1": "beta1",
+    "beta2": "beta2",
+}
+NO_PARAMETER = ("*dir", "*path", "*port", "*host", "*_name", "*folder", "*log*", "local_rank", "*url", "*token")
+SIMILAR = 0.8  # of two names: proposed, never taken for granted
+ROUNDED = 1e-9
+EQUAL = 1e-5  # of figures that two devices summed
+
+
+WITHOUT = "give --env with two zips of msprobe's config_check, or text of `pip freeze` and `env`"
+
+
+def versions(both: Both) -> Told:
+    """Versions of the libraries that numbers depend on; a local part (+cpu) aside."""
+    packs = both.packs
+    if packs is None:
+        return unknown(WITHOUT)
+    if packs[0].versions is None or packs[1].versions is None:
+        return unknown("a file tells no versions: `pip freeze` does")
+    here, there = packs[0].versions, packs[1].versions
+    odd, alone, local = list[str](), list[str](), list[str]()
+    for name in LOOKED_AT:
+        a, b = here.get(name), there.get(name)
+        if a == b:
+            continue
+        if a is None or b is None:
+            alone += [name] if name not in OF_ONE_DEVICE else []
+        elif a.partition("+")[0] == b.partition("+")[0]:
+            local.append(name)
+        else:
+            odd.append(f"{name} {a} against {b}")
+    known = sum(name in here and name in there for name in LOOKED_AT)
+    if odd:
+        needed = any(one.split(" ")[0] in NEEDED for one in odd)
+        return differs(first_of(odd, 4), "error" if needed else "warning", places=len(odd), first=odd[0].split(" ")[0])
+    if alone:
+        return differs(f"only on one side: {first_of(alone, 4)}", "warning", places=len(alone), first=alone[0])
+    if not known:
+        return unknown(f"the files tell no version of {first_of([*NEEDED], 8)}")
+    if local:
+        return close(f"{first_of(local, 4)}: the same but for the local part", places=known)
+    return same(f"{known} libraries", places=known)
+
+
+def environment(both: Both) -> Told:
+    """Variables that decide determinism, overflow and algorithms; unset is the default."""
+    packs = both.packs
+    if packs is None:
+        return unknown(WITHOUT)
+    if packs[0].environment is None or packs[1].environment is None:
+        return unknown("a file tells no environment: the output of `env` does")
+    odd, alone = list[str](), list[str]()
+    for one in VARIABLES:
+        values = [_variable(one, pack.environment or {}) for pack in packs]
+        if None not in values and values[0] != values[1]:
+            odd.append(f"{one.npu}: {values[0]} against {values[1]}")
+        elif values.count(None) == 1:
+            side, value = ("target", values[0]) if values[1] is None else ("golden", values[1])
+            if value != one.default:
+                alone.append(f"{one.npu} = {value} in {side} alone")
+    if odd:
+        return differs(first_of(odd, 3), "error", places=len(odd), first=odd[0].partition(":")[0])
+    if alone:
+        return differs(first_of(alone, 3), "warning", places=len(alone), first=alone[0].partition(" ")[0])
+    return same(f"{len(VARIABLES)} variables", places=len(VARIABLES))
+
+
+def _variable(one: Variable, given: "Mapping[str, str]") -> Optional[str]:
+    for name in (one.npu, one.gpu):
+        if name and given.get(name, "") != "":
+            return {"1": "true", "true": "true", "0": "false", "false": "false"}.get(
+                given[name].lower(), given[name]
+            ) if one.default in ("true", "false") else given[name]  # fmt: skip
+    return None
+
+
+def hyperparameters(both: Both) -> Told:
+    """By name, then by synonym; similar names are proposed, and never held against each other silently."""
+    here, there = parameters_of(both, 0), parameters_of(both, 1)
+    if here is None or there is None:
+        return unknown("give --config with the configuration of both, or --env with zips that hold it")
+    twins = _twins(here, there)
+    odd = [(name, other, here[name], there[other]) for name, other in twins if not equal(here[name], there[other])]
+    alone = [{*here} - {a for a, _ in twins}, {*there} - {b for _, b in twins}]
+    if odd:
+        words = [f"{name if name == other else f'{name} ({other})'}: {a} against {b}" for name, other, a, b in odd]
+        return differs(first_of(words, 4), places=len(odd), first=odd[0][0], target=str(odd[0][2])[:80],
+                       golden=str(odd[0][3])[:80])  # fmt: skip
+    similar = _similar(*alone)
+    words = [f"{len(one)} only in {side} ({first_of(sorted(one), 3)})" for side, one in zip(("target", "golden"), alone)
+             if one]  # fmt: skip
+    if similar:
+        return close(f"similar names, please confirm: {first_of(similar, 3)}", places=len(twins))
+    if words:
+        return differs(f"{'; '.join(words)}: defaults may differ", "warning", places=sum(map(len, alone)))
+    return same(f"{len(twins)} hyper-parameters", places=len(twins))
+
+
+def parameters_of(both: Both, side: int) -> "Optional[dict[str, Any]]":
+    """Hyper-parameters of a side, without those that decide no number."""
+    found: "Optional[Mapping[str, Any]]" = None
+    if both.given.config is not None:
+        found = read_config(both.given.config[side], both.context)
+    elif both.given.env is not None:
+        found = both.packs[side].parameters if both.packs else None
+    if found is None:
+        return None
+    ignored = (*NO_PARAMETER, *both.given.ignored("hyperparameters"))
+    return {name: value for name, value in found.items()
+            if not any(fnmatchcase(word_of(name), glob) or fnmatchcase(name, glob) for glob in ignored)}  # fmt: skip
+
+
+def word_of(name: str) -> str:
+    """The last part of a dotted name, as all spell it."""
+    return name.rpartition(".")[2].lower().replace("-", "_")
+
+
+def _twins(here: "Mapping[str, Any]", there: "Mapping[str, Any]") -> "list[tuple[str, str]]":
+    """Names that mean the same: equal, equal in their last part, or synonyms; each but once."""
+    found, left = [(name, name) for name in here if name in there], {name: None for name in there if name not in here}
+    for key in (word_of, lambda name: SYNONYMS.get(word_of(name), word_of(name))):
+        by_word: dict[str, list[str]] = {}
+        for name in left:
+            by_word.setdefault(key(name), []).append(name)
+        taken = {name for name, _ in found}
+        for name in here:
+            fitting = by_word.get(key(name), []) if name not in taken else []
+            if len(fitting) == 1 and sum(key(one) == key(name) for one in here if one not in taken) == 1:
+                found.append((name, fitting[0]))
+                left.pop(fitting[0], None)
+                by_word[key(name)] = []
+    return found
+
+
+def _similar(here: "set[str]", there: "set[str]") -> "list[str]":
+    if len(here) * len(there) > 250_000:
+        return []
+    found = []
+    for name in sorted(here):
+        for other in sorted(there):
+            if SequenceMatcher(None, word_of(name)[:80], word_of(other)[:80]).ratio() > SIMILAR:
+                found.append(f"{name} and {other}")
+    return found
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Numbers as numbers, however they are spelled: 1e-4 is 0.0001."""
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    x, y = _figure(a), _figure(b)
+    if x is not None and y is not None:
+        return x == y or math.isclose(x, y, rel_tol=ROUNDED) or (x != x and y != y)
+    return str(a).strip().lower() == str(b).strip().lower()
+
+
+def _figure(value: Any) -> Optional[float]:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value) if isinstance(value, (int, float, str)) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def packed(both: Both, what: str) -> Told:
+    """Tensors of the files by their figures, where there is no dump: "weights" or "inputs"."""
+    if both.packs is None:
+        return unknown("needs dumps of both, or --env with two zips of msprobe's config_check")
+    here, there = (getattr(pack, what) for pack in both.packs)
+    if here is None or there is None:
+        return unknown(f"the files hold no {what}")
+    odd = [name for name in here if name in there and not all(map(_alike, here[name], there[name]))]
+    alone = sorted({*here} ^ {*there})
+    if odd or alone:
+        words = [f"the figures of {len(odd)} of {len(here)} differ ({first_of(odd, 2)})"] if odd else []
+        words += [f"{len(alone)} on one side only ({first_of(alone, 2)})"] if alone else []
+        return differs("; ".join(words), places=len(odd) + len(alone), first=(odd or alone)[0])
+    return same(f"{len(here)} {what} by their figures", places=len(here))
+
+
+def _alike(a: float, b: float) -> bool:
+    return math.isclose(a, b, rel_tol=EQUAL, abs_tol=1e-12) or (a != a and b != b)
+
+
+def random_calls(both: Both) -> Told:
+    """How often random functions were called, by the line that calls them."""
+    packs = both.packs
+    if packs is None or packs[0].random is None or packs[1].random is None:
+        return unknown("give --env with two zips of msprobe's config_check that hold random calls")
+    here, there = packs[0].random, packs[1].random
+    odd = [f"{name}: {here.get(name, 0)} against {there.get(name, 0)}" for name in sorted({*here} | {*there})
+           if here.get(name, 0) != there.get(name, 0)]  # fmt: skip
+    if odd:
+        return differs(first_of(odd, 3), places=len(odd), first=odd[0].partition(":")[0])
+    return same(f"{sum(here.values())} calls", places=len(here))
+
+
+ROWS = (
+    Row("versions", "error", "versions of libraries", "install the same versions on both sides", versions, False),
+    Row("environment", "error", "variables of the environment", "set them alike on both sides", environment, False),
+    Row("hyperparameters", "error", "hyper-parameters", "give both the same", hyperparameters, False),
+    Row("random.calls", "note", "random calls", "draw random numbers in the same places", random_calls, False),
+)

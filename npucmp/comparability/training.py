@@ -1,0 +1,241 @@
+"""Rows of what a step makes of it: randomness, loss, its scale, and the step of the optimizer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.comparability.arguments import rate_of
+from npucmp.comparability.both import Both, Twins
+from npucmp.comparability.row import Row
+from npucmp.comparability.values import known_values
+from npucmp.comparability.weights import same_start
+from npucmp.health.facts import Op, Parameter, Step, Tensor
+from npucmp.model import Pair
+from npucmp.model.optypes import op_type_of
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import close, differs, not_applicable, same, unknown
+from npucmp.run_differences.arguments import alike
+from npucmp.run_differences.relation import Array
+
+EQUAL, NEAR = 1e-6, 1e-2  # relative, of a loss: the vendor's guide has 1 %
+CALLED = 0.02  # median of |dw| over |dw|, beyond which steps differ
+ALONG = 0.99  # cosine of two steps, below which their directions differ
+SPREAD = 0.01  # 5 to 95 % of the ratios within this: one factor, the learning rate
+MATRICES = 48  # whose steps are read
+CAUSES = ("network.operators", "network.arguments", "labels", "tokens", "input", "dropout", "loss.reduction", "random",
+          "frozen", "sharing", "buffers")  # fmt: skip
+
+
+def dropout(both: Both) -> Told:
+    """Whether elements are dropped: on one side, or on both."""
+    rates = {}
+    seen = False
+    for side, runs in (("target", both.targets), ("golden", both.goldens)):
+        found = [(rate, one) for run in runs for one in run.operators if (rate := rate_of(one)) is not None]
+        seen = seen or bool(found)
+        rates[side] = max(found, key=lambda item: item[0], default=None)
+    here, there = (rates[side][0] if rates[side] else 0.0 for side in ("target", "golden"))  # type: ignore[index]
+    words = {"target": f"p {here:g}", "golden": f"p {there:g}"}
+    if not seen:
+        has_arguments = any(one.arguments for run in both.targets for one in run.operators)
+        return not_applicable("no operator drops anything") if has_arguments else unknown(
+            "the dumps tell no arguments; dump level L1 or mix")  # fmt: skip
+    if not here and not there:
+        return same("off on both sides", **words)
+    if alike(here, there):
+        drawn, odd = _drawn(both, "drops")
+        if drawn and not odd:
+            return same(f"on in both (p {here:g}), and {len(drawn)} drop the same elements", **words)
+        return differs(f"on in both (p {here:g}): they drop different elements", "warning", **words)
+    first = next(rates[side][1].name for side in rates if rates[side] and rates[side][0] == max(here, there))  # type: ignore[index]
+    told = [f"on in {side} (p {rate:g})" if rate else f"off in {side}" for side, rate in (("target", here),
+            ("golden", there))]  # fmt: skip
+    return differs(" and ".join(told), "error", first=first, value=max(here, there), **words)
+
+
+def random(both: Both) -> Told:
+    """What random operators drew, where they read the same."""
+    drawn, odd = _drawn(both, "random", but="drops" if both.first_trouble("dropout") else "")
+    if odd:
+        words = f"{len(odd)} of {len(drawn)} random operators drew other values (first: {odd[0]})"
+        return differs(words, places=len(odd), first=odd[0])
+    if drawn:
+        return same(f"{len(drawn)} random operators drew the same", places=len(drawn))
+    return not_applicable("no random operator read the same on both sides")
+
+
+def _drawn(both: Both, trait: str, but: str = "") -> "tuple[list[str], list[str]]":
+    """Operators of a trait that read the same on both sides, and those of them that wrote something else."""
+    drawn, odd = list[str](), list[str]()
+    for one in both.together:
+        for some in _by_operator(one.pairs).values():
+            operator = some[0].operator
+            if operator.path or operator.phase == "backward" or not op_type_of(operator).has(trait):
+                continue
+            if but and op_type_of(operator).has(but):
+                continue
+            if rate_of(operator) == 0.0:
+                continue
+            read = [pair for pair in some if not pair.slot.startswith("output")]
+            wrote = [pair for pair in some if pair.slot.startswith("output")]
+            if not wrote or any(both.are_equal(pair) is not True for pair in read):
+                continue
+            equal = [both.are_equal(pair) for pair in wrote]
+            drawn += [operator.name] if None not in equal else []
+            odd += [operator.name] if False in equal else []
+    return drawn, odd
+
+
+def _by_operator(pairs: "tuple[Pair, ...]") -> "dict[int, list[Pair]]":
+    found: dict[int, list[Pair]] = {}
+    for pair in pairs:
+        if pair.target is not None and pair.golden is not None:
+            found.setdefault(pair.order, []).append(pair)
+    return found
+
+
+def _losses(both: Both) -> "Iterator[tuple[Step, Op, Op]]":
+    """The losses of steps that belong together."""
+    for _, here, there in both.steps:
+        for a, b in zip(here.losses, there.losses):
+            yield here, a, b
+
+
+def _scalar(tensor: Optional[Tensor]) -> Optional[float]:
+    return tensor.figures.mean if tensor is not None else None
+
+
+def loss(both: Both) -> Told:
+    """The loss at the first step; in later ones the optimizer has had its say."""
+    for step, a, b in _losses(both):
+        here, there = (_scalar(one.outputs[0]) if one.outputs else None for one in (a, b))
+        if here is None or there is None:
+            continue
+        apart = abs(here - there) / (abs(there) or 1.0)
+        number = 0 if step.number is None else step.number
+        words = f"step {number}: {here:.6g} against {there:.6g} ({apart:.2%})"
+        told = {"value": apart, "limit": NEAR, "target": repr(here), "golden": repr(there), "first": a.name}
+        if apart <= EQUAL:
+            return same(f"step {number}: {here:.6g}", **told)
+        if apart <= NEAR:
+            return close(words, **told)
+        severity = "error" if same_start(both) and not both.first_trouble(*CAUSES) else "note"
+        return differs(words, severity, remedy="find the first operator that differs: npucmp compare"
+                       if severity == "error" else "the rows above explain it", **told)  # fmt: skip
+    return unknown("no loss is in both dumps")
+
+
+def scale(both: Both) -> Told:
+    """The gradient that enters the loss: the loss scale."""
+    found = []
+    for here, a, b in _losses(both):
+        there = next(step for _, one, step in both.steps if one is here)
+        values = [_entering(step, op) for step, op in ((here, a), (there, b))]
+        if None not in values:
+            found.append((values[0], values[1], a.name))
+    if not found:
+        return unknown("no gradient of a loss is in both dumps")
+    odd = [(x, y, name) for x, y, name in found if not math.isclose(x or 0.0, y or 0.0, rel_tol=EQUAL)]
+    if not odd:
+        return same(f"loss scale {found[0][0]:g}", places=len(found))
+    x, y, name = odd[0]
+    return differs(f"loss scale {x:g} against {y:g}", places=len(odd), first=name, target=f"{x:g}", golden=f"{y:g}")
+
+
+def _entering(step: Step, op: Op) -> Optional[float]:
+    for one in step.backward.get(op.operator.call, ()):
+        given = [tensor for tensor in one.inputs if tensor.figures.constant is not None]
+        if given and not one.is_module:
+            return given[0].figures.constant
+    return None
+
+
+class Stepped(NamedTuple):
+    """How a matrix moved on both sides: |dw| over |dw|, the cosine of the two moves, and that of their gradients."""
+
+    name: str
+    ratio: float
+    cosine: float
+    gradients: Optional[float]
+
+
+def optimizer(both: Both) -> Told:
+    """The first step of the optimizer, on weights that are equal before it."""
+    trouble = both.first_trouble(*CAUSES)
+    if trouble:
+        return not_applicable(f"judged when {trouble} is the same")
+    if not same_start(both):
+        return not_applicable("judged when inputs and weights are the same")
+    found = [*_stepped(both)]
+    if not found:
+        return unknown("needs the values of parameters in two steps of both")
+    gradients = [one.gradients for one in found if one.gradients is not None]
+    ratios, cosine = np.array([one.ratio for one in found]), float(np.median([one.cosine for one in found]))
+    ratio = float(np.median(ratios))
+    low, high = (float(one) for one in np.quantile(ratios, (0.05, 0.95)))
+    told: dict[str, Any] = {"places": len(found), "value": ratio, "first": found[0].name}
+    if abs(ratio - 1) <= CALLED and cosine > ALONG:
+        return same(f"{len(found)} matrices move alike (ratio {ratio:.3f}, cosine {cosine:.4f})", **told)
+    if gradients and float(np.median(gradients)) < ALONG:
+        return not_applicable("the gradients differ already, before the optimizer: npucmp compare", **told)
+    if cosine > ALONG and high - low <= SPREAD * ratio:
+        words = f"target moves {ratio:.3g} times as far, in the same direction (cosine {cosine:.4f}): learning rates"
+        return differs(f"{words} differ by {ratio:.3g}", remedy="give both one learning rate and schedule", **told)
+    if not both.is_same("precision.types") and cosine > 0:
+        return not_applicable("the runs work in different precisions, which move weights differently", **told)
+    words = f"target moves {ratio:.3g} times as far ({low:.3g} to {high:.3g}), cosine {cosine:.2f}"
+    return differs(f"{words}: another optimizer, weight decay or learning rate per group", **told)
+
+
+def _stepped(both: Both) -> "Iterator[Stepped]":
+    done = 0
+    for one in both.weights:
+        if done >= MATRICES:
+            return
+        if one.target is not None and one.golden is not None and one.target.is_matrix:
+            found = _one_step(both, one, one.target, one.golden)
+            if found is not None:
+                done += 1
+                yield found
+
+
+def _one_step(both: Both, twins: Twins, target: Parameter, golden: Parameter) -> Optional[Stepped]:
+    """The move from the first step that both have to the next."""
+    a, b = twins.at
+    if a + 1 >= len(target.weights) or b + 1 >= len(golden.weights) or target.shape != golden.shape:
+        return None
+    some = target.weights[a], golden.weights[b], target.weights[a + 1], golden.weights[b + 1]
+    if any(one is None for one in some):
+        return None
+    x0, y0, x1, y1 = (known_values(one, both.context) for one in some if one is not None)
+    if x0 is None or y0 is None or x1 is None or y1 is None or len({x0.shape, y0.shape, x1.shape, y1.shape}) > 1:
+        return None
+    dx, dy = (np.asarray(after - before, np.float64).ravel() for before, after in ((x0, x1), (y0, y1)))
+    size = float(np.abs(dy).mean()), float(np.abs(dx).mean())
+    if not size[0] or not size[1] or not np.isfinite(sum(size)):
+        return None
+    steep = target.gradients[a], golden.gradients[b]
+    cosine = None
+    if steep[0] is not None and steep[1] is not None:
+        g, h = (known_values(one, both.context) for one in steep if one is not None)
+        cosine = _cosine(g.ravel(), h.ravel()) if g is not None and h is not None and g.shape == h.shape else None
+    return Stepped(twins.name, size[1] / size[0], _cosine(dx, dy), cosine)
+
+
+def _cosine(x: Array, y: Array) -> float:
+    length = float(np.linalg.norm(x)) * float(np.linalg.norm(y))
+    return float(x @ y) / length if length else 0.0
+
+
+ROWS = (
+    Row("dropout", "error", "whether elements are dropped", "set p = 0 on both sides for a comparison", dropout),
+    Row("random", "error", "what random operators drew", "draw on the CPU from one seed, or load what was drawn",
+        random),
+    Row("loss.value", "error", "the loss of the first step", "", loss),
+    Row("loss.scale", "warning", "the gradient that enters the loss", "give both one loss scale", scale),
+    Row("optimizer.step", "error", "how far and whither weights move", "give both one optimizer with one set of "
+        "arguments", optimizer),
+)  # fmt: skip

@@ -1,0 +1,20 @@
+"""Values of tensors that were read already, or are read again."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import numpy as np
+
+from npucmp.dump.context import ReadContext
+from npucmp.health.facts import Tensor
+from npucmp.run_differences.relation import Array
+from npucmp.run_differences.values import readable_values
+
+
+def known_values(one: Tensor, context: ReadContext) -> "Optional[Array]":
+    """The values of a tensor that was read already, if they were kept; else read again, bounded."""
+    kept = one.found.get("whole")
+    if kept is not None:
+        return np.asarray(kept)
+    return readable_values(one.ref, context)

@@ -1,0 +1,299 @@
+"""Rows of the parameters: which there are, what they hold at the start, which are trained and which are one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, NamedTuple, Optional
+
+import numpy as np
+
+from npucmp.comparability.both import Both, Twins
+from npucmp.comparability.inputs import related
+from npucmp.comparability.row import Row
+from npucmp.comparability.settings import packed
+from npucmp.comparability.values import known_values
+from npucmp.health.facts import Health, Op, Parameter, Tensor
+from npucmp.measure.recorded import equal_by_record
+from npucmp.model import first_of
+from npucmp.model.dtypes import is_short
+from npucmp.model.prechecked import Told
+from npucmp.run_differences.answers import NEARLY_ALL, close, differs, not_applicable, same, unknown
+from npucmp.run_differences.relation import HARMLESS, ROUNDED, SAME_BITS, SAME_STATISTICS
+
+AGAIN = re.compile(r"\.forward\.[1-9]\d*$")  # ends the name of a module's record from its second call on
+NOTHING = "the dumps hold nothing of it"
+LOOKED_AT = 200  # parameters that differ whose values are read again, to say how
+
+
+def parameters(both: Both) -> Told:
+    """Parameters by name and shape."""
+    twins = both.weights
+    if not twins:
+        return unknown("no parameter is known in either dump")
+    for side in ("target", "golden"):
+        if all(getattr(one, side) is None for one in twins):
+            return unknown(f"{side} tells no parameters")
+    alone = {side: [one for one in twins if getattr(one, other) is None]
+             for side, other in (("target", "golden"), ("golden", "target"))}  # fmt: skip
+    odd = [one for one in twins if one.target and one.golden and one.target.shape != one.golden.shape]
+    words = [f"{len(some)} only in {side} ({first_of([one.name for one in some], 2)})"
+             for side, some in alone.items() if some]  # fmt: skip
+    words += [_shape_words(odd)] if odd else []
+    count = sum(map(len, alone.values())) + len(odd)
+    if not count:
+        return same(f"{len(twins)} parameters", places=len(twins))
+    named = {health.has_names for some in both.healths for health in some}
+    if len(named) > 1 and not odd:
+        return close(f"{len(twins) - count} of {len(twins)} are known in both, at different levels", places=count)
+    first = (odd or alone["target"] or alone["golden"])[0].name
+    return differs("; ".join(words), "" if True in named or odd else "warning", places=count, first=first)
+
+
+def _shape_words(odd: "list[Twins]") -> str:
+    one = odd[0]
+    assert one.target is not None and one.golden is not None
+    a, b = one.target.shape, one.golden.shape
+    words = f"{one.name} has shape {list(a)} against {list(b)}"
+    padded = [size for size in (*a[:1], *b[:1]) if size % 64 == 0]
+    if a[1:] == b[1:] and a and b and a[0] != b[0] and max(a[0], b[0]) in padded and abs(a[0] - b[0]) < 256:
+        words += f" (rows padded to {max(a[0], b[0])})"
+    if a == b[::-1] and len(a) == 2:
+        words += " (transposed)"
+    return words + (f" and {len(odd) - 1} more" if len(odd) > 1 else "")
+
+
+class Weight(NamedTuple):
+    """A parameter at the first step that both have: how the two sides are related, in a word."""
+
+    name: str
+    kind: str
+    words: str
+    is_constant: bool
+
+
+def weights(both: Both) -> Told:
+    """Parameters at the first step that both have; of files alone their figures."""
+    if not both.targets:
+        return packed(both, "weights")
+    found = [*_weights(both)]
+    known = [one for one in found if one.kind != "unknown"]
+    if not found:
+        return unknown("no parameter is known in both dumps")
+    lost = [one for one in found if one.kind == "unknown" and one.words != NOTHING]
+    if not known or (lost and all(one.kind in HARMLESS for one in known)):
+        return unknown(f"{(lost or found)[0].name}: {(lost or found)[0].words}")
+    random = [one for one in known if not one.is_constant]
+    odd = [one for one in known if one.kind not in HARMLESS]
+    rounded = [one for one in odd if one.kind == "rounded"]
+    if not odd:
+        exact = sum(one.kind == SAME_BITS for one in known)
+        how = "bit for bit" if exact == len(known) else "by their figures"
+        constant = len(known) - len(random)
+        more = f" ({constant} {'is' if constant == 1 else 'are'} constant)" if constant else ""
+        return same(f"{len(known)} parameters {how}{more}", places=len(known))
+    if len(rounded) == len(odd):
+        words = f"{len(odd)} of {len(known)} hold {odd[0].words}"
+        told: dict[str, Any] = {"places": len(odd), "first": odd[0].name}
+        number = both.first.target.step or 0
+        if number and all("one side" in one.words and "to" not in one.words for one in odd):
+            return close(f"{len(odd)} of {len(known)} differ by no more than {number} steps may make of them", **told)
+        if _is_short(both, odd[0].name):
+            return close(words, **told)
+        return differs(words, "warning", remedy="load the weights in one type on both sides", **told)
+    odd = [one for one in odd if one.kind != "rounded"]
+    names = first_of([one.name for one in odd], 3)
+    moved = [one for one in odd if one.kind == "permuted"]
+    told = {"places": len(odd), "first": odd[0].name, "value": len(odd) / len(known)}
+    if moved and len(moved) == len(odd):
+        words = f"{len(moved)} hold the same values in another order ({names}): {moved[0].words}"
+        return differs(words, remedy="map the layouts when the checkpoint is converted", **told)
+    share = sum(not one.is_constant for one in odd) / len(random) if random else 0.0
+    if share >= NEARLY_ALL and len(random) > 1:
+        words = f"{len(odd)} of {len(known)} differ, {share:.0%} of the random ones: another seed or checkpoint"
+        return differs(words, remedy="load one checkpoint on both sides, or give both one seed", **told)
+    words = f"{len(odd)} of {len(known)} differ ({names}): {odd[0].words}"
+    return differs(words, remedy="look how these are loaded or mapped; the others are the same", **told)
+
+
+def _is_short(both: Both, name: str) -> bool:
+    """Whether a side keeps a parameter in 16 bits itself."""
+    one = next(one for one in both.weights if one.name == name)
+    return any(tensor is not None and is_short(tensor.dtype) for tensor in one.first)
+
+
+def _weights(both: Both) -> "Iterable[Weight]":
+    read = 0
+    for one in both.weights:
+        target, golden = one.first
+        if target is None or golden is None:
+            continue
+        constant = target.figures.constant is not None or golden.figures.constant is not None
+        kind, words = _told(target, golden)
+        if kind == "differs" and read < LOOKED_AT:
+            read += 1
+            kind, words = _looked_at(both, target, golden, words)
+        yield Weight(one.name, kind, words, constant)
+
+
+def _told(target: Tensor, golden: Tensor) -> "tuple[str, str]":
+    """By what is known already: bits, else figures."""
+    x, y = target.figures, golden.figures
+    if x.problem or y.problem:
+        return "unknown", f"it cannot be read: {x.problem or y.problem}"
+    if target.shape != golden.shape:
+        return "differs", "their shapes differ"
+    if x.bits and y.bits and x.counted == y.counted and target.dtype == golden.dtype and len(x.bits) == len(y.bits):
+        return (SAME_BITS, "") if x.bits == y.bits else ("differs", "their bits differ")
+    if not (x.bits or y.bits) and equal_by_record(target.ref, golden.ref) is False:
+        return "differs", "their checksums differ"
+    known = [(a, b) for a, b in zip(_figures(target), _figures(golden)) if a is not None and b is not None]
+    if not known:
+        return "unknown", NOTHING
+    if all(a == b for a, b in known):
+        return SAME_STATISTICS, ""
+    if target.ref.file and golden.ref.file and target.dtype != golden.dtype:
+        return "differs", "their types differ"
+    scale = max(abs(value) for pair in known for value in pair)
+    apart = max(abs(a - b) for a, b in known) / (scale or 1.0)
+    short = is_short(target.dtype) or is_short(golden.dtype)
+    if apart < (ROUNDED if short else 1e-6):
+        return ("rounded", "rounded on one side") if short else ("close", "")
+    return "differs", "their figures differ"
+
+
+def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
+    found = tensor.figures
+    return found.maximum, found.minimum, found.mean, found.rms
+
+
+def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> "tuple[str, str]":
+    """By values: rounded, in another order, or how far apart."""
+    x, y = known_values(target, both.context), known_values(golden, both.context)
+    if x is None or y is None or not x.size:
+        return "differs", words
+    if x.shape == y.shape:
+        found = related(target, golden, both.context)
+        if found.kind in (*HARMLESS, "rounded"):
+            return found.kind, found.words or words
+    if x.size == y.size and target.figures.constant is None and np.array_equal(np.sort(x, None), np.sort(y, None)):
+        transposed = x.ndim == 2 and x.shape == y.shape[::-1] and np.array_equal(x, y.T)
+        rows = x.shape == y.shape and x.ndim > 1 and sorted(map(bytes, x)) == sorted(map(bytes, y))
+        return "permuted", "transposed" if transposed else "its rows stand in another order" if rows else "permuted"
+    if x.shape != y.shape:
+        return "differs", words
+    size = float(np.linalg.norm(y))
+    return "differs", f"rel_l2 {float(np.linalg.norm(x - y)) / size:.2g}" if size else words
+
+
+def start(both: Both) -> Told:
+    """Whether a side starts from random weights and the other from a checkpoint."""
+    starts = [{health.starts for health in some} - {"unknown"} for some in both.healths]
+    if not all(starts):
+        return unknown("no norms tell whether the weights are fresh")
+    here, there = ("trained" if "trained" in some else "fresh" for some in starts)
+    words = {"fresh": "random weights", "trained": "trained weights"}
+    if here == there:
+        return same(words[here], target=here, golden=there)
+    return differs(f"target starts from {words[here]}, golden from {words[there]}", target=here, golden=there)
+
+
+def buffers(both: Both) -> Told:
+    """Running statistics before the first step. Those of a module that is called again in it are what its first call
+    made of them."""
+    odd, count, unread = list[str](), 0, 0
+    for one, here, _ in both.steps[:1]:
+        averaging = {op.operator.order: op for op in here.forward if op.type.has("averages")}
+        for pair in one.pairs:
+            op = averaging.get(pair.target_op.order) if pair.target_op is not None else None
+            if op is None or pair.slot not in {f"input:{place}" for place in op.type.overwritten}:
+                continue
+            if pair.target is None or pair.golden is None or _is_called_again(op):
+                continue
+            target, golden = both.facts[id(pair.target)], both.facts[id(pair.golden)]
+            kind, because = _told(target, golden)
+            kind = _looked_at(both, target, golden, because)[0] if kind == "differs" else kind
+            count += kind != "unknown"
+            unread += kind == "unknown"
+            odd += [f"{op.name} {pair.slot}"] if kind not in (*HARMLESS, "unknown") else []
+    if not count:
+        return unknown("running statistics are not known") if unread else not_applicable("no running statistics")
+    if not odd:
+        return same(f"{count} running statistics", places=count)
+    return differs(f"{len(odd)} of {count} running statistics differ (first: {odd[0]})", places=len(odd), first=odd[0])
+
+
+def _is_called_again(op: Op) -> bool:
+    """Whether it belongs to a second call of its module in the step."""
+    return bool(AGAIN.search(op.operator.name if op.is_module else op.operator.scope))
+
+
+def frozen(both: Both) -> Told:
+    """Parameters that are trained on one side alone."""
+    twins = [one for one in both.weights if one.target is not None and one.golden is not None]
+    known = [(one.name, one.target.trainable, one.golden.trainable) for one in twins if one.target and one.golden
+             and one.target.trainable is not None and one.golden.trainable is not None]  # fmt: skip
+    if not known:
+        return unknown("no dump of both tells which parameters are trained")
+    odd = [(name, here) for name, here, there in known if here != there]
+    count = sum(not here for _, here, _ in known)
+    if not odd:
+        return same(f"{count} frozen" if count else "none is frozen", places=count)
+    words = []
+    for side, is_frozen in (("target", False), ("golden", True)):
+        names = [name for name, here in odd if here is is_frozen]
+        words += [f"frozen in {side} alone: {first_of(names, 3)}"] if names else []
+    return differs("; ".join(words), places=len(odd), first=odd[0][0])
+
+
+def sharing(both: Both) -> Told:
+    """Parameters that are one tensor on one side alone."""
+    if not both.ranks or not all(health.has_bits for some in both.healths for health in some):
+        return unknown("only values or checksums tell which parameters are one")
+    twins = {one.target.name: one.golden.name for one in both.weights if one.target and one.golden}
+    for here, there in both.ranks:
+        steps = _common(here, there)
+        mine = {frozenset(twins.get(name, name) for name in group) for group in _groups(here, steps[0])}
+        theirs = {frozenset(group) for group in _groups(there, steps[1])}
+        for side, alone in (("target", mine - theirs), ("golden", theirs - mine)):
+            if alone:
+                names = " and ".join(sorted(min(alone, key=sorted)))
+                return differs(f"{names} are one in {side} alone", places=len(alone), first=names)
+    return same(f"{len(mine)} groups of equal parameters" if mine else "no two parameters are one", places=len(mine))
+
+
+def _common(here: Health, there: Health) -> "tuple[list[int], list[int]]":
+    """Indices of the steps that both have."""
+    found = [(a.index, b.index) for a in here.steps for b in there.steps
+             if a.number == b.number or (None in (a.number, b.number))]  # fmt: skip
+    return [a for a, _ in found], [b for _, b in found]
+
+
+def _groups(health: Health, steps: "list[int]") -> "list[list[str]]":
+    """Names of parameters that have the same bits in each of these steps; constants are in none."""
+    found: dict[object, list[str]] = {}
+    for one in health.parameters:
+        bits = _bits(one, steps)
+        if bits and all(bits) and one.first.figures.constant is None:
+            found.setdefault((one.dtype, one.shape, bits), []).append(one.name)
+    return [names for names in found.values() if len(names) > 1]
+
+
+def _bits(one: Parameter, steps: "list[int]") -> "tuple[str, ...]":
+    some = [one.weights[at] for at in steps]
+    return tuple(weight.figures.bits if weight is not None else "" for weight in some)
+
+
+def same_start(both: Both) -> bool:
+    """Whether weights, inputs and all that a step is made of are the same, as far as rows tell."""
+    return (both.is_same("input") or both.is_same("tokens")) and both.is_same("weights")
+
+
+ROWS = (
+    Row("network.parameters", "error", "parameters by name and shape", "build both models from one configuration",
+        parameters),
+    Row("weights", "error", "parameters at the first step", "load one checkpoint on both sides", weights, False),
+    Row("weights.start", "error", "random or trained weights", "load the checkpoint on both sides", start),
+    Row("buffers", "error", "running statistics", "load them with the checkpoint on both sides", buffers),
+    Row("frozen", "error", "which parameters are trained", "freeze the same parameters on both sides", frozen),
+    Row("sharing", "error", "which parameters are one tensor", "tie the same parameters on both sides", sharing),
+)  # fmt: skip

@@ -1,0 +1,28 @@
+"""FRAMEWORKS is the list, one module each; what a module has to offer is `Framework` of npucmp/dump_plan/asked.py."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any, cast
+
+from npucmp.dump_plan.asked import Framework
+from npucmp.errors import UsageError
+
+FRAMEWORKS = (
+    "pytorch", "mindspore", "mindspore_graph", "tensorflow", "tensorflow2", "acl", "vllm", "sglang", "mindie",
+)  # fmt: skip
+
+
+def names() -> "list[str]":
+    """As users write them."""
+    return [name.replace("_", "-") for name in FRAMEWORKS]
+
+
+def framework(name: str) -> Framework:
+    """The framework of that name; UsageError with the nearest ones."""
+    module = name.replace("-", "_")
+    if module not in FRAMEWORKS:
+        raise UsageError(f"no framework {name!r:.60}", difflib.get_close_matches(name, names()) or names())
+    found: Any = import_module(f"{__name__}.{module}")
+    return cast(Framework, found)

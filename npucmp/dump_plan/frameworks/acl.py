@@ -1,0 +1,77 @@
+"""Offline models (.om) by acl.json; their reference by ONNX Runtime.
+
+Sources: CANN 8.0 to 9.0, "Dump configuration" of the runtime's API reference and atc; msprobe 26.2,
+infer_offline_dump_instruct.md.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.asked import Asked, Line, Prepared, exact
+from npucmp.dump_plan.frameworks import tensorflow
+from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
+
+NAME = "acl"
+ABOUT = "offline models (.om) of atc by acl.json, their reference by ONNX Runtime"
+SOURCE = "CANN 8.0 to 9.0: dump configuration of acl.json, atc; msprobe 26.2: infer_offline_dump_instruct.md"
+FORMAT = "cann"
+KINDS = (VALUES, STATISTICS, DETECTION)
+REFERENCE = (VALUES,)
+REFUSED: "dict[str, str]" = {}
+SERVES = False
+CONFIG = "acl.json"
+GRAPH = "graph_model.json"  # the model as atc shows it, beside the dump
+
+named = exact
+
+
+def prepare(asked: Asked) -> Prepared:
+    """acl.json, the line of atc that goes with it, and the model's graph beside the dump."""
+    if asked.is_reference:
+        return _of_reference(asked)
+    told = configs.acl([asked.model], asked.dump, asked.kind, asked.steps, asked.names)
+    files = {CONFIG: configs.text_of(told)}
+    convert = ["atc", "--model=model.onnx", "--framework=5", f"--output={asked.model}", "--soc_version=SOC"]
+    if asked.is_unfused:
+        files[tensorflow.FUSION] = configs.text_of(configs.FUSION_OFF)
+        convert.append(f"--fusion_switch_file={asked.at(tensorflow.FUSION)}")
+    if asked.kind == DETECTION:
+        convert.append("--status_check=1")
+    graph = ["atc", "--mode=1", f"--om={asked.model}.om", f"--json={asked.at(GRAPH)}"]
+    notes = ["SOC is what npu-smi info shows, Ascend910B1 for instance; --framework=5 is ONNX, 3 TensorFlow, 0 Caffe"]
+    if asked.kind == DETECTION:
+        notes.append("only AI Core operators that overflow are dumped; without --status_check=1 none is")
+    if asked.question.name == "fusion-diff":
+        notes.append("fusion_result.json, which atc leaves where it runs: move it into the dump's folder")
+    return Prepared(
+        files=files,
+        command="./main",
+        script=(
+            Line(
+                f'aclInit("{_in_c(asked.at(CONFIG))}");', "where the program calls aclInit, before the model is loaded"
+            ),
+        ),
+        before=('mkdir -p "$here/dump"',),
+        steps=(shlex.join(convert), shlex.join(graph)),
+        notes=(*notes, *tensorflow.all_devices(asked)),
+        unverified=("acl.json was not run here: it needs an Ascend device",),
+    )
+
+
+def _in_c(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _of_reference(asked: Asked) -> Prepared:
+    """ONNX Runtime with its own fusion off, or tensors between would be missing."""
+    command = 'msprobe offline_dump --model_path "$PWD/model.onnx" --input_data "$PWD/input_0.npy"'
+    return Prepared(
+        files={},
+        command=f"{command} --onnx_fusion_switch False -o {shlex.quote(os.path.abspath(asked.dump))}",
+        found="*/dump_data/onnx",
+        notes=("the same inputs as the offline model gets: --input_data; without it they are random",),
+        unverified=("the folder of an ONNX dump is the document's, it was not run here",),
+    )

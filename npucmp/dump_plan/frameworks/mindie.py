@@ -1,0 +1,49 @@
+"""MindIE and what else stands on ATB, by msprobe's ATB dump module.
+
+Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on.
+"""
+
+from __future__ import annotations
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.asked import Asked, Prepared, beginnings, seeded
+from npucmp.dump_plan.questions import STATISTICS, VALUES
+
+NAME = "mindie"
+ABOUT = "MindIE (ATB) by msprobe's ATB dump module"
+SOURCE = "msprobe 26.2: atb_data_dump_instruct.md; CANN 8.3.RC1 and newer"
+FORMAT = "atb"
+KINDS = REFERENCE = (VALUES, STATISTICS)
+REFUSED = {
+    "fusion-diff": "ATB fuses by hand, no switch turns that off: ask compare against another release",
+    "replay": "operators of ATB are not among those that are replayed: ask compare or overflow",
+}
+SERVES = True
+CONFIG = "config.json"
+SCRIPTS = '"$MSPROBE_HOME_PATH/msprobe/scripts/atb'
+
+named = beginnings
+
+
+def prepare(asked: Asked) -> Prepared:
+    """config.json, and the module that is loaded around the run."""
+    told = configs.atb(asked.kind, asked.steps, asked.ranks, asked.names)
+    home = "MSPROBE_HOME_PATH=${MSPROBE_HOME_PATH:-$(pip show mindstudio-probe | sed -n 's/^Location: //p')}"
+    golden = ("the golden run is one of ATB too, of a release or device that is known to be right",)
+    return Prepared(
+        files={CONFIG: configs.text_of(told)},
+        command="/usr/local/Ascend/mindie/latest/mindie-service/bin/mindieservice_daemon",
+        exports=seeded(asked, on_npu=True),
+        before=(
+            'mkdir -p "$here/dump"',
+            home,
+            f'source {SCRIPTS}/load_atb_probe.sh" --output="$here/dump" --config="$here/{CONFIG}"',
+        ),
+        after=(f'source {SCRIPTS}/unload_atb_probe.sh"',),
+        notes=(
+            "msprobe has to be built with --include-mod atb_probe",
+            "wait until the folder of the dump grows no more before the service is stopped",
+            *(golden if asked.question.second == "golden" else ()),
+        ),
+        unverified=("the module was not run here: it needs an Ascend device",),
+    )

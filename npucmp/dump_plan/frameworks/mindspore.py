@@ -1,0 +1,45 @@
+"""MindSpore's dynamic graph (PYNATIVE_MODE), by msprobe's PrecisionDebugger.
+
+Source: msprobe 26.2, mindspore_data_dump_instruct.md, config_json_introduct.md. mindstudio-probe 26.2.0 reads the
+files; its dump needs kernels that MindSpore has on a device alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from npucmp.dump_plan.asked import EAGER, Asked, Export, Prepared, parts, seeded
+from npucmp.dump_plan.frameworks import pytorch
+from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+
+NAME = "mindspore"
+ABOUT = "MindSpore, dynamic graph, by msprobe"
+SOURCE = "msprobe 26.2: mindspore_data_dump_instruct.md, config_json_introduct.md; read by mindstudio-probe 26.2.0"
+FORMAT = "msprobe"
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": f"{EAGER}, or fusion-diff with --framework mindspore-graph"}
+SERVES = False
+
+named = parts
+
+
+def prepare(asked: Asked) -> Prepared:
+    """As for PyTorch; parts under mindspore.jit run as a graph and are dumped beside the rest."""
+    of_torch = pytorch.prepare(asked)
+    callback = "with mindspore.train.Model instead: callbacks=[MsprobeStep(debugger)] of msprobe.mindspore.common.utils"
+    return replace(
+        of_torch,
+        script=(*pytorch.calls(asked, "mindspore"), *pytorch.AROUND),
+        exports=exports(asked),
+        notes=(*of_torch.notes, callback),
+        unverified=("msprobe's dump of MindSpore was not run here: it needs an Ascend device",),
+    )
+
+
+def exports(asked: Asked) -> "tuple[Export, ...]":
+    """The environment of MindSpore on Ascend, or on the reference's device."""
+    on_npu = asked.side == "target"
+    found = seeded(asked, on_npu=on_npu)
+    if asked.question.name == "overflow" and on_npu:
+        found += (Export("MS_ASCEND_CHECK_OVERFLOW_MODE", "INFNAN_MODE", "Inf and NaN are shown, not clamped"),)
+    return found

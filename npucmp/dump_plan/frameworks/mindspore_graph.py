@@ -1,0 +1,65 @@
+"""MindSpore's graph mode, by its own dump: MINDSPORE_DUMP_CONFIG.
+
+Source: MindSpore's dump.md, 2.3 to 2.10. Tried with MindSpore 2.10.0 on a CPU.
+"""
+
+from __future__ import annotations
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.asked import SEED, Asked, Export, Line, Prepared
+from npucmp.dump_plan.frameworks import mindspore
+from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+from npucmp.dump_plan.recorded import UNSURE
+
+NAME = "mindspore-graph"
+ABOUT = "MindSpore, graph mode, by its own dump"
+SOURCE = "MindSpore's dump.md, 2.3 to 2.10; tried with MindSpore 2.10.0 on a CPU"
+FORMAT = "mindspore"
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED: "dict[str, str]" = {}
+SERVES = False
+CONFIG = "data_dump.json"
+
+
+def named(globs: "tuple[str, ...]") -> "tuple[str, ...]":
+    """Globs as regular expressions of kernels' full names."""
+    return tuple(f"name-regex(^(.*/)?{_expression(one)}$)" for one in globs)
+
+
+def _expression(glob: str) -> str:
+    wild = {"*": ".*", "?": "."}
+    return "".join(wild.get(character, UNSURE.sub(".", character)) for character in glob)
+
+
+def prepare(asked: Asked) -> Prepared:
+    """The JSON, and the variables that name it and the folder."""
+    told = configs.mindspore(asked.question.name, asked.kind, asked.steps, asked.ranks, asked.names)
+    script = [Line("import mindspore", "at the top, before the model is made")]
+    script += [Line(f"mindspore.set_seed({SEED})")] if asked.question.second else []
+    script += (
+        [Line("mindspore.set_deterministic(True)", "before mindspore.communication.init()")]
+        if asked.question.equal
+        else []
+    )
+    if asked.question.name == "fusion-diff":
+        script.append(Line(f"mindspore.set_context(enable_graph_kernel={not asked.is_unfused})"))
+    notes = [
+        "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE); the process must be started anew for each dump"
+    ]
+    if asked.kind in (STATISTICS, MD5):
+        notes.append("on a CPU MindSpore writes values alone, and refuses this file: --values there")
+    return Prepared(
+        files={CONFIG: configs.text_of(told)},
+        command="python train.py",
+        script=tuple(script) if len(script) > 1 else (),
+        exports=(
+            Export("MINDSPORE_DUMP_CONFIG", f"$here/{CONFIG}", "has to be an absolute path"),
+            Export("MS_DIAGNOSTIC_DATA_PATH", "$here/dump", "where the dump goes: path is empty in that file"),
+            *mindspore.exports(asked),
+        ),
+        notes=tuple(notes),
+        unverified=(
+            "set_deterministic: older releases have set_context(deterministic='ON')",
+            "statistics and graph kernels were not run here: they need an Ascend device",
+        ),
+    )

@@ -1,0 +1,78 @@
+"""PyTorch, by msprobe's PrecisionDebugger: training, evaluation, any script.
+
+Source: msprobe 26.2, config_json_introduct.md and pytorch_data_dump_instruct.md; tried with mindstudio-probe 26.2.0.
+"""
+
+from __future__ import annotations
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.asked import EAGER, SEED, Asked, Export, Line, Prepared, parts, seeded
+from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+
+NAME = "pytorch"
+ABOUT = "PyTorch (torch_npu, CUDA, CPU) by msprobe"
+SOURCE = "msprobe 26.2: config_json_introduct.md, pytorch_data_dump_instruct.md; tried with mindstudio-probe 26.2.0"
+FORMAT = "msprobe"
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": EAGER}
+SERVES = False
+CONFIG = "config.json"
+
+named = parts
+
+
+def prepare(asked: Asked) -> Prepared:
+    """config.json, and the lines around a step."""
+    return Prepared(
+        files=config(asked),
+        command="python train.py",
+        script=(*calls(asked, "torch"), *AROUND),
+        exports=exports(asked),
+        notes=remarks(asked),
+    )
+
+
+def config(asked: Asked) -> "dict[str, str]":
+    """config.json of msprobe."""
+    level = asked.question.level
+    told = configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
+    return {CONFIG: configs.text_of(told)}
+
+
+def calls(asked: Asked, package: str) -> "tuple[Line, ...]":
+    """The lines at the top of a script; package is "torch" or "mindspore"."""
+    room = {"torch": "pytorch"}.get(package, package)
+    top = "at the top, before the model is made"
+    found = [Line(f"from msprobe.{room} import PrecisionDebugger, seed_all", top)] if asked.question.second else []
+    if not asked.question.second:
+        found = [Line(f"from msprobe.{room} import PrecisionDebugger", top)]
+    elif asked.question.equal:
+        found.append(Line(f"seed_all(seed={SEED}, mode=True, rm_dropout=True)"))
+    else:
+        found.append(Line(f"seed_all(seed={SEED})"))
+    return (*found, Line(f"debugger = PrecisionDebugger(config_path={asked.at(CONFIG)!r})"))
+
+
+AROUND = (
+    Line("debugger.start(model=model)", "at the beginning of each step"),
+    Line("debugger.stop(); debugger.step()", "at its end, after the optimizer"),
+)
+
+
+def exports(asked: Asked) -> "tuple[Export, ...]":
+    """The environment of torch_npu, or of the reference on a GPU."""
+    on_npu = asked.side == "target"
+    found = seeded(asked, on_npu=on_npu)
+    if asked.question.name == "overflow" and on_npu:
+        found += (
+            Export("INF_NAN_MODE_ENABLE", "1", "Inf and NaN are shown, not clamped; Atlas training cannot (910A)"),
+        )
+    return found
+
+
+def remarks(asked: Asked) -> "tuple[str, ...]":
+    """What msprobe demands besides."""
+    found = ["both sides: the same release of msprobe"] if asked.question.second == "golden" else []
+    if asked.ranks:
+        found.append("--ranks: ranks that the run does not have give an empty dump; a single card must have none")
+    return tuple(found)

@@ -1,0 +1,49 @@
+"""SGLang by msprobe, which is built in from 0.5.11 on.
+
+Source: msprobe 26.2, sglang_eager_dump_instruct_new.md; SGLang's MSProbe guide.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+
+from npucmp.dump_plan.asked import EAGER, Asked, Export, Prepared, parts
+from npucmp.dump_plan.frameworks import pytorch
+from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+
+NAME = "sglang"
+ABOUT = "SGLang 0.5.11 and newer, eager, by msprobe"
+SOURCE = "msprobe 26.2: sglang_eager_dump_instruct_new.md, config_json_introduct.md"
+FORMAT = "msprobe"
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": EAGER}
+SERVES = True
+
+named = parts
+
+
+def prepare(asked: Asked) -> Prepared:
+    """config.json, whose path the server takes."""
+    of_torch = pytorch.prepare(asked)
+    device = " --device npu --attention-backend ascend" if asked.side == "target" else ""
+    told = shlex.quote(os.path.abspath(asked.at(pytorch.CONFIG)))
+    serve = (
+        f"python3 -m sglang.launch_server --model-path MODEL{device} --disable-cuda-graph --msprobe-dump-config {told}"
+    )
+    health = Export("SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION", "0", "health checks are no forward pass")
+    return replace(
+        of_torch,
+        command=serve,
+        script=(),
+        exports=(
+            *of_torch.exports,
+            Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one, and are seen"),
+            health,
+        ),
+        notes=(*of_torch.notes, "ask both sides the same, with temperature 0 and few max_tokens"),
+        unverified=(
+            "SGLang was not run here; before 0.5.11 lines go into ModelRunner: msprobe's sglang_eager_dump_instruct.md",
+        ),
+    )

@@ -1,0 +1,120 @@
+"""TensorFlow 1 by the NPU adapter's own dump; its reference on CPU or GPU by tfdbg.
+
+Sources: CANN's TensorFlow adapter, NPURunConfig and DumpConfig (8.0 to 9.0); TensorFlow 1.15, tfdbg v1.
+"""
+
+from __future__ import annotations
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.asked import SEED, Asked, Export, Line, Prepared, exact, seeded
+from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
+from npucmp.errors import UsageError
+
+NAME = "tensorflow"
+ABOUT = "TensorFlow 1 (NPU adapter), its reference by tfdbg"
+SOURCE = "CANN's TensorFlow 1 adapter, DumpConfig and session options, 8.0 to 9.0; tfdbg v1 of TensorFlow 1.15"
+FORMAT = "cann"
+KINDS = (VALUES, STATISTICS, DETECTION)
+REFERENCE = (VALUES,)
+REFUSED: "dict[str, str]" = {}
+SERVES = False
+FUSION = "fusion_switch.cfg"
+OPTION = 'custom_op.parameter_map["{}"].{} = {}'
+WHERE = 'after custom_op.name = "NpuOptimizer"'
+GRAPH = (
+    Export("DUMP_GE_GRAPH", "2", "the compiled graph, without its weights: what was fused, and who reads whom"),
+    Export("DUMP_GRAPH_LEVEL", "3", "its last stage, Build, alone"),
+    Export("DUMP_GRAPH_PATH", "$here/dump", "beside the dump, where npucmp finds it"),
+)
+FUSION_RESULT = (  # CANN appends to it in the working directory
+    '[ ! -e fusion_result.json ] || mv fusion_result.json "fusion_result.before.$(date +%s).json"',
+    '[ ! -e fusion_result.json ] || mv fusion_result.json "$here/dump/"',
+)
+
+named = exact
+
+
+def prepare(asked: Asked) -> Prepared:
+    """The options of the session; those of the reference are another tool's."""
+    seeds = seeds_of(asked, f"tf.compat.v1.set_random_seed({SEED})")
+    if asked.is_reference:
+        return of_reference(asked, seeds)
+    script = [OPTION.format(name, kind_of(value), told(value)) for name, value in options(asked).items()]
+    script += [OPTION.format("deterministic", "i", 1)] if asked.question.equal else []
+    lines = (Line(code, "" if number else WHERE) for number, code in enumerate(script))
+    return of_npu(asked, (*seeds, *lines))
+
+
+def seeds_of(asked: Asked, own: str) -> "tuple[Line, ...]":
+    """For runs that are to be equal: Python's, numpy's and TensorFlow's own."""
+    others = f"import random, numpy; random.seed({SEED}); numpy.random.seed({SEED})"
+    return (Line(others, "at the top"), Line(own)) if asked.question.second else ()
+
+
+def of_npu(asked: Asked, script: "tuple[Line, ...]") -> Prepared:
+    """What both adapters have in common: the switch of fusion, the graph, the folders."""
+    fusion = asked.question.name == "fusion-diff"
+    notes = ["one step of a script that only trains: evaluation between makes a second dump of each step"]
+    if asked.kind == DETECTION:
+        notes.append("only what overflows is dumped, with its record beside it; no overflow, no folder")
+        notes.append("in saturation mode (Atlas training, 910A) Inf is 65504; A2 and A3 show Inf unless told otherwise")
+    return Prepared(
+        files={FUSION: configs.text_of(configs.FUSION_OFF)} if asked.is_unfused else {},
+        command="python train.py",
+        script=script,
+        exports=(*GRAPH, *seeded(asked, on_npu=True)),
+        before=('mkdir -p "$here/dump"', *FUSION_RESULT[:fusion]),
+        after=FUSION_RESULT[1:] if fusion else (),
+        notes=(*notes, *all_devices(asked)),
+        unverified=("the adapter was not run here; options are those of its documents",),
+    )
+
+
+def all_devices(asked: Asked) -> "tuple[str, ...]":
+    """CANN asks no device in particular."""
+    return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
+
+
+def options(asked: Asked) -> "dict[str, object]":
+    """Of the dump, by the names that the documents give them."""
+    found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **configs.when(asked.steps)}
+    if asked.kind == DETECTION:
+        found = {"enable_dump_debug": True, "dump_path": asked.dump, "dump_debug_mode": "all"}
+    else:
+        found.update(dump_mode="all", dump_data="stats" if asked.kind == STATISTICS else "tensor")
+    if asked.names:
+        strange = next((name for name in asked.names if name.split() != [name]), None)
+        if strange is not None:
+            raise UsageError(f"--ops: the adapter separates names by blanks, so {strange!r:.80} cannot be asked for")
+        found["dump_layer"] = " ".join(asked.names)
+    if asked.is_unfused:
+        found["fusion_switch_file"] = asked.at(FUSION)
+    return found
+
+
+def kind_of(value: object) -> str:
+    """The field of an option: b for a truth, s for text."""
+    return "b" if isinstance(value, bool) else "s"
+
+
+def told(value: object) -> str:
+    """An option's value as Python."""
+    return repr(value) if isinstance(value, bool) else f"tf.compat.as_bytes({value!r})"
+
+
+def of_reference(asked: Asked, seeds: "tuple[Line, ...]") -> Prepared:
+    """tfdbg, on a CPU or GPU: values of all outputs, of every call of the session."""
+    session = f"sess = tf_debug.DumpingDebugWrapperSession(sess, {asked.dump!r})"
+    script = (
+        *seeds,
+        Line("from tensorflow.python import debug as tf_debug"),
+        Line(session, "right after sess = tf.Session(...)"),
+    )
+    hook = f"with an Estimator instead: hooks=[tf_debug.DumpingDebugHook({asked.dump!r})]"
+    return Prepared(
+        files={},
+        command="python train.py",
+        script=script,
+        exports=seeded(asked, on_npu=False),
+        notes=("tfdbg writes all operators in every call of session.run: run one step", hook),
+    )

@@ -1,0 +1,57 @@
+"""TensorFlow 2 by the NPU adapter's own dump; its reference on CPU or GPU by tfdbg_ascend.
+
+Sources: CANN's TensorFlow 2 adapter (npu_device) 9.0, "Accuracy Comparison"; Ascend/tools, tfdbg_ascend 0.2.
+"""
+
+from __future__ import annotations
+
+from npucmp.dump_plan.asked import SEED, Asked, Line, Prepared, exact, seeded
+from npucmp.dump_plan.frameworks import tensorflow
+from npucmp.dump_plan.questions import DETECTION, STATISTICS, VALUES
+
+NAME = "tensorflow2"
+ABOUT = "TensorFlow 2 (npu_device), its reference by tfdbg_ascend"
+SOURCE = "CANN's TensorFlow 2 adapter, options of npu.global_options(), 9.0; tfdbg_ascend 0.2 of Ascend/tools"
+FORMAT = "cann"
+KINDS = (VALUES, STATISTICS, DETECTION)
+REFERENCE = (VALUES,)
+REFUSED: "dict[str, str]" = {}
+SERVES = False
+OPTIONS = "npu.global_options()"
+
+named = exact
+
+
+def prepare(asked: Asked) -> Prepared:
+    """The options before the device is opened."""
+    seeds = tensorflow.seeds_of(asked, f"tf.random.set_seed({SEED})")
+    if asked.is_reference:
+        return _of_reference(asked, seeds)
+    script = [f"{OPTIONS}.{_place(name)} = {value!r}" for name, value in tensorflow.options(asked).items()]
+    script += [f"{OPTIONS}.deterministic = 1"] if asked.question.equal else []
+    where = "after import npu_device as npu, before npu.open()"
+    lines = (Line(code, "" if number else where) for number, code in enumerate(script))
+    return tensorflow.of_npu(asked, (*seeds, *lines))
+
+
+def _place(option: str) -> str:
+    return option if option == "fusion_switch_file" else f"dump_config.{option}"
+
+
+def _of_reference(asked: Asked, seeds: "tuple[Line, ...]") -> Prepared:
+    """tfdbg_ascend, built for TensorFlow 2.4 or 2.6: values of all outputs, as .npy."""
+    script = (
+        *seeds,
+        Line("import tfdbg_ascend as tfdbg"),
+        Line("tfdbg.disable()"),
+        Line(f"tfdbg.enable(); tfdbg.set_dump_path({asked.dump!r})", "before the step that is meant"),
+        Line("tfdbg.disable()", "after it"),
+    )
+    return Prepared(
+        files={},
+        command="python train.py",
+        script=script,
+        exports=seeded(asked, on_npu=False),
+        before=('mkdir -p "$here/dump"',),
+        unverified=("tfdbg_ascend was not run here: it is built from source, for TensorFlow 2.4 or 2.6",),
+    )

@@ -1,0 +1,57 @@
+"""vLLM by msprobe: built into vLLM-Ascend, lines in GPUModelRunner of vLLM itself.
+
+Source: msprobe 26.2, vllm_dump_instruct.md, and the MSProbe guide of vLLM-Ascend.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import replace
+
+from npucmp.dump_plan.asked import EAGER, Asked, Export, Line, Prepared, parts
+from npucmp.dump_plan.frameworks import pytorch
+from npucmp.dump_plan.questions import MD5, STATISTICS, VALUES
+
+NAME = "vllm"
+ABOUT = "vLLM: target vLLM-Ascend, golden vLLM on a GPU, both eager, by msprobe"
+SOURCE = "msprobe 26.2: vllm_dump_instruct.md, config_json_introduct.md; the MSProbe guide of vLLM-Ascend"
+FORMAT = "msprobe"
+KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
+REFUSED = {"fusion-diff": EAGER}
+SERVES = True
+
+named = parts
+
+
+def prepare(asked: Asked) -> Prepared:
+    """config.json; vLLM-Ascend takes its path, vLLM needs lines."""
+    of_torch = pytorch.prepare(asked)
+    script: tuple[Line, ...] = ()
+    serve = "vllm serve MODEL --enforce-eager --seed 1234"
+    if asked.side == "target":
+        told = json.dumps({"dump_config_path": os.path.abspath(asked.at(pytorch.CONFIG))})
+        serve = f"{serve} --additional-config {shlex.quote(told)}"
+    else:
+        script = (
+            *(line._replace(where="first in GPUModelRunner.__init__") if line.where else line for line in _own(asked)),
+            Line("self.debugger.start(model=self.model)", "first in GPUModelRunner.execute_model"),
+            Line("self.debugger.stop(); self.debugger.step()", "in a finally around the rest of it"),
+        )
+    quiet = Export("TORCHDYNAMO_DISABLE", "1", "operators run one by one, and are seen")
+    return replace(
+        of_torch,
+        command=serve,
+        script=script,
+        exports=(*of_torch.exports, quiet),
+        notes=(*of_torch.notes, "ask both sides the same, with temperature 0 and few max_tokens"),
+        unverified=("vLLM was not run here; later releases may keep GPUModelRunner elsewhere",),
+    )
+
+
+def _own(asked: Asked) -> "tuple[Line, ...]":
+    return tuple(
+        line._replace(code=line.code.replace("debugger =", "self.debugger =", 1))
+        for line in pytorch.calls(asked, "torch")
+    )

@@ -1,0 +1,136 @@
+"""The dump of a few operators of an earlier one, as it grows name by name, and the configuration that makes it."""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional
+
+from npucmp.dump_plan import configs
+from npucmp.dump_plan.configs import Row, ranges_of
+from npucmp.dump_plan.questions import VALUES
+from npucmp.dump_plan.recorded import OfMindspore, OfMsprobe, Recorded, level
+from npucmp.model import Run
+
+FOLDER = "next_dump"  # where the configuration makes the tool write
+Sizes = tuple[tuple[int, int], ...]  # operators by their order, and what each takes on a disk
+
+
+class Few(NamedTuple):
+    """What a configuration asks for: names, steps and ranks (empty: all), and what is known of one of the runs."""
+
+    names: "list[str]"
+    steps: "list[int]"
+    ranks: "list[int]"
+    run: "Given"
+
+
+def _of_msprobe(asked: Few) -> Row:
+    steps, ranks = ranges_of(asked.steps), ranges_of(asked.ranks)
+    return configs.msprobe(f"./{FOLDER}", VALUES, steps, ranks, asked.run.level, asked.names)
+
+
+def _of_cann(asked: Few) -> Row:
+    models = [name for name in asked.run.detail.split(" · ") if name]
+    return configs.acl(models, FOLDER, VALUES, ranges_of(asked.steps), asked.names)
+
+
+def _of_mindspore(asked: Few) -> Row:
+    ranks = asked.ranks if asked.ranks and max(asked.ranks) < configs.DEVICES else []
+    return configs.mindspore(FOLDER, VALUES, ranges_of(asked.steps), ranges_of(ranks), asked.names)
+
+
+class Format(NamedTuple):
+    """How the operators of a format are asked for, and how its dump is configured."""
+
+    recorded: "Callable[[Run], Recorded]"
+    config: "Callable[[Few], Row]"
+
+
+FORMATS = {
+    "msprobe": Format(OfMsprobe, _of_msprobe),
+    "cann": Format(Recorded, _of_cann),
+    "mindspore": Format(OfMindspore, _of_mindspore),
+}
+
+
+def recorded(run: Run) -> Optional[Recorded]:
+    """A run by the names that its tool takes; None if it is not known how its dump is configured."""
+    return FORMATS[run.format].recorded(run) if run.format in FORMATS else None
+
+
+class Names(dict[str, Sizes]):
+    """What is dumped where a name is asked for, found when it is."""
+
+    def __init__(self, run: Recorded) -> None:
+        self._run = run
+
+    def __missing__(self, name: str) -> Sizes:
+        self[name] = found = tuple((order, self._run.bytes([order])) for order in self._run.given(name))
+        return found
+
+
+class Given(NamedTuple):
+    """Of one run what a configuration has to know, and what is dumped where names are asked for."""
+
+    format: str
+    detail: str
+    level: str
+    step: Optional[int]
+    rank: Optional[int]
+    names: "Mapping[str, Sizes]"
+
+    @classmethod
+    def of(cls, run: Run, names: "Optional[Iterable[str]]" = None) -> "Given":
+        """With what is known of these names alone, small enough to be handed on; without: of all, when it is asked."""
+        every = Names(FORMATS[run.format].recorded(run))
+        known = run.format, run.detail, level(run) if run.format == "msprobe" else "", run.step, run.rank
+        return cls(*known, every if names is None else {name: every[name] for name in names})
+
+
+class More(NamedTuple):
+    """What one more name brings: operators and what they take, by run, and their size."""
+
+    name: str
+    taken: "dict[int, dict[int, int]]"
+    size: int
+
+
+class Growing:
+    """The dump of one side as it grows: names × steps and ranks, and what that takes on a disk. `runs` have numbers."""
+
+    def __init__(self, runs: "Mapping[int, Given]") -> None:
+        self.runs = runs
+        self.names: dict[str, None] = {}
+        self.steps: set[Optional[int]] = set()
+        self.ranks: set[Optional[int]] = set()
+        self.taken: dict[int, dict[int, int]] = {}  # by run: operators by their order, and what they take
+        self.size = 0
+
+    def more(self, number: int, name: str) -> More:
+        """What a name adds that is wanted in the run of that number: in all steps and ranks then asked for."""
+        found: dict[int, dict[int, int]] = {}
+        if name in self.names and number in self.taken:
+            return More(name, found, 0)
+        steps, ranks = self.steps | {self.runs[number].step}, self.ranks | {self.runs[number].rank}
+        for place, run in self.runs.items():
+            if run.step in steps and run.rank in ranks:
+                known = self.taken.get(place)
+                names = [*self.names, name] if known is None else [name]
+                found[place] = {
+                    order: size for asked in names for order, size in run.names[asked] if order not in (known or ())
+                }
+        return More(name, found, sum(sum(new.values()) for new in found.values()))
+
+    def take(self, more: More) -> None:
+        """Asks for that too."""
+        self.names[more.name] = None
+        for place, new in more.taken.items():
+            self.taken.setdefault(place, {}).update(new)
+            self.steps.add(self.runs[place].step)
+            self.ranks.add(self.runs[place].rank)
+        self.size += more.size
+
+    def config(self) -> Row:
+        """What the tool that made the dump has to be told."""
+        steps, ranks = (sorted(one for one in some if one is not None) for some in (self.steps, self.ranks))
+        run = self.runs[min(self.taken)]
+        return FORMATS[run.format].config(Few([*self.names], steps, ranks, run))

@@ -1,0 +1,93 @@
+"""What a dump will take on a disk, by an earlier dump of the same network; and what of it fits on one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.dump_plan.growing import FORMATS, Given, Growing, recorded
+from npucmp.dump_plan.questions import DETECTION, VALUES
+from npucmp.dump_plan.recorded import Recorded
+from npucmp.model import Run
+
+RECORD = 400  # bytes of a tensor's figures in dump.json or a table: 220 to 580 were measured
+
+
+class Size(NamedTuple):
+    """Bytes of the largest step of a rank, and of all.
+
+    steps, ranks  how many of each are counted
+    operators     how many are dumped of a rank's `known`
+    """
+
+    each: int
+    steps: int
+    ranks: int
+    total: int
+    operators: int
+    known: int
+
+
+class Fit(NamedTuple):
+    """What is asked for so that it fits: names (none: all), how many steps (None: as they were), its size, and words
+    on what was cut."""
+
+    names: "tuple[str, ...]"
+    steps: Optional[int]
+    size: Size
+    warnings: "tuple[str, ...]" = ()
+
+
+def bytes_of(one: Recorded, kind: str, names: "Sequence[str]" = ()) -> "tuple[int, int]":
+    """What a run takes, and of how many operators; the device's detection may dump all, or nothing."""
+    orders = {order for name in names for order in one.given(name)}
+    chosen = [operator for operator in one.run.operators if not names or operator.order in orders]
+    if kind in (VALUES, DETECTION):
+        return one.bytes([operator.order for operator in chosen]), len(chosen)
+    return RECORD * sum(len(operator.tensors) for operator in chosen), len(chosen)
+
+
+def sized(runs: "Sequence[Run]", kind: str, steps: int, ranks: int, names: "Sequence[str]" = ()) -> Size:
+    """The largest run stands for all: so many steps × ranks of it."""
+    every = [recorded(run) or Recorded(run) for run in runs]
+    each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
+    return Size(each, steps, ranks, each * steps * ranks, operators, known)
+
+
+def fitted(
+    runs: "Sequence[Run]", kind: str, steps: int, ranks: int, names: "Sequence[str]", disk: int, least: int
+) -> Fit:
+    """What fits: all of it; else fewer steps, `least` of them at least; else the first operators in time, whose errors
+    are the first. No names come back where nothing is cut but steps."""
+    size = sized(runs, kind, steps, ranks, names)
+    if size.total <= disk:
+        return Fit(tuple(names), None, size)
+    few = min(steps, max(least, disk // max(1, size.each * ranks)))
+    size = size._replace(steps=few, total=size.each * few * ranks)
+    words = [f"{few:,} of {steps:,} steps fit"] if few < steps else []
+    if size.total <= disk:
+        return Fit(tuple(names), few, size, tuple(words))
+    if kind != VALUES or not {run.format for run in runs} <= {*FORMATS}:
+        return Fit(tuple(names), few, size, (*words, "even so it is larger than the disk"))
+    first = _first(runs, names, disk // max(1, few * ranks))
+    if not first:
+        return Fit(tuple(names), few, size, (*words, "not even the first operator fits"))
+    cut = sized(runs, kind, few, ranks, first)
+    share = f"the first {cut.operators:,} of {size.operators:,} operators in time fit"
+    return Fit(first, few, cut, (*words, f"{share}: what is wrong among them is decided, then --ops for the others"))
+
+
+def _first(runs: "Sequence[Run]", names: "Sequence[str]", disk: int) -> "tuple[str, ...]":
+    """The names of the first operators of the largest run that fit into a rank's share of the disk."""
+    known = [one for run in runs if (one := recorded(run)) is not None]
+    largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])
+    growing = Growing({0: Given.of(largest.run)})
+    orders = {order for name in names for order in largest.given(name)}
+    for operator in largest.run.operators:
+        name = largest.asked(operator)
+        if not name or (names and operator.order not in orders):
+            continue
+        more = growing.more(0, name)
+        if growing.size + more.size > disk:
+            break
+        growing.take(more)
+    return tuple(growing.names)

@@ -1,0 +1,74 @@
+"""What a program logged, line by line: records of names and numbers, and the curves that they make.
+
+A record tells its step, or counts as the next one. Steps that begin anew with each epoch are counted on.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Iterable, Mapping, Optional
+
+from npucmp.errors import DumpError
+from npucmp.health.curves.curve import Curve, Log
+
+Record = Mapping[str, float]
+
+STEPS = ("step", "global_step", "iteration", "iter", "it", "steps", "iterations", "batch")
+EPOCHS = ("epoch", "epochs")
+CLOCKS = ("time", "timestamp", "wall_time", "walltime", "_timestamp", "_runtime", "date", "relative")
+LARGEST = 1 << 53  # of a step; up to it numbers are exact
+MANY = 1000  # curves that a log may have
+
+
+def log_of(path: str, records: "Iterable[Record]", notes: "tuple[str, ...]" = ()) -> Log:
+    """The curves of records. DumpError where there is none."""
+    numbered = _numbered([record for record in records if record])
+    columns: "dict[str, tuple[list[int], list[float]]]" = {}
+    for step, record in numbered:
+        for name, value in record.items():
+            if _word(name) not in (*STEPS, *EPOCHS, *CLOCKS):
+                steps, values = columns.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(value)
+        if len(columns) > MANY:
+            raise DumpError(path, f"holds more than {MANY} curves: it is no log of a training")
+    curves, again = {}, 0
+    for name, (steps, values) in columns.items():
+        curves[name], twice = Curve.of(name, steps, values)
+        again = max(again, twice)
+    if not curves:
+        raise DumpError(path, 'holds no curve: a number beside a name, as in "loss: 2.31", or a column of numbers')
+    if again:
+        notes = (*notes, f"{path}: {again:,} steps were logged again (a resumed run?); the last value counts")
+    return Log(path, curves, notes)
+
+
+def _numbered(records: "list[Record]") -> "list[tuple[int, Record]]":
+    """Records with their steps. One that tells none has that of the record before; where none does, its place."""
+    own = [_whole(record, STEPS) for record in records]
+    if all(step is None for step in own):
+        return [*enumerate(records)]
+    epochs = [_whole(record, EPOCHS) for record in records]
+    step, epoch, told = 0, 0, []
+    for mine, its in zip(own, epochs):
+        step, epoch = step if mine is None else mine, epoch if its is None else its
+        told.append((epoch, step))
+    counted = [place for place, mine in zip(told, own) if mine is not None]
+    if any(b[0] > a[0] and b[1] <= a[1] for a, b in zip(counted, counted[1:])):
+        steps = [step for _, step in counted]
+        each = max(steps) + (min(steps) == 0)
+        told = [(epoch, (epoch - counted[0][0]) * each + step) for epoch, step in told]
+    return [(step, record) for (_, step), record in zip(told, records)]
+
+
+def _whole(record: Record, names: "tuple[str, ...]") -> Optional[int]:
+    """The whole number that stands under one of the names, if there is one."""
+    words = {_word(name): value for name, value in record.items()}
+    value = next((words[name] for name in names if name in words), None)
+    return int(value) if value is not None and abs(value) < LARGEST and value == int(value) else None
+
+
+@lru_cache(maxsize=4096)
+def _word(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())

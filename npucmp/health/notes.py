@@ -1,0 +1,30 @@
+"""What is worth knowing of a run and is no finding: the types that it ran in, and the factor of its loss."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterator, Sequence
+
+from npucmp.health.facts import Health
+from npucmp.health.rules.places import is_float
+from npucmp.model import first_of
+
+FEW = 4  # kinds of operators that are named
+
+
+def notes_of(healths: "Sequence[Health]") -> "Iterator[str]":
+    """Of the first rank and step."""
+    for step in [step for one in healths for step in one.steps][:1]:
+        types: "dict[str, Counter[str]]" = {}
+        for op in step.forward:
+            for tensor in op.outputs[:1]:
+                if is_float(tensor):
+                    types.setdefault(tensor.dtype, Counter())[op.operator.op_type] += 1
+        counts = {dtype: sum(kinds.values()) for dtype, kinds in types.items()}
+        told = sorted(counts, key=lambda dtype: -counts[dtype])
+        if told[1:]:
+            words = [f"{counts[dtype]:,} in {dtype}" for dtype in told]
+            kinds = first_of([kind for kind, _ in types[told[1]].most_common()], FEW)
+            yield f"operators that write floats: {', '.join(words)} ({told[1]}: {kinds})"
+        if step.loss_scale is not None and step.loss_scale not in (0, 1):
+            yield f"what flows into the loss from behind is {step.loss_scale:g}: the loss scale"

@@ -1,0 +1,175 @@
+"""What a user decides of check and precheck, in one TOML file that the user names; it is never taken from a dump.
+
+    fail_on = "warning"                     the least severity that makes a run unhealthy
+    skip = ["input.repeated", "curve.*"]    rules that are not asked; `only` leaves out all others
+    start = "trained"                       fresh, trained or auto: whether initial weights are judged
+    phase = "train"                         train, eval or auto: whether modes are judged as those of a training
+
+    [rule."weight.change_large"]            limit, severity; include and exclude are globs over parameters and operators
+    [rule."tensor.range"]                   its own words, which switch it on: those of MindInsight's watchpoints
+    [expect]                                what is meant: frozen, trained, shared, only, repeated_input
+    [row."hyperparameters"]                 of precheck: severity, limit, ignore
+
+The command line comes before the file, the file before the defaults.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from os import PathLike
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+from npucmp.dump.readers.text import read_text
+from npucmp.dump.readers.toml import load_toml
+from npucmp.errors import UsageError
+from npucmp.health.rule import SEVERITIES, Rule
+from npucmp.health.settings import Own, Settings
+
+LARGEST = 1 << 20  # bytes of a file
+
+
+def load_settings(
+    path: "str | PathLike[str]", rules: "Sequence[Rule]", rows: "Optional[Sequence[str]]" = None
+) -> Settings:
+    """The settings of a file. DumpError if it cannot be read, UsageError for a word or a value that is none.
+
+    Where the names of rows are not given, any will do: check reads the same file as precheck.
+    """
+    where = Path(path)
+    table = load_toml(where, read_text(where, LARGEST))
+    by_name = {one.name: one for one in rules}
+    known = _Table(where, "", table)
+    found = {
+        "fail_on": known.take("fail_on", _one_of(*SEVERITIES)),
+        "skip": known.take("skip", _globs(by_name, rows)),
+        "only": known.take("only", _globs(by_name, rows)),
+        "start": known.take("start", _one_of("auto", "fresh", "trained")),
+        "phase": known.take("phase", _one_of("auto", "train", "eval")),
+        "own": {name: _rule(where, by_name[name], one) for name, one in known.tables("rule", by_name)},
+        "rows": {name: _row(where, name, one) for name, one in known.tables("row", rows)},
+        "expect": _expect(where, known.take("expect", _table) or {}),
+    }
+    known.end()
+    return Settings(**{name: value for name, value in found.items() if value is not None})
+
+
+def _rule(path: Path, rule: Rule, given: object) -> Own:
+    table = _Table(path, f'rule."{rule.name}"', given)
+    words = {word: table.take(word, _number) for word in rule.words}
+    found = Own(
+        table.take("limit", _number) if rule.limit is not None else None,
+        table.take("severity", _one_of(*SEVERITIES)) or "",
+        table.take("include", _texts) or (),
+        table.take("exclude", _texts) or (),
+        more={word: value for word, value in words.items() if value is not None},
+    )
+    table.end()
+    return found
+
+
+def _row(path: Path, name: str, given: object) -> Own:
+    table = _Table(path, f'row."{name}"', given)
+    limit, severity = table.take("limit", _number), table.take("severity", _one_of(*SEVERITIES)) or ""
+    found = Own(limit, severity, more={"ignore": table.take("ignore", _texts) or ()})
+    table.end()
+    return found
+
+
+def _expect(path: Path, given: object) -> "dict[str, Any]":
+    table = _Table(path, "expect", given)
+    found = {name: table.take(name, _texts) for name in ("frozen", "trained")}
+    found.update({name: table.take(name, _groups) for name in ("shared", "only")})
+    found["repeated_input"] = table.take("repeated_input", _truth)
+    table.end()
+    return {name: value for name, value in found.items() if value is not None}
+
+
+class _Table:
+    """A table of the file, of which each word is taken once; what is left over is a word that nobody knows."""
+
+    def __init__(self, path: Path, name: str, given: object) -> None:
+        self.at = f"{path}: [{name}]" if name else str(path)
+        if not isinstance(given, dict):
+            raise UsageError(f"{self.at}: a table is wanted")
+        self._given = given
+        self._known: "list[str]" = []
+
+    def take(self, word: str, reads: "Callable[[str, Any], Any]") -> Any:
+        """What stands there; None if it does not."""
+        self._known.append(word)
+        return reads(f"{self.at}: {word}", self._given[word]) if word in self._given else None
+
+    def tables(self, word: str, known: "Optional[Sequence[str] | Mapping[str, Any]]") -> "list[tuple[str, Any]]":
+        """The tables below a word by name, each of which must be known."""
+        found = self.take(word, _table) or {}
+        for name in found:
+            if known is not None and name not in known:
+                raise UsageError(f"{self.at}: no {word} {name!r:.60}", get_close_matches(name, [*known]))
+        return [*found.items()]
+
+    def end(self) -> None:
+        for word in self._given:
+            if word not in self._known:
+                near = get_close_matches(word, self._known) or self._known
+                raise UsageError(f"{self.at}: no word {word!r:.60}", near)
+
+
+def _table(where: str, value: object) -> "dict[str, Any]":
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: a table is wanted, not {value!r:.60}")
+    return value
+
+
+def _number(where: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e300:
+        raise UsageError(f"{where}: a number is wanted, not {value!r:.60}")
+    return float(value)
+
+
+def _truth(where: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"{where}: true or false is wanted, not {value!r:.60}")
+    return value
+
+
+def _texts(where: str, value: object) -> "tuple[str, ...]":
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise UsageError(f"{where}: a list of names is wanted, not {value!r:.60}")
+    return tuple(value)
+
+
+def _groups(where: str, value: object) -> "tuple[tuple[str, ...], ...]":
+    if not isinstance(value, list):
+        raise UsageError(f"{where}: a list of groups of names is wanted, not {value!r:.60}")
+    return tuple(_texts(where, one) for one in value)
+
+
+def _one_of(*words: str) -> "Callable[[str, object], str]":
+    def reads(where: str, value: object) -> str:
+        if value not in words:
+            raise UsageError(f"{where}: no {value!r:.60}; it is one of {', '.join(words)}")
+        return str(value)
+
+    return reads
+
+
+def _globs(rules: "Mapping[str, Rule]", rows: "Optional[Sequence[str]]") -> "Callable[[str, object], tuple[str, ...]]":
+    """Globs over names of rules and rows; one that fits none of them is a slip."""
+
+    def reads(where: str, value: object) -> "tuple[str, ...]":
+        for glob in _texts(where, value):
+            check_glob(where, glob, [*rules, *(rows or ())], rows is None)
+        return _texts(where, value)
+
+    return reads
+
+
+def check_glob(where: str, glob: str, names: "Sequence[str]", others: bool = False) -> None:
+    """UsageError for a glob that fits no name; where there may be `others`, for one that looks like a slip."""
+    if any(fnmatchcase(name, glob) for name in names):
+        return
+    near = get_close_matches(glob, names)
+    if near or not others:
+        raise UsageError(f"{where}: no rule {glob!r:.60}", near)

@@ -1,0 +1,151 @@
+"""What a rule is: a function of Health that yields Found, and what it needs to decide anything.
+
+    @rule("mine.router", severity="warning", needs="values softmaxes", limit=0.9,
+          says="one expert gets nearly all tokens", remedy="balance the load")
+    def router(health, limit):
+        for op in health.operators("exponential", path="*router*"):
+            ...
+            yield Found(op, value=share, because=f"largest share {share:.0%}")
+
+Built-in rules are the same functions in tuples, one file per family (rules/), joined in RULES. A rule knows no other
+rule: what follows from what stands in follows.py. It is asked only where all that it `needs` is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Union
+
+from npucmp.health.facts import Health, Op, Parameter, Tensor
+
+SEVERITIES = ("hint", "warning", "error")
+Place = Union[Op, Parameter, Tensor, None]  # None: the run as a whole
+
+
+class Found(NamedTuple):
+    """Something that a rule finds at a place. `because` is a whole clause with its figures.
+
+    severity, remedy  where they are others than the rule's own
+    step              its index, where the place does not tell it
+    places            how many places it stands for; `also` names others than the first
+    unit              of value and limit: "times", "%", "elements"
+    """
+
+    at: Place
+    because: str
+    value: Optional[float] = None
+    severity: str = ""
+    remedy: str = ""
+    step: Optional[int] = None
+    places: int = 1
+    also: "tuple[str, ...]" = ()
+    limit: Optional[float] = None
+    unit: str = ""
+
+
+class Need(NamedTuple):
+    """Something that a rule needs: how many of it a run has, and what to say where it has none."""
+
+    number: Callable[[Health], int]
+    missing: str
+
+
+def _operators(*traits: str) -> "Callable[[Health], int]":
+    return lambda health: sum(1 for _ in health.operators(*traits))
+
+
+def _pairs(health: Health) -> int:
+    """Two steps, or one with the optimizer in it."""
+    return max(len(health.steps) - 1, sum(any(one.updates) for one in health.parameters))
+
+
+NEEDS: "Mapping[str, Need]" = {
+    "figures": Need(lambda health: int(health.has_figures), "the dump holds no statistics and no values"),
+    "values": Need(lambda health: int(health.has_values), "needs values: the dump holds statistics only"),
+    "bits": Need(lambda health: int(health.has_bits), "needs values or checksums"),
+    "marks": Need(lambda health: int(health.has_marks), "needs values or checksums"),
+    "steps": Need(lambda health: len(health.steps) - 1, "needs two dumped steps"),
+    "changes": Need(_pairs, "needs two dumped steps"),
+    "updates": Need(lambda health: sum(len(one.updates) for one in health.parameters), "no optimizer was dumped"),
+    "ranks": Need(lambda health: len(health.ranks) - 1, "needs two ranks"),
+    "backward": Need(lambda health: int(health.training), "needs a backward pass"),
+    "evaluation": Need(lambda health: int(not health.training), "the run has a backward pass"),
+    "calls": Need(lambda health: int(health.has_calls), "needs the calls within modules (level L1 or mix)"),
+    "names": Need(lambda health: int(health.has_names), "needs parameters by name (level L0 or mix)"),
+    "parameters": Need(lambda health: len(health.parameters), "no parameter is in the dump"),
+    "matrices": Need(lambda health: len(health.matrices), "no weight of two axes is in the dump"),
+    "gradients": Need(
+        lambda health: sum(any(one.gradients) for one in health.parameters), "no gradient of a parameter is in the dump"
+    ),
+    "moves": Need(
+        lambda health: sum(bool(one.moves) for one in health.parameters), "no parameter has values in two steps"
+    ),
+    "inputs": Need(lambda health: sum(len(step.inputs) for step in health.steps), "no input of the network is known"),
+    "losses": Need(lambda health: sum(len(step.losses) for step in health.steps), "no loss is in the dump"),
+    "tensors": Need(lambda health: sum(1 for _ in health.tensors()), "nothing was dumped"),
+    "relus": Need(_operators("rectifies"), "no ReLU is in the dump"),
+    "dropouts": Need(_operators("drops"), "no dropout is in the dump"),
+    "batch norms": Need(_operators("averages"), "no BatchNorm is in the dump"),
+    "curve": Need(lambda health: int(health.log is not None), "needs a log of the training: --loss FILE"),
+    "validation": Need(
+        lambda health: int(health.log is not None and health.log.validation is not None), "no validation loss is logged"
+    ),
+    "loss scale": Need(
+        lambda health: int(health.log is not None and health.log.scale is not None), "no loss scale is logged"
+    ),
+    "saturating": Need(_operators("saturates"), "no sigmoid or tanh is in the dump"),
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. The first part of its name is its group; the last word of `needs` is what it looks at.
+
+    limit   the number that it judges by, None if there is none to change
+    says    what a finding means, in a few words; `remedy` what to do
+    source  where rule and limit come from
+    off     not asked unless it is named
+    words   further numbers that a user may give it, by name; it is handed those given instead of a limit
+    """
+
+    name: str
+    find: "Callable[[Health, Any], Iterable[Found]]"
+    severity: str
+    needs: "tuple[str, ...]"
+    limit: Optional[float]
+    says: str
+    remedy: str
+    source: str
+    off: bool = False
+    words: "tuple[str, ...]" = ()
+
+    @property
+    def group(self) -> str:
+        return self.name.partition(".")[0]
+
+    def why_not(self, health: Health) -> str:
+        """Why it cannot decide anything of this run, "" if it can."""
+        found = next((NEEDS[one].missing for one in self.needs if NEEDS[one].number(health) < 1), "")
+        return "the dump holds weights alone" if found and health.is_checkpoint else found
+
+    def looks_at(self, health: Health) -> int:
+        return NEEDS[self.needs[-1]].number(health)
+
+
+def rule(
+    name: str,
+    severity: str = "warning",
+    needs: str = "tensors",
+    limit: Optional[float] = None,
+    says: str = "",
+    remedy: str = "",
+    source: str = "",
+    off: bool = False,
+    words: str = "",
+) -> "Callable[[Callable[..., Iterable[Found]]], Rule]":
+    """Makes a function of (health, limit) a Rule. `needs` are words of NEEDS, with commas."""
+    wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
+    unknown = [word for word in wanted if word not in NEEDS]
+    if unknown or severity not in SEVERITIES:
+        raise ValueError(f"rule {name}: no need or severity {unknown or severity!r}")
+    return lambda function: Rule(name, function, severity, wanted, limit, says, remedy, source, off, own)

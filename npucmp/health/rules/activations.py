@@ -1,0 +1,304 @@
+"""What operators put out: dead, saturated, all alike, growing along the depth.
+
+Sources: MindInsight's watchpoints, SageMaker Debugger, AUTOTRAINER, DeepDiagnosis, TheDeepChecker, msprobe, the tuning
+guides of Ascend and MindSpore. Limits are those measured on 66 clean runs and 53 planted faults; published ones
+fire on healthy networks.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, Mapping, Optional
+
+from npucmp.health.facts import Health, Op
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import RANGE, SHARES, WATCHED, beyond, is_float, once
+from npucmp.model.run_roles import is_layer
+
+MANY_VALUES = 64  # of a channel: so many that all are zero by chance in none of a healthy network
+FEW_VALUES_LIMIT = 0.75
+FLAT = {True: 8.0, False: 5.0}  # of a sigmoid, of a tanh: beyond it their slope is 3e-4
+LAYERS = 4
+MANY = 16  # elements of an output that may not be constant
+
+
+@rule(
+    "relu.dead",
+    "error",
+    "figures, relus",
+    0.999,
+    "a ReLU writes only zeros",
+    "its bias or a learning rate drove it there, or its input is negative throughout: look at what it reads",
+    "MindInsight (> 99.9 %), SageMaker DeadRelu, AUTOTRAINER, DeepDiagnosis 0.7",
+)
+def dead(health: Health, limit: float) -> "Iterator[Found]":
+    """Clean runs have 24 to 66 % zeros."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        share = op.outputs[0].figures.zeros if op.outputs else None
+        if share is None or share < limit or op.outputs[0].figures.elements < 2:
+            return None
+        return Found(op, f"{share:.1%} of what it writes is 0", 100 * share, limit=100 * limit, unit="%")
+
+    yield from once(health.operators("rectifies"), speaks)
+
+
+@rule(
+    "relu.dead_channels",
+    "warning",
+    "values, relus",
+    0.25,
+    "channels of a ReLU are zero for all samples and places",
+    "lower the learning rate or look at the biases of the layer before it",
+    "SageMaker (50 % of a layer), DeepDiagnosis",
+)
+def dead_channels(health: Health, limit: float) -> "Iterator[Found]":
+    """Clean and trained networks have up to 3.9 % among 64 values and more, up to 59 % over 8 samples."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        dead, channels, each = (op.outputs[0].found.get("channels") if op.outputs else None) or (0, 0, 0)
+        least = limit if each >= MANY_VALUES else max(limit, FEW_VALUES_LIMIT)
+        if not channels or dead == channels or dead < least * channels or dead == 0:
+            return None
+        words = f"{dead} of {channels} channels are 0 in all {each:,} values"
+        return Found(op, words, 100 * dead / channels, limit=100 * least, unit="%")
+
+    yield from once(health.operators("rectifies"), speaks)
+
+
+@rule(
+    "activation.saturated",
+    "warning",
+    "values, saturating",
+    0.5,
+    "what a sigmoid or tanh reads lies where no gradient passes",
+    "start with smaller weights, or normalise before it",
+    "MindInsight (99.9 % beyond 16.2 and 8.8), SageMaker, DeepDiagnosis (5, 50 %)",
+)
+def saturated(health: Health, limit: float) -> "Iterator[Found]":
+    """Clean runs: none. The last operator of a run without backward may be sure of what it says."""
+    last = {id(step.forward[-1]) for step in health.steps if step.forward and not health.training}
+
+    def speaks(op: Op) -> Optional[Found]:
+        read = op.tensor(0, "input", "x")
+        flat = FLAT[op.type.has("exponential")]
+        share = (read.found.get("beyond") or {}).get(flat) if read is not None else None
+        if share is None or share <= limit or id(op) in last:
+            return None
+        return Found(op, f"{share:.0%} of what it reads is beyond ±{flat:g}", 100 * share, limit=100 * limit, unit="%")
+
+    yield from once(health.operators("saturates"), speaks)
+
+
+@rule(
+    "attention.collapsed",
+    "warning",
+    "figures, calls, tensors",
+    0.99,
+    "attention looks at one place only, or at all alike",
+    "look at the scale of queries and keys, and at the learning rate",
+    "msprobe monitor: entropy, softmax_max",
+    off=True,
+)
+def collapsed(health: Health, limit: float) -> "Iterator[Found]":
+    """Rows that sum to 1 over the last axis: the mean of the sum of their squares is 1 where each has one place, and
+    1/n where all n places are alike. The latter only of trained networks, and without masked places."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        made = op.outputs[0] if op.outputs else None
+        x, keys = (made.figures, made.shape[-1]) if made is not None and len(made.shape) > 2 else (None, 0)
+        if x is None or keys < 4 or not x.mean or x.rms is None or abs(x.mean * keys - 1) > 1e-3:
+            return None
+        share = x.rms**2 * keys
+        if share > limit:
+            return Found(op, f"each row looks at one of {keys} places ({share:.3f} of 1)", share, limit=limit)
+        even = health.starts == "trained" and bool(x.minimum)
+        if even and share * keys < 2 - limit:
+            return Found(op, f"each row looks at all {keys} places alike", share * keys, limit=2 - limit)
+        return None
+
+    yield from once(health.operators("exponential"), speaks)
+
+
+@rule(
+    "tensor.zero",
+    "warning",
+    "figures, tensors",
+    says="an operator with weights, a norm or an activation puts out zeros only",
+    remedy="look at its weights and at what it reads",
+    source="MindInsight tensor_all_zero, SageMaker AllZero",
+)
+def zero(health: Health, limit: None) -> "Iterator[Found]":
+    """Where zeros are born: what reads zeros may write them. On every tensor it would fire in 5 clean runs (masks,
+    dropout, positions)."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        made = op.outputs[0].figures if op.outputs else None
+        read = op.tensor(0, "input")
+        if made is None or made.elements < 2 or not made.is_zero or (read is not None and read.figures.is_zero):
+            return None
+        own = _starts_at_zero(op)
+        words = "all it puts out is 0" + (", as its weights are" if own else "")
+        return Found(op, words, 0.0, severity="hint" if own else "")
+
+    yield from once(_layers(health), speaks)
+
+
+def _starts_at_zero(op: Op) -> bool:
+    """Whether its weights are zero, those of a norm with the bias: the last of a branch may start so."""
+    places = {*(f"input:{place}" for place in op.type.parameters), "input:weight", "input:bias"}
+    places |= {"param:weight", "param:bias"}  # of a module's record
+    wanted = [one for one in op.inputs if one.ref.trainable and one.slot in places]
+    if op.type.has("normalises"):
+        return bool(wanted) and all(one.figures.is_zero for one in wanted)
+    return any(len(one.shape) > 1 and one.figures.is_zero for one in wanted)
+
+
+@rule(
+    "tensor.constant",
+    "warning",
+    "figures, tensors",
+    says="all that an operator with weights puts out is one value",
+    remedy="look at its weights and at what it reads",
+    source="DeepDiagnosis UnchangeTensor, MindInsight max_min_lt",
+)
+def constant(health: Health, limit: None) -> "Iterator[Found]":
+    """Largest = smallest, not 0, of more than 16 elements; where neither is recorded nothing is known. No clean run
+    has one."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        made = op.outputs[0].figures if op.outputs else None
+        value = made.constant if made is not None else None
+        if made is None or not value or made.elements <= MANY:
+            return None
+        return Found(op, f"all {made.elements:,} elements are {value:.6g}", value)
+
+    yield from once((op for op in _layers(health) if op.type.parameters), speaks)
+
+
+def _layers(health: Health) -> "Iterator[Op]":
+    """Operators with weights, norms and activations, whose outputs are floats."""
+    for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates"):
+        if (op.type.parameters or not op.type.has("contracts")) and op.outputs and is_float(op.outputs[0]):
+            yield op
+
+
+@rule(
+    "tensor.range",
+    "warning",
+    "figures, tensors",
+    says="a tensor leaves the range that you set",
+    remedy="",
+    source="MindInsight tensor_too_large, tensor_too_small, tensor_range, activation_range",
+    off=True,
+    words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
+)
+def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
+    """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs. The share
+    of values in a range, in per cent, is of one range for all; what dropouts write is read beside their inputs, and has
+    none."""
+    yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
+
+
+def _beyond(op: Op, limits: "Mapping[str, float]") -> Optional[Found]:
+    for tensor in op.outputs:
+        found = beyond(tensor.figures, limits, tensor.found.get("inside"))
+        if found is not None:
+            words, value, bound = found
+            return Found(op, f"{tensor.slot}: {words}", value, limit=bound)
+    return None
+
+
+@rule(
+    "tensor.jump",
+    "warning",
+    "figures, tensors",
+    100.0,
+    "the norm of an output is many times that of what was read",
+    "",
+    "msprobe NumericalMutation 100; fires in 14 of 64 clean runs",
+    off=True,
+)
+def jump(health: Health, limit: float) -> "Iterator[Found]":
+    """Off: norms of sums over many elements grow so in 14 of 64 clean runs."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        read, made = [_norm(one.figures) for one in op.inputs], [_norm(one.figures) for one in op.outputs]
+        most, least = max((x for x in made if x is not None), default=None), [x for x in read if x]
+        if most is None or not least or most <= limit * max(least):
+            return None
+        times = most / max(least)
+        return Found(op, f"{times:.3g} times the norm of what it reads", times, limit=limit, unit="times")
+
+    yield from once((op for step in health.steps for op in step.forward), speaks)
+
+
+def _norm(figures: Any) -> Optional[float]:
+    return None if figures.rms is None else figures.rms * math.sqrt(figures.elements)
+
+
+@rule(
+    "activation.growth",
+    "warning",
+    "figures, calls, tensors",
+    1e4,
+    "outputs of layers explode or die along the depth",
+    "start with weights of another scale (Xavier, He), or add norms",
+    "SageMaker PoorWeightInitialization; 37 reasons #28 #35",
+)
+def growth(health: Health, limit: float) -> "Iterator[Found]":
+    """Largest over smallest rms of the outputs of linear and convolution layers; clean 1 to 170."""
+    for step in health.steps:
+        sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if is_layer(op.type) and op.outputs]
+        known = [(op, rms) for op, rms in sizes if rms]
+        if len(known) < LAYERS:
+            continue
+        (small, least), (large, most) = (pick(known, key=lambda one: one[1]) for pick in (min, max))
+        if most > limit * least:
+            words = f"rms {most:.3g}, {most / least:.2g} times that of {small.name} ({least:.3g})"
+            yield Found(large, words, most / least, step=step.index, limit=limit, unit="times")
+            return
+
+
+@rule(
+    "activation.scale",
+    "warning",
+    "figures, calls, tensors",
+    2.0,
+    "the deviation of an output is outside 1/2 to 2",
+    "",
+    "DL4J; 37 reasons #35; fires in 64 of 64 clean runs",
+    off=True,
+)
+def scale(health: Health, limit: float) -> "Iterator[Found]":
+    """Off: all of 64 clean runs have such outputs."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        std = op.outputs[0].figures.std if op.outputs else None
+        if std is None or op.outputs[0].figures.elements < 2 or 1 / limit <= std <= limit:
+            return None
+        return Found(op, f"deviation {std:.3g}", std, limit=limit)
+
+    yield from once(_layers(health), speaks)
+
+
+@rule(
+    "activation.mean",
+    "warning",
+    "figures, calls, tensors",
+    3.0,
+    "the mean of an output is far from zero",
+    "",
+    "37 reasons #33",
+    off=True,
+)
+def mean(health: Health, limit: float) -> "Iterator[Found]":
+    """Off: nobody has measured it on healthy networks of many kinds."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        x = op.outputs[0].figures if op.outputs else None
+        if x is None or x.mean is None or not x.std or abs(x.mean) <= limit * x.std:
+            return None
+        return Found(op, f"mean {x.mean:.3g}, deviation {x.std:.3g}", abs(x.mean) / x.std, limit=limit, unit="times")
+
+    yield from once(_layers(health), speaks)

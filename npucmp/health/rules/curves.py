@@ -1,0 +1,125 @@
+"""Rules of curves that were logged (`--loss FILE`): what of a training shows in its loss alone. See curves/alone.py."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Optional
+
+from npucmp.health.curves import alone
+from npucmp.health.curves.curve import Log
+from npucmp.health.facts import Health
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import losses_in
+
+Finds = Iterator[Found]
+
+
+def _found(seen: "Optional[alone.Seen]", severity: str = "") -> Finds:
+    if seen is not None:
+        yield Found(None, seen.because, seen.value, severity, places=1)
+
+
+def _log(health: Health) -> Log:
+    assert health.log is not None  # the need "curve"
+    return health.log
+
+
+@rule(
+    "curve.nonfinite",
+    "error",
+    "curve",
+    says="the loss runs away",
+    remedy="dump the step before, and run npucmp overflow on it",
+    source="guides of MindSpore; 37 reasons #37",
+)
+def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """At any logged step; the first is told."""
+    yield from _found(alone.nonfinite(_log(health).column()))
+
+
+@rule(
+    "curve.flat",
+    "warning",
+    "curve",
+    says="the loss does not move",
+    remedy="look at the learning rate, at frozen parameters, and at what check says of one dumped step",
+    source="SageMaker LossNotDecreasing; guides of MindSpore",
+)
+def flat(health: Health, limit: Optional[float]) -> Finds:
+    """Neither a slope of 1 % over the whole curve nor any scatter about it; of ten steps and more."""
+    chance = tuple({math.log(one.classes) for one in losses_in(health) if one.classes > 1})
+    yield from _found(alone.flat(_log(health).column(), chance))
+
+
+@rule(
+    "curve.spike",
+    "hint",
+    "curve",
+    says="the loss jumps",
+    remedy="dump that step: look at its batch, and at the gradients",
+    source="msprobe's training guide",
+)
+def spike(health: Health, limit: Optional[float]) -> Finds:
+    """Above the running median of 20 steps by 10 median deviations, and 1.5 times it."""
+    yield from _found(alone.spiking(_log(health).column()))
+
+
+@rule(
+    "curve.rising",
+    "warning",
+    "curve",
+    says="the loss rises",
+    remedy="lower the learning rate; look at the sign of the loss",
+    source="37 reasons #36",
+)
+def rising(health: Health, limit: Optional[float]) -> Finds:
+    """The last fifth lies above the first by 1 % and by four errors of their means."""
+    yield from _found(alone.rising(_log(health).column()))
+
+
+@rule(
+    "curve.oscillating",
+    "warning",
+    "curve",
+    0.25,
+    "the loss goes up and down",
+    "lower the learning rate",
+    "AUTOTRAINER; batch noise does that in healthy runs",
+    off=True,
+)
+def oscillating(health: Health, limit: float) -> Finds:
+    """Off: the noise of batches does that in healthy runs."""
+    yield from _found(alone.oscillating(_log(health).column(), limit))
+
+
+@rule(
+    "curve.validation_apart",
+    "hint",
+    "curve, validation",
+    says="the validation loss stays above the training loss",
+    remedy="more data, more regularisation, or stop earlier",
+    source="SageMaker Overfit (0.1); 37 reasons #24 #30",
+)
+def validation_apart(health: Health, limit: Optional[float]) -> Finds:
+    """In the last three evaluations 10 % above the training loss since the evaluation before."""
+    validation = _log(health).validation
+    if validation is not None:
+        yield from _found(alone.apart(_log(health).column(), validation))
+
+
+@rule(
+    "curve.loss_scale",
+    "warning",
+    "curve, loss scale",
+    says="the loss scale falls again and again: gradients overflow in float16",
+    remedy="find the overflow with npucmp overflow, or use bfloat16",
+    source="guides of MindSpore: loss scale falls many times or to 1",
+)
+def loss_scale(health: Health, limit: Optional[float]) -> Finds:
+    """A second fall without a rise between, after the first tenth of the curve; a fall to 1 is an error."""
+    scale = _log(health).scale
+    found = alone.falls(scale) if scale is not None else ()
+    if found:
+        worst = min(found, key=lambda one: one.value)
+        more = f"; {len(found)} such falls" if found[1:] else ""
+        yield from _found(worst._replace(because=worst.because + more), "error" if worst.value <= 1 else "")

@@ -1,0 +1,299 @@
+"""Rules of what a network is given: inputs that are constant, repeated, not normalised."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Optional
+
+from npucmp.health.facts import Health, Tensor
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import data_in, is_float, is_whole, whole
+from npucmp.model.optypes import op_type_of
+
+Finds = Iterator[Found]
+PIXELS = (16.0, 255.0)  # the largest value of images that were not normalised lies between
+CHANNELS = (1, 3, 4)
+FEWEST = 4  # samples below which nothing is said
+
+
+@rule(
+    "input.nonfinite",
+    "error",
+    "figures, inputs",
+    says="NaN or Inf comes in with the data: missing values",
+    remedy="look at the data that was read",
+    source="guides of MindSpore; UMLAUT",
+)
+def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """Of the data, not of masks, which hold infinities on purpose."""
+    for some in data_in(health).values():
+        for step, one in some:
+            x = one.figures.extremes
+            if x is not None and (x.nan or x.inf):
+                yield Found(one, f"holds {'NaN' if x.nan else 'Inf'}", step=step)
+                break
+
+
+@rule(
+    "input.constant",
+    "warning",
+    "figures, inputs",
+    says="the network's input is one value",
+    remedy="look at what the data pipeline hands out",
+    source="37 reasons #1",
+)
+def constant(health: Health, limit: Optional[float]) -> Finds:
+    """Of the data, not of types of tokens and positions, which are constant by right, nor of masks of ones, which no
+    layer reads. Zeros beside data that vary are a state at its start, or memory that is to be filled. No clean run has
+    it."""
+    data = data_in(health)
+    varies = any(one.figures.constant is None for some in data.values() for _, one in some)
+    for place, some in enumerate(data.values()):
+        for step, one in some:
+            if (place or varies) and not op_type_of(one.operator).has("contracts", "normalises"):
+                break
+            value = one.figures.constant
+            if value is not None and one.figures.elements > 1 and not (varies and value == 0):
+                yield Found(one, f"all {one.figures.elements:,} elements are {value:g}", value, step=step)
+                break
+
+
+def _samples(one: Tensor) -> "tuple[bytes, ...]":
+    """A digest of each sample, () where they are not known, or all elements are one value."""
+    return (one.found.get("samples") or ()) if one.figures.constant is None else ()
+
+
+@rule(
+    "input.same_samples",
+    "warning",
+    "values, inputs",
+    says="all samples of the batch are identical",
+    remedy="look at what the data pipeline hands out",
+    source="37 reasons #1 #3",
+)
+def same_samples(health: Health, limit: Optional[float]) -> Finds:
+    """Samples have the same bits, and are not all one value. Beside data whose samples differ, what is the same in all
+    steps is a constant that was expanded over the batch. No clean run has it."""
+    data = data_in(health)
+    differ = any(len({*_samples(one)}) > 1 for some in data.values() for _, one in some)
+    for some in data.values():
+        bits = {one.figures.bits for _, one in some}
+        if differ and len(bits) == 1:
+            continue
+        for step, one in some:
+            samples = _samples(one)
+            if len(samples) > 1 and len({*samples}) == 1:
+                yield Found(one, f"all {len(samples)} samples have the same bits", step=step)
+                break
+
+
+@rule(
+    "input.duplicates",
+    "hint",
+    "values, inputs",
+    0.2,
+    "samples of a batch occur twice",
+    "look at the sampler, and at duplicates in the data",
+    "37 reasons #1",
+)
+def duplicates(health: Health, limit: float) -> Finds:
+    """Of samples of eight elements and more: short ones are alike by chance."""
+    for some in data_in(health).values():
+        for step, one in some:
+            samples = _samples(one)
+            twice = len(samples) - len({*samples})
+            if len({*samples}) > 1 and twice > limit * len(samples) and math.prod(one.shape[1:]) >= 8:
+                share = 100 * twice / len(samples)
+                yield Found(one, f"{twice} of {len(samples)} samples are there already", share, step=step,
+                            limit=100 * limit, unit="%")  # fmt: skip
+                break
+
+
+@rule(
+    "input.repeated",
+    "warning",
+    "bits, steps, inputs",
+    says="the same batch in all steps",
+    remedy="look at the sampler; a test of overfitting says expect.repeated_input = true",
+    source="37 reasons #1",
+)
+def repeated(health: Health, limit: Optional[float]) -> Finds:
+    """Silent where no parameter moved: a step that was run again, or inference on purpose; and of constants beside data
+    that change, such as tables of positions that were expanded over the batch."""
+    moved = [one.same_bits() for one in health.parameters]
+    if health.expect.get("repeated_input") or (moved and False not in moved):
+        return
+    data = [some for some in data_in(health).values() if some[0][1].figures.constant is None]
+    bits = [[one.figures.bits for _, one in some] for some in data]
+    if any(len({*some}) > 1 for some in bits):
+        return
+    for tensors, some in zip(data, bits):
+        if len(some) == len(health.steps) and all(some):
+            yield Found(tensors[0][1], f"the same bits in {len(some)} steps", step=tensors[0][0])
+
+
+def _is_image(one: Tensor) -> bool:
+    return len(one.shape) == 4 and bool({one.shape[1], one.shape[3]} & {1, 3})
+
+
+def _is_raw(one: Tensor) -> bool:
+    low, high = one.figures.minimum, one.figures.maximum
+    return _is_image(one) and low is not None and high is not None and low >= 0 and PIXELS[0] < high <= PIXELS[1]
+
+
+@rule(
+    "input.raw_pixels",
+    "warning",
+    "figures, inputs",
+    says="images in [0, 255]",
+    remedy="divide by 255, then subtract the mean and divide by the deviation",
+    source="guides of MindSpore; UMLAUT; SageMaker CheckInputImages; 37 reasons #12",
+)
+def raw_pixels(health: Health, limit: Optional[float]) -> Finds:
+    """Images in [0, 1] are silent: published rules fire on 21 of 22 clean image runs."""
+    for some in data_in(health).values():
+        step, one = some[0]
+        if _is_raw(one):
+            yield Found(
+                one, f"values {one.figures.minimum:g} to {one.figures.maximum:g}", one.figures.maximum, step=step
+            )
+
+
+@rule(
+    "input.scale",
+    "hint",
+    "figures, inputs",
+    10.0,
+    "the input is not standardised",
+    "subtract its mean and divide by its deviation",
+    "guides of MindSpore; 37 reasons #12; DL4J",
+)
+def scale(health: Health, limit: float) -> Finds:
+    """Floats with a deviation above 10 or below 0.001, or a mean of 10 deviations; images in [0, 255] have a rule of
+    their own."""
+    for some in data_in(health).values():
+        step, one = some[0]
+        x = one.figures
+        if not is_float(one) or _is_raw(one) or x.std is None or x.mean is None or x.constant is not None:
+            continue
+        if x.std > limit or x.std < 1e-3 or abs(x.mean) > limit * x.std:
+            yield Found(one, f"mean {x.mean:.3g}, deviation {x.std:.3g}", x.std, step=step)
+
+
+@rule(
+    "input.feature_scales",
+    "hint",
+    "values, inputs",
+    100.0,
+    "features of the input differ by orders of magnitude",
+    "standardise each feature",
+    "guides of MindSpore: orders of magnitude between dimensions",
+)
+def feature_scales(health: Health, limit: float) -> Finds:
+    """Largest over median deviation of the columns of a table of four samples and more."""
+    import numpy as np
+
+    for some in data_in(health).values():
+        step, one = some[0]
+        values = whole(one)
+        if values is None or not is_float(one) or values.ndim != 2 or len(values) < FEWEST:
+            continue
+        with np.errstate(all="ignore"):
+            spread = np.std(values.astype(np.float64), axis=0)
+        at, typical = int(np.argmax(spread)), float(np.median(spread))
+        times = float(spread[at]) / typical if typical else 0.0
+        if math.isfinite(times) and times > limit:
+            words = f"feature {at} varies {times:.3g} times as much as the median feature"
+            yield Found(one, words, times, step=step, limit=limit, unit="times")
+
+
+@rule(
+    "input.outlier",
+    "hint",
+    "figures, inputs",
+    100.0,
+    "one value of the input lies far from all others",
+    "look at the data for outliers",
+    "guides of MindSpore: dataset problem 3",
+)
+def outlier(health: Health, limit: float) -> Finds:
+    """Largest distance from the mean, in deviations of all values."""
+    for some in data_in(health).values():
+        for step, one in some:
+            x = one.figures
+            if not is_float(one) or not x.std or x.mean is None or x.minimum is None or x.maximum is None:
+                continue
+            far = max(x.maximum - x.mean, x.mean - x.minimum) / x.std
+            if far > limit:
+                yield Found(one, f"a value lies {far:.3g} deviations from the mean", far, step=step)
+                break
+
+
+@rule(
+    "input.layout",
+    "hint",
+    "inputs",
+    says="images lie as NHWC in a network of NCHW, or height and width are mixed up",
+    remedy="permute the axes",
+    source="37 reasons #1 #25; UMLAUT",
+)
+def layout(health: Health, limit: Optional[float]) -> Finds:
+    """The weight of the convolution that reads them tells the axis of channels: as many as it reads, and not so many
+    as images have."""
+    for some in data_in(health).values():
+        step, one = some[0]
+        reader = next((op for op in health.steps[step].forward if op.operator is one.operator), None)
+        if len(one.shape) != 4 or reader is None or not reader.type.has("contracts"):
+            continue
+        weight = next((w for w in reader.inputs if w is not one and len(w.shape) == 4), None)
+        channels, columns = one.shape[1], one.shape[3]
+        if weight is not None and weight.shape[1] == channels and channels not in CHANNELS and columns in CHANNELS:
+            yield Found(one, f"shape {list(one.shape)}: {channels} channels and {columns} columns", step=step)
+
+
+@rule(
+    "input.padding",
+    "hint",
+    "values, inputs",
+    0.9,
+    "most tokens are padding",
+    "batch texts of like lengths together",
+    "SageMaker NLPSequenceRatio 50 %",
+)
+def padding(health: Health, limit: float) -> Finds:
+    """The share of the most frequent token."""
+    import numpy as np
+
+    for some in data_in(health).values():
+        step, one = some[0]
+        values = whole(one)
+        if values is None or not is_whole(one) or values.ndim < 2 or one.figures.constant is not None:
+            continue
+        kinds, counts = np.unique(values, return_counts=True)
+        share = float(counts.max() / values.size)
+        if share > limit:
+            words = f"{share:.0%} of the tokens are {int(kinds[counts.argmax()])}"
+            yield Found(one, words, 100 * share, step=step, limit=100 * limit, unit="%")
+
+
+@rule(
+    "input.mask_empty",
+    "warning",
+    "values, inputs",
+    says="a sample is masked throughout",
+    remedy="leave empty samples out",
+    source="brief of this tool",
+)
+def mask_empty(health: Health, limit: Optional[float]) -> Finds:
+    """Of masks of zeros and ones by sample and place, whose other rows begin with a one: those of tokens' types, which
+    look alike, begin with a zero."""
+    for step in health.steps:
+        for one in step.inputs:
+            values = None if is_float(one) or len(one.shape) != 2 or min(one.shape) < 2 else whole(one)
+            if values is None or (one.figures.minimum, one.figures.maximum) != (0, 1):
+                continue
+            there = values.any(axis=1)
+            if not there.all() and values[there][:, 0].all():
+                row = int((~there).argmax())
+                yield Found(one, f"sample {row} is 0 throughout", float(row), step=step.index)
+                return

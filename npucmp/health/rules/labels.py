@@ -1,0 +1,146 @@
+"""Rules of labels: classes that are none, that are all alike, in order, or of very different size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, Optional
+
+from npucmp.health.facts import Health, Tensor
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import Loss, is_whole, losses_in, whole
+
+Finds = Iterator[Found]
+FEWEST = 4  # labels below which nothing is said
+CHANCE = 1e-3  # by which labels may be all alike by chance
+SORTED, KINDS = 16, 3  # labels and classes from which on an order is none by chance
+MANY, OF_EACH = 500, 20  # labels in all and of each class, of which sizes are held against each other
+
+
+def _of_each(health: Health) -> "Iterator[list[tuple[Loss, Tensor]]]":
+    """Losses with labels that are numbers of classes, all steps of a loss together."""
+    found: "dict[str, list[tuple[Loss, Tensor]]]" = {}
+    for one in losses_in(health):
+        if one.labels is not None and is_whole(one.labels) and one.classes > 1:
+            found.setdefault(one.name, []).append((one, one.labels))
+    yield from found.values()
+
+
+@rule(
+    "label.single",
+    "warning",
+    "figures, losses",
+    says="all labels of a batch are one class",
+    remedy="shuffle the data",
+    source="guides of MindSpore; 37 reasons #7 #10",
+)
+def single(health: Health, limit: Optional[float]) -> Finds:
+    """In every step, of so many labels that it is no chance: four and more of ten classes."""
+    for some in _of_each(health):
+        values = [labels.figures.constant for _, labels in some]
+        loss, labels = some[0]
+        chance = sum(max(0, one.figures.elements - 1) for _, one in some) * math.log(loss.classes)
+        if None in values or loss.ignored in values or labels.figures.elements < FEWEST or chance < -math.log(CHANCE):
+            continue
+        words = f"all {labels.figures.elements} labels are class {values[0]:g}"
+        yield Found(labels, words, values[0], step=loss.step.index)
+
+
+@rule(
+    "label.sorted",
+    "hint",
+    "values, losses",
+    says="labels are in order",
+    remedy="shuffle the data",
+    source="guides of MindSpore; 37 reasons #7",
+)
+def in_order(health: Health, limit: Optional[float]) -> Finds:
+    """They rise through a batch, or steps have classes of their own."""
+    import numpy as np
+
+    for some in _of_each(health):
+        kept = [(loss, labels, whole(labels)) for loss, labels in some]
+        held = [(loss, labels, x[x != loss.ignored].ravel()) for loss, labels, x in kept if x is not None]
+        for loss, labels, x in held:
+            is_long = len(labels.shape) == 1 and len(x) >= SORTED and len(np.unique(x)) >= KINDS
+            if is_long and (np.diff(x.astype(np.int64)) >= 0).all():
+                yield Found(labels, f"{len(x)} labels rise through the batch", step=loss.step.index)
+                return
+        sets = [(loss, labels, {*x.tolist()}) for loss, labels, x in held if len(x) >= KINDS * loss.classes]
+        for (_, _, before), (loss, labels, after) in zip(sets, sets[1:]):
+            if not before & after:
+                yield Found(labels, "no class of the step before is in this one", step=loss.step.index)
+                return
+
+
+@rule(
+    "label.range",
+    "error",
+    "figures, losses",
+    says="a label is the number of no class",
+    remedy="look at the labels, and at the number of outputs",
+    source="guides of MindSpore; DeepDiagnosis",
+)
+def out_of_range(health: Health, limit: Optional[float]) -> Finds:
+    """From C on, or below 0; the label that does not count is allowed."""
+    for some in _of_each(health):
+        for loss, labels in some:
+            low, high, values = labels.figures.minimum, labels.figures.maximum, whole(labels)
+            if values is not None:
+                counted = values[values != loss.ignored]
+                low, high = (float(counted.min()), float(counted.max())) if counted.size else (None, None)
+            elif low == loss.ignored:
+                low = None
+            if high == loss.ignored:
+                high = None
+            if high is not None and high >= loss.classes:
+                yield Found(labels, f"label {high:g} with {loss.classes} classes", high, step=loss.step.index)
+                break
+            if low is not None and low < 0:
+                yield Found(labels, f"label {low:g}", low, step=loss.step.index)
+                break
+
+
+@rule(
+    "label.none",
+    "error",
+    "figures, losses",
+    says="no label counts: the loss is NaN",
+    remedy="look at how labels are masked",
+    source="brief of this tool",
+)
+def none(health: Health, limit: Optional[float]) -> Finds:
+    """All of them are `ignore_index`, -100 where a call does not tell another."""
+    for some in _of_each(health):
+        for loss, labels in some:
+            if labels.figures.constant == loss.ignored:
+                words = f"all {labels.figures.elements} labels are {loss.ignored}, which is ignored"
+                yield Found(labels, words, float(loss.ignored), step=loss.step.index)
+                break
+
+
+@rule(
+    "label.imbalance",
+    "hint",
+    "values, losses",
+    10.0,
+    "classes are of very different size",
+    "weigh the classes, or draw them evenly",
+    "SageMaker ClassImbalance (10, 500 samples); 37 reasons #8",
+)
+def imbalance(health: Health, limit: float) -> Finds:
+    """Of 500 labels and more over all steps, and twenty of each class: words of a language are never even."""
+    import numpy as np
+
+    for some in _of_each(health):
+        kept = [(loss, x) for loss, labels in some if (x := whole(labels)) is not None]
+        every: Any = np.concatenate([x[x != loss.ignored].ravel() for loss, x in kept]) if kept else ()
+        loss, labels = some[0]
+        if len(every) < max(MANY, OF_EACH * loss.classes):
+            continue
+        kinds, counts = np.unique(every, return_counts=True)
+        times = float(counts.max() / counts.min())
+        if times > limit:
+            words = (
+                f"class {kinds[counts.argmax()]} occurs {times:.3g} times as often as class {kinds[counts.argmin()]}"
+            )
+            yield Found(labels, words, times, step=loss.step.index, limit=limit, unit="times")

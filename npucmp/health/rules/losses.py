@@ -1,0 +1,331 @@
+"""Rules of losses: their value, what they are given, and the factor that float16 needs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterator, Optional
+
+from npucmp.health.facts import Health, Op
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import Loss, is_float, losses_in, whole
+from npucmp.measure.figures import Figures
+
+Finds = Iterator[Found]
+ABOVE, TIMES = 1.0, 1.5  # above ln C, and times it: clean 0.95 to 1.23 ln C
+ONE = 1e-3  # by which probabilities may miss 1 in sum
+
+
+def _each(health: Health) -> "Iterator[Loss]":
+    """Every loss once, in the first step that has it."""
+    seen = set()
+    for one in losses_in(health):
+        if one.name not in seen:
+            seen.add(one.name)
+            yield one
+
+
+@rule(
+    "loss.nonfinite",
+    "error",
+    "figures, losses",
+    says="the loss is NaN or infinite",
+    remedy="npucmp overflow names the first place",
+    source="AUTOTRAINER, UMLAUT; 37 reasons #37",
+)
+def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """In any step; the first that has it is told."""
+    seen = set()
+    for one in losses_in(health):
+        x = one.op.outputs[0].figures.extremes if one.op.outputs else None
+        if x is not None and (x.nan or x.inf) and one.name not in seen:
+            seen.add(one.name)
+            yield Found(one.op, f"is {'NaN' if x.nan else 'infinite'}")
+
+
+@rule(
+    "loss.zero",
+    "hint",
+    "figures, backward, losses",
+    says="the loss is exactly 0",
+    remedy="one class, masked labels, a wrong argument; or the data is known by heart",
+    source="guides of MindSpore",
+)
+def zero(health: Health, limit: Optional[float]) -> Finds:
+    """In any step of a run with a backward pass."""
+    seen = set()
+    for one in losses_in(health):
+        if one.op.outputs and one.op.outputs[0].figures.is_zero and one.name not in seen:
+            seen.add(one.name)
+            yield Found(one.op, "is exactly 0", 0.0)
+
+
+@rule(
+    "loss.negated",
+    "error",
+    "figures, backward, losses",
+    says="the gradient that enters the loss is negative: it is maximised",
+    remedy="take the minus away",
+    source="TheDeepChecker flipped_sign",
+)
+def negated(health: Health, limit: Optional[float]) -> Finds:
+    """In the last step, of every loss: adversarial trainings subtract one of several on purpose."""
+    some = [one for one in losses_in(health) if one.step is health.steps[-1] and one.flows]
+    highest = [one.flows[0].figures.maximum for one in some]
+    if some and all(value is not None and value < 0 for value in highest):
+        yield Found(some[0].op, f"what flows into it from behind is {highest[0]:g}", highest[0], limit=0.0)
+
+
+@rule(
+    "loss.negative",
+    "error",
+    "figures, losses",
+    says="a cross entropy is below 0",
+    remedy="look at targets and inputs: one of them is none of the kind",
+    source="AUTOTRAINER",
+)
+def negative(health: Health, limit: Optional[float]) -> Finds:
+    """Of losses of classes: no probability is above 1, so that no logarithm of one is above 0."""
+    for one in losses_in(health):
+        if one.op.type.has("classes") and one.value is not None and one.value < -1e-6:
+            yield Found(one.op, f"is {one.value:.4g}", one.value, limit=0.0)
+            return
+
+
+@rule(
+    "loss.above_chance",
+    "warning",
+    "figures, losses",
+    says="the first loss is far above that of guessing",
+    remedy="logits are too large, or labels or scale are wrong",
+    source="37 reasons #17; TheDeepChecker",
+)
+def above_chance(health: Health, limit: Optional[float]) -> Finds:
+    """Of the first dumped step and of means: above ln C + 1 and 1.5 ln C, C classes. Less is no finding (trained), nor
+    is a contrastive loss, whose scale is that of its temperature."""
+    for one in losses_in(health):
+        if one.step.index or one.classes < 2 or one.value is None or one.reduction == "sum" or _pairs_samples(one):
+            continue
+        chance = math.log(one.classes)
+        if one.value > max(chance + ABOVE, TIMES * chance):
+            words = f"{one.value:.4g}, guessing among {one.classes:,} classes gives {chance:.4g}"
+            yield Found(one.op, words, one.value, limit=max(chance + ABOVE, TIMES * chance))
+
+
+def _pairs_samples(one: Loss) -> bool:
+    """Whether each sample has a class of its own, as where pairs are to be found in a batch: CLIP, SimCLR."""
+    import numpy as np
+
+    labels, count = one.labels, one.classes
+    if one.logits is None or labels is None or one.logits.shape != (count, count) or labels.shape != (count,):
+        return False
+    values, x = whole(labels), labels.figures
+    return len(np.unique(values)) == count if values is not None else (x.minimum, x.maximum) == (0, count - 1)
+
+
+@rule(
+    "loss.softmax_twice",
+    "warning",
+    "figures, losses",
+    says="a loss that takes logits is given probabilities",
+    remedy="drop the softmax before it",
+    source="37 reasons #19; UMLAUT; TheDeepChecker redundant_softmax",
+)
+def softmax_twice(health: Health, limit: Optional[float]) -> Finds:
+    """Rows that are not negative and sum to 1; of statistics: a mean of 1/C, and none below 0 or above 1."""
+    for one in _each(health):
+        if not one.op.type.has("reads logarithms") and one.classes > 1 and _are_probabilities(one):
+            yield Found(one.op, f"{one.logits.slot if one.logits else ''}: its rows are probabilities: they sum to 1")
+
+
+def _are_probabilities(one: Loss) -> bool:
+    x = one.logits.figures if one.logits is not None else None
+    if x is None or x.minimum is None or x.maximum is None or x.mean is None or x.minimum < 0 or x.maximum > 1 + ONE:
+        return False
+    values = whole(one.logits)
+    if values is None:
+        return x.minimum < x.maximum and abs(x.mean * one.classes - 1) <= ONE
+    return _most_off(values.sum(axis=1 if values.ndim > 1 else 0, dtype="float64")) <= ONE
+
+
+def _most_off(sums: Any) -> float:
+    """How far any of the sums is from 1; NaN counts as far."""
+    import numpy as np
+
+    return float(np.max(np.nan_to_num(np.abs(sums - 1), nan=math.inf)))
+
+
+@rule(
+    "loss.sigmoid_twice",
+    "warning",
+    "figures, losses",
+    says="a loss that takes logits is given what a sigmoid wrote",
+    remedy="drop the sigmoid before it, or use the loss of probabilities",
+    source="37 reasons #19; guides of MindSpore (BCE, BCEWithLogits)",
+)
+def sigmoid_twice(health: Health, limit: Optional[float]) -> Finds:
+    """All values in [0, 1], and the same figures or bits as what a sigmoid wrote: targets may lie there by right."""
+    for one in _each(health):
+        if not one.op.type.has("squashes") or one.logits is None or not _within(one.logits.figures):
+            continue
+        sigmoids = (op for op in one.step.forward if op.type.has("saturates") and op.type.has("exponential"))
+        writer = next((op for op in sigmoids if op.outputs and _alike(op.outputs[0].figures, one.logits.figures)), None)
+        if writer is not None:
+            yield Found(one.op, f"{one.logits.slot} is what {writer.name} wrote")
+
+
+def _alike(made: Figures, read: Figures) -> bool:
+    """Whether two tensors are one, by bits or by all that is known of them."""
+    if made.bits and read.bits:
+        return made.bits == read.bits
+    return (made.minimum, made.maximum, made.mean, made.rms) == (read.minimum, read.maximum, read.mean, read.rms)
+
+
+def _within(figures: Figures) -> bool:
+    low, high = figures.minimum, figures.maximum
+    return low is not None and high is not None and low >= 0 and high <= 1
+
+
+@rule(
+    "loss.not_log_probabilities",
+    "error",
+    "figures, losses",
+    says="a loss that takes logarithms of probabilities is given something else",
+    remedy="put a log_softmax before it",
+    source="37 reasons #19",
+)
+def not_log_probabilities(health: Health, limit: Optional[float]) -> Finds:
+    """Values above 0, or rows whose exponentials do not sum to 1."""
+    import numpy as np
+
+    for one in _each(health):
+        x = one.logits.figures if one.logits is not None and one.op.type.has("reads logarithms") else None
+        if x is None or x.maximum is None:
+            continue
+        values = whole(one.logits)
+        if x.maximum > ONE:
+            yield Found(one.op, f"it reads values up to {x.maximum:.4g}; logarithms of probabilities are below 0")
+        elif values is not None and values.ndim > 1:
+            with np.errstate(all="ignore"):
+                off = _most_off(np.exp(values.astype(np.float64)).sum(axis=1))
+            if off > 10 * ONE:
+                yield Found(one.op, f"the probabilities of a row miss 1 by {off:.2g} in sum", off, limit=10 * ONE)
+
+
+@rule(
+    "loss.one_class",
+    "error",
+    "losses",
+    says="a cross entropy over one class is always 0",
+    remedy="use a binary loss, or as many outputs as there are classes",
+    source="DeepDiagnosis; guides of MindSpore",
+)
+def one_class(health: Health, limit: Optional[float]) -> Finds:
+    """Logits of two axes and more, of which the second has one place."""
+    for one in _each(health):
+        if one.classes == 1 and one.logits is not None and len(one.logits.shape) > 1:
+            yield Found(one.op, f"its input has the shape {list(one.logits.shape)}: one class", 1.0)
+
+
+@rule(
+    "loss.sum",
+    "hint",
+    "calls, losses",
+    says="a summed loss: the learning rate depends on the size of the batch",
+    remedy="take the mean, or divide the learning rate by the size of the batch",
+    source="AUTOTRAINER",
+)
+def summed(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `reduction`."""
+    for one in _each(health):
+        if one.reduction == "sum":
+            yield Found(one.op, "reduction = 'sum'")
+
+
+@rule(
+    "loss.broadcast",
+    "warning",
+    "losses",
+    says="a loss compares every pair, not each element with its target",
+    remedy="give both the same shape: squeeze or unsqueeze one of them",
+    source="TheDeepChecker; 37 reasons #25",
+)
+def broadcast(health: Health, limit: Optional[float]) -> Finds:
+    """Of losses of single elements: shapes that are made larger than both, as (B,) and (B, 1) are."""
+    for one in _each(health):
+        if not one.op.type.has("pairs") or one.logits is None or one.labels is None:
+            continue
+        a, b = one.logits.shape, one.labels.shape
+        if a != b and a and b and math.prod(_broadcast(a, b)) > max(math.prod(a), math.prod(b)):
+            yield Found(one.op, f"shapes {list(a)} and {list(b)} make {list(_broadcast(a, b))}")
+
+
+def _broadcast(a: "tuple[int, ...]", b: "tuple[int, ...]") -> "tuple[int, ...]":
+    length = max(len(a), len(b))
+    wide = [(1,) * (length - len(shape)) + shape for shape in (a, b)]
+    return tuple(max(x, y) for x, y in zip(*wide))
+
+
+@rule(
+    "loss.parts",
+    "warning",
+    "figures, tensors",
+    1000.0,
+    "parts of a summed loss are of very different size",
+    "weigh them",
+    "37 reasons #20",
+    off=True,
+)
+def parts(health: Health, limit: float) -> Finds:
+    """The two numbers that the last addition of the forward pass adds."""
+    for step in health.steps:
+        last: Optional[Op] = None
+        for op in step.forward:
+            if op.type.has("sums") and [one.figures.elements for one in op.inputs] == [1, 1]:
+                last = op
+        sizes = [abs(one.figures.mean or 0.0) for one in last.inputs] if last is not None else []
+        if last is not None and min(sizes) > 0 and max(sizes) > limit * min(sizes):
+            times = max(sizes) / min(sizes)
+            yield Found(last, f"adds {sizes[0]:.3g} and {sizes[1]:.3g}", times, limit=limit, unit="times")
+            return
+
+
+@rule(
+    "lossscale.falls",
+    "warning",
+    "figures, steps, backward, losses",
+    says="the loss scale falls: gradients overflow in float16",
+    remedy="find the overflow with npucmp overflow, or use bfloat16",
+    source="guides of MindSpore: loss scale falls many times or to 1",
+)
+def falls(health: Health, limit: Optional[float]) -> Finds:
+    """Two falls in the dumped steps; a fall to 1 is an error."""
+    scales = [(step.index, step.loss_scale) for step in health.steps]
+    known = [(index, scale) for index, scale in scales if scale]
+    found = [(index, x, y) for (_, x), (index, y) in zip(known, known[1:]) if 0 < y < x]
+    if len(found) > 1 or any(y <= 1 for _, _, y in found):
+        index, _, end = found[-1]
+        words = f"the loss scale falls from {found[0][1]:g} to {end:g}, {len(found)} times"
+        yield Found(None, words, end, "error" if end <= 1 else "", step=index)
+
+
+@rule(
+    "lossscale.missing",
+    "warning",
+    "figures, backward, losses",
+    says="gradients are float16, and the loss is not scaled",
+    remedy="scale the loss (GradScaler, loss_scale), or use bfloat16",
+    source="msprobe config_check; guides of MindSpore",
+)
+def missing(health: Health, limit: Optional[float]) -> Finds:
+    """What flows into the loss from behind is 1 or less, and backwards wrote float16. Clean float16 runs have 65536."""
+    for step in health.steps:
+        scale = step.loss_scale
+        half = [op for op in step.operators if op.is_gradient and _half(op)]
+        if scale is not None and 0 < scale <= 1 and half:
+            words = f"loss scale {scale:g}, {len(half)} gradients of operators are float16"
+            yield Found(half[0], words, scale, places=len(half))
+            return
+
+
+def _half(op: Op) -> bool:
+    return any(one.dtype == "float16" and is_float(one) for one in op.outputs)

@@ -1,0 +1,266 @@
+"""Rules of modes: dropout and BatchNorm as in training or in evaluation. A run with a backward pass is a training."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, Optional
+
+from npucmp.health.facts import Health, Op, Tensor
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import by_name, once, whole
+
+Finds = Iterator[Found]
+DEFAULT = 0.5  # share that a dropout drops, if it is not told
+SURE = 5.0  # deviations of a share
+SLACK = 0.001
+ACTIVE = 0.01  # share of new zeros by which a dropout is active, where its arguments were not dumped
+
+
+class _Dropout:
+    """A dropout: which share it is to drop and whether it is active; None where the dump does not tell."""
+
+    def __init__(self, health: Health, op: Op) -> None:
+        told = _of_calls(health, op)
+        share, active = op.argument("p", "keep_prob", 1), op.argument("training", "train", 2)
+        self.share = share if _is_number(share) else DEFAULT if told and share is None else None
+        self.active = active if isinstance(active, bool) else True if told and active is None else None
+        counts: "tuple[int, int]" = op.found.get("dropped") or (0, 0)
+        self.zeroed, self.there = counts
+        if self.active is None and self.there:
+            self.active = self.zeroed > ACTIVE * self.there
+
+    @property
+    def drops(self) -> bool:
+        return self.share is None or self.share > 0
+
+
+def _of_calls(health: Health, op: Op) -> bool:
+    """Whether an argument that is not told has its default: in records of calls, not of modules or kernels."""
+    return not op.is_module and health.steps[op.step].run.format == "msprobe"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _words(one: _Dropout) -> str:
+    return "" if one.share is None else f"p = {one.share:g}, "
+
+
+@rule(
+    "dropout.in_eval",
+    "warning",
+    "evaluation, dropouts",
+    says="dropout is active in a run without a backward pass",
+    remedy="call eval() (set_train(False)) before inference",
+    source="guides of MindSpore: node mode; 37 reasons #32",
+)
+def in_eval(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `training`; where calls were not dumped, by the zeros that it made."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        one = _Dropout(health, op)
+        return Found(op, f"{_words(one)}active, and there is no backward pass") if one.drops and one.active else None
+
+    yield from once(health.operators("drops"), speaks)
+
+
+@rule(
+    "dropout.off_in_training",
+    "hint",
+    "backward, calls, dropouts",
+    says="dropout is set but inactive in training",
+    remedy="fine for a comparison; else call train() (set_train(True))",
+    source="msprobe's training guide",
+)
+def off_in_training(health: Health, limit: Optional[float]) -> Finds:
+    """p above 0 and `training` False beside a backward pass. Both clean and faulty runs turn it off on purpose."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        one = _Dropout(health, op)
+        return Found(op, f"{_words(one)}inactive in training") if one.share and one.active is False else None
+
+    yield from once(health.operators("drops"), speaks)
+
+
+@rule(
+    "dropout.share",
+    "warning",
+    "values, calls, dropouts",
+    says="a dropout drops another share than it is told",
+    remedy="the probabilities of keeping and of dropping may be mixed up (MindSpore's old Dropout takes the former)",
+    source="guides of MindSpore: API constraints",
+)
+def share(health: Health, limit: Optional[float]) -> Finds:
+    """Off by more than five deviations. One that makes no zeros at all is of another kind (alpha dropout)."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        one = _Dropout(health, op)
+        if not one.active or not one.share or not 0 < one.share < 1 or not one.zeroed:
+            return None
+        found = one.zeroed / one.there
+        bound = SURE * math.sqrt(one.share * (1 - one.share) / one.there) + SLACK
+        if abs(found - one.share) <= bound:
+            return None
+        return Found(op, f"drops {found:.1%}, p says {one.share:.1%}", 100 * found, limit=100 * one.share, unit="%")
+
+    yield from once(health.operators("drops"), speaks)
+
+
+@rule(
+    "dropout.high",
+    "hint",
+    "calls, dropouts",
+    0.5,
+    "a dropout drops more than half",
+    "drop less",
+    "UMLAUT",
+)
+def high(health: Health, limit: float) -> Finds:
+    """Of an active dropout."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        one = _Dropout(health, op)
+        return Found(op, f"p = {one.share:g}", one.share) if one.share and one.share > limit and one.active else None
+
+    yield from once(health.operators("drops"), speaks)
+
+
+def _trains(health: Health, op: Op) -> Optional[bool]:
+    """Whether a BatchNorm normalises by its batch; None where the dump does not tell."""
+    told = op.argument("training", 5)
+    if told is None:
+        told = op.operator.attributes.get("is_training")
+    return told if isinstance(told, bool) else False if told is None and _of_calls(health, op) else None
+
+
+def _statistics(op: Op) -> "tuple[Tensor, ...]":
+    """Running mean and variance."""
+    found = [op.tensor(place) for place in op.type.overwritten]
+    named = [op.tensor("running_mean"), op.tensor("running_var")]
+    both = [one for one in found if one is not None] or [one for one in named if one is not None]
+    return tuple(both) if len(both) == 2 else ()
+
+
+@rule(
+    "batchnorm.train_in_eval",
+    "warning",
+    "evaluation, calls, batch norms",
+    says="BatchNorm normalises by the batch in a run without a backward pass",
+    remedy="call eval() (set_train(False)) before inference",
+    source="guides of MindSpore: node mode; 37 reasons #32",
+)
+def train_in_eval(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `training`, of those that have running statistics: others always normalise by the batch."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        return Found(op, "training = True, and there is no backward pass") if _trains(health, op) else None
+
+    yield from once((op for op in health.operators("averages") if _statistics(op)), speaks)
+
+
+@rule(
+    "batchnorm.eval_in_training",
+    "warning",
+    "backward, calls, batch norms",
+    says="BatchNorm uses its running statistics in training",
+    remedy="call train() (set_train(True)); recipes of fine-tuning freeze it on purpose",
+    source="guides of MindSpore: node mode",
+)
+def eval_in_training(health: Health, limit: Optional[float]) -> Finds:
+    """By the argument `training`, beside a backward pass. No clean training has it."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        told = _trains(health, op)
+        return Found(op, "training = False in a run with a backward pass") if told is False else None
+
+    yield from once((op for op in health.operators("averages") if _statistics(op)), speaks)
+
+
+@rule(
+    "batchnorm.never_updated",
+    "warning",
+    "figures, calls, batch norms",
+    says="BatchNorm evaluates with mean 0 and variance 1: its statistics were never collected or not loaded",
+    remedy="load the checkpoint with its buffers, or train it first",
+    source="msprobe config_check",
+)
+def never_updated(health: Health, limit: Optional[float]) -> Finds:
+    """All running means 0 and all variances 1, as they are made. True in the one clean run that shows it: untrained."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        both = _statistics(op)
+        if not both or _trains(health, op) is not False or len(both[0].shape) != 1:
+            return None
+        if both[0].figures.is_zero and both[1].figures.constant == 1:
+            return Found(op, "its running mean is 0 and its variance 1 in all channels")
+        return None
+
+    yield from once(health.operators("averages"), speaks)
+
+
+@rule(
+    "batchnorm.statistics_stand",
+    "error",
+    "figures, steps, calls, batch norms",
+    says="running statistics do not change between steps",
+    remedy="its momentum is 0, or a copy of it is updated",
+    source="measured",
+)
+def statistics_stand(health: Health, limit: Optional[float]) -> Finds:
+    """Both buffers alike in all steps of a training: by bits, or by mean and norm."""
+    for ops in by_name(health.operators("averages")).values():
+        marks = [tuple(_mark(one) for one in _statistics(op)) for op in ops if _trains(health, op)]
+        if len(marks) > 1 and len({*marks}) == 1 and marks[0] and None not in marks[0]:
+            yield Found(ops[0], f"running mean and variance are the same in {len(marks)} steps")
+
+
+def _mark(tensor: Tensor) -> object:
+    x = tensor.figures
+    return x.bits or (None if x.mean is None or x.rms is None else (x.mean, x.rms))
+
+
+@rule(
+    "batchnorm.one_value",
+    "error",
+    "calls, batch norms",
+    says="BatchNorm has one value per channel in training: the result is its bias",
+    remedy="use larger batches, or another norm",
+    source="TheDeepChecker",
+)
+def one_value(health: Health, limit: Optional[float]) -> Finds:
+    """batch × height × width is 1: the deviation is 0 for every channel."""
+
+    def speaks(op: Op) -> Optional[Found]:
+        read = op.tensor(0, "input")
+        shape = read.shape if read is not None else ()
+        if len(shape) < 2 or not _trains(health, op) or math.prod(shape) != shape[1]:
+            return None
+        return Found(op, f"normalises {shape[1]} channels of one value each", 1.0)
+
+    yield from once(health.operators("averages"), speaks)
+
+
+@rule(
+    "batchnorm.drift",
+    "hint",
+    "values, evaluation, calls, batch norms",
+    3.0,
+    "the batch lies far from the statistics that BatchNorm was trained with",
+    "look at the preprocessing: that of evaluation may be another",
+    "guides of MindSpore: processing differs from the training set; 37 reasons #14 #15",
+)
+def drift(health: Health, limit: float) -> Finds:
+    """Of the first BatchNorm of an evaluation: median over its channels of |mean of the batch - running mean|, in
+    running deviations."""
+    import numpy as np
+
+    for op in [*health.operators("averages")][:1]:
+        running, read = [whole(one) for one in _statistics(op)], op.tensor(0, "input")
+        means = read.found.get("means") if read is not None else None
+        if means is None or len(running) < 2 or any(one is None or one.shape != means.shape for one in running):
+            continue
+        with np.errstate(all="ignore"):
+            far = float(np.median(np.abs(means - running[0]) / np.sqrt(running[1])))
+        if math.isfinite(far) and far > limit:
+            yield Found(op, f"channels lie {far:.3g} deviations from the running means", far, limit=limit)

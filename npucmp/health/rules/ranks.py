@@ -1,0 +1,148 @@
+"""Rules of several ranks, and of types: what must be the same everywhere, and how close float16 is to its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Iterator, Optional
+
+from npucmp.health.facts import Health, Parameter
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import data_in
+from npucmp.model.dtypes import lookup
+
+Finds = Iterator[Found]
+MOST = 0.5  # share of parameters that differ, from which on they are split, or drawn from other seeds
+
+
+def _others(health: Health) -> "Iterator[Health]":
+    return (one for one in health.ranks if one is not health and one.rank != health.rank)
+
+
+def _apart(health: Health, other: Health) -> "tuple[list[Parameter], int]":
+    """Parameters that differ in the first step, and how many both have in one shape and type."""
+    found, known = [], 0
+    for one in health.parameters:
+        theirs = other.by_name.get(one.name)
+        if theirs is None or (one.shape, one.dtype) != (theirs.shape, theirs.dtype):
+            continue
+        a, b = (weights[0].mark if weights[0] is not None else "" for weights in (one.weights, theirs.weights))
+        if a and b:
+            known += 1
+            found += [one] if a != b else []
+    return found, known
+
+
+def _is_split(apart: "list[Parameter]", known: int) -> bool:
+    """Whether ranks hold parts of one network each, or drew from other seeds: most of what may differ does."""
+    return len(apart) > MOST * known
+
+
+@rule(
+    "rank.weights_differ",
+    "error",
+    "marks, ranks, parameters",
+    says="parameters differ between ranks at the first step",
+    remedy="broadcast them from rank 0, or use one seed",
+    source="guides of MindSpore: different nodes; TrainCheck",
+)
+def weights_differ(health: Health, limit: Optional[float]) -> Finds:
+    """A few of many: an error. Most of them: ranks of tensor parallelism, or other seeds; nobody can tell."""
+    for other in _others(health):
+        apart, known = _apart(health, other)
+        if not apart:
+            continue
+        words = f"{len(apart)} of {known} parameters have other bits on rank {other.rank}"
+        names = tuple(one.name for one in apart[1:])
+        meant = "fine for tensor parallelism; else broadcast them from rank 0, or use one seed"
+        split = _is_split(apart, known)
+        yield Found(apart[0], words, float(len(apart)), "hint" if split else "", meant if split else "", 0, len(apart),
+                    names)  # fmt: skip
+
+
+@rule(
+    "rank.norms_differ",
+    "error",
+    "marks, ranks, parameters",
+    says="weights of norms differ between ranks that split the others",
+    remedy="add up their gradients over the ranks",
+    source="TrainCheck (BLOOM-176B)",
+)
+def norms_differ(health: Health, limit: Optional[float]) -> Finds:
+    """Where matrices are split, norms are whole. If all of them differ too, nothing tells a seed from a split."""
+    for other in _others(health):
+        apart, known = _apart(health, other)
+        norms = [one for one in apart if one.type.has("normalises") and len(one.shape) == 1]
+        every = [one for one in health.parameters if one.type.has("normalises") and len(one.shape) == 1]
+        if norms and _is_split(apart, known) and len(norms) < len(every):
+            words = f"{len(norms)} of {len(every)} norms have other bits on rank {other.rank}"
+            yield Found(norms[0], words, step=0, places=len(norms), also=tuple(one.name for one in norms[1:]))
+
+
+@rule(
+    "rank.same_batch",
+    "warning",
+    "bits, ranks, inputs",
+    says="ranks read the same batch",
+    remedy="give each rank a part of the data (DistributedSampler)",
+    source="TrainCheck",
+)
+def same_batch(health: Health, limit: Optional[float]) -> Finds:
+    """The first of the data, in all steps, where weights are the same: ranks of tensor parallelism read one batch by
+    right."""
+    mine = _bits(health)
+    same = []
+    for other in _others(health):
+        apart, known = _apart(health, other)
+        if mine and known and not _is_split(apart, known) and mine == _bits(other):
+            same.append(str(other.rank))
+    if same:
+        words = f"rank {', '.join(same[:8])} reads the same bits as rank {health.rank}"
+        yield Found(next(iter(data_in(health).values()))[0][1], words, step=0)
+
+
+def _bits(health: Health) -> "tuple[str, ...]":
+    """The bits of the data in each step, () where some are not known."""
+    found = tuple(one.figures.bits for _, one in next(iter(data_in(health).values()), ()))
+    return found if all(found) else ()
+
+
+@rule(
+    "rank.operators",
+    "hint",
+    "ranks, tensors",
+    says="ranks ran other operators",
+    remedy="fine for pipeline parallelism; else look for a branch that depends on the rank",
+    source="msprobe's training guide",
+)
+def operators(health: Health, limit: Optional[float]) -> Finds:
+    """Names of records of the first step that one rank has and another lacks."""
+    mine = Counter(one.name for one in health.steps[0].operators)
+    for other in _others(health):
+        lacking = mine - Counter(one.name for one in other.steps[0].operators)
+        if lacking:
+            first = next(one for one in health.steps[0].operators if one.name in lacking)
+            words = f"rank {other.rank} lacks {sum(lacking.values())} operators of rank {health.rank}"
+            yield Found(first, words, float(sum(lacking.values())), step=0)
+
+
+@rule(
+    "float16.headroom",
+    "hint",
+    "figures, tensors",
+    2.0,
+    "float16 tensors are close to its largest number",
+    "npucmp overflow --headroom lists them; scale them down, or use bfloat16",
+    "guides of Ascend",
+)
+def headroom(health: Health, limit: float) -> Finds:
+    """Outputs within a factor of two of 65504."""
+    half = lookup("float16")
+    assert half is not None
+    for step in health.steps:
+        for op in step.operators:
+            sizes = [one.figures.largest for one in op.outputs if one.dtype == "float16"]
+            most = max((size for size in sizes if size), default=0.0)
+            if half.largest / limit < most < half.largest:
+                yield Found(
+                    op, f"reaches {most:.6g}, float16 ends at {half.largest:.6g}", most, limit=half.largest / limit
+                )

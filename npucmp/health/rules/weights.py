@@ -1,0 +1,315 @@
+"""Rules of parameters: how they start, and whether they move.
+
+Figures in the docstrings: clean is a set of 66 dumps of sound training and inference runs of 24 networks, planted are
+faults in 53 training scripts. Published limits are not taken over: most of them fire in a third of the clean runs.
+"""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+from statistics import median
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+from npucmp.health.facts import Health, Parameter, Tensor
+from npucmp.health.rule import Found, rule
+from npucmp.health.rules.places import WATCHED, beyond
+from npucmp.model.run_roles import kind_of
+
+Finds = Iterator[Found]
+ALIKE = 0.05  # relative, of the deviations of two weights that were drawn from one distribution
+
+
+@rule(
+    "weight.nonfinite",
+    "error",
+    "figures, parameters",
+    says="a parameter holds NaN or Inf",
+    remedy="an earlier step's gradient made it, or the checkpoint holds it; dump the step before",
+    source="MindInsight weight_overflow, AUTOTRAINER",
+)
+def nonfinite(health: Health, limit: Optional[float]) -> Finds:
+    """In any step; the first step and parameter that have it are told."""
+    ill = ((one, first_ill(one.weights)) for one in health.parameters)
+    for one, (step, what) in sorted(((one, found) for one, found in ill if found), key=lambda item: item[1][0]):
+        yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
+
+
+def first_ill(tensors: "Sequence[Optional[Tensor]]") -> "Optional[tuple[int, str]]":
+    """The first step in which a tensor holds NaN or Inf, and which; None if none does."""
+    for step, one in enumerate(tensors):
+        x = one.figures.extremes if one is not None else None
+        if x is not None and (x.nan or x.inf):
+            return step, "/".join(word for word, count in (("NaN", x.nan), ("Inf", x.inf)) if count)
+    return None
+
+
+@rule(
+    "weight.zero",
+    "warning",
+    "figures, matrices",
+    says="a weight starts at zero",
+    remedy="give it a random start (Xavier, He)",
+    source="MindInsight weight_initialization (100 %), SageMaker AllZero",
+)
+def zero(health: Health, limit: Optional[float]) -> Finds:
+    """A matrix that is all zero in the first step. Error where its gradient is zero in all steps: it will never learn;
+    warning where peers are not zero; else a hint: LoRA's B, a head, the last layer of a branch start so by right. On
+    every parameter the rule fires in 43 of 64 clean runs (biases), so only matrices are looked at. An optimizer's step
+    in a later dump does not excuse the first."""
+    for one in health.matrices:
+        if not one.first.figures.is_zero:
+            continue
+        gradients = [gradient for gradient in one.gradients if gradient is not None]
+        words = f"all {one.first.figures.elements:,} elements are 0 in {step_words(health, first_step(one))}"
+        if gradients and all(gradient.figures.is_zero for gradient in gradients):
+            steps = f"{len(gradients)} steps" if len(gradients) > 1 else "the one step"
+            words += f" and its gradient is 0 in {steps}: it does not learn"
+            yield Found(one, words, 0.0, "error", step=first_step(one))
+        elif any(not peer.first.figures.is_zero for peer in health.peers(one)):
+            yield Found(one, f"{words}, while the same weight of other layers is not", 0.0, step=first_step(one))
+        else:
+            meant = "right for LoRA's B, a head, or the last layer of a branch; else give it a random start"
+            yield Found(one, words, 0.0, "hint", meant, step=first_step(one))
+
+
+@rule(
+    "weight.constant",
+    "warning",
+    "figures, matrices",
+    says="all elements of a weight are one number",
+    remedy="its units stay identical: give it a random start",
+    source="TheDeepChecker wrong_init",
+)
+def constant(health: Health, limit: Optional[float]) -> Finds:
+    """A matrix with largest = smallest, not 0; where neither is recorded nothing is known. No clean run has one."""
+    for one in health.matrices:
+        value = one.first.figures.constant
+        if value:
+            words = (
+                f"all {one.first.figures.elements:,} elements are {value:.6g} in {step_words(health, first_step(one))}"
+            )
+            yield Found(one, words, value, step=first_step(one))
+
+
+def _scales(health: Health) -> "Iterator[tuple[Parameter, float, str]]":
+    """Matrices by their gain, with the severity: where a net is trained already nobody can say how it started. Tables
+    have none, nor has a matrix that starts as a table of its shape does: the head that is tied to it, or was drawn
+    alike."""
+    if health.starts == "trained":
+        return
+    tables = [one for one in health.parameters if one.type.has("looks up")]
+    for one in health.matrices:
+        gain, std = one.gain, one.first.figures.std
+        alike = any(
+            table.shape == one.shape and math.isclose(std or 0.0, table.first.figures.std or 0.0, rel_tol=ALIKE)
+            for table in tables
+        )
+        if gain and not alike and one.first.figures.constant is None:
+            yield one, gain, "warning" if health.starts == "fresh" else "hint"
+
+
+@rule(
+    "weight.scale_large",
+    "warning",
+    "figures, matrices",
+    limit=6.0,
+    says="a weight starts far larger than Xavier's or He's start",
+    remedy="scale its start by 1/√(inputs of a unit)",
+    source="measured; SageMaker PoorWeightInitialization",
+)
+def scale_large(health: Health, limit: Optional[float]) -> Finds:
+    """Deviation times √fan_in: Xavier 1, He 1.41, PyTorch 0.58; clean 0.055 … 0.72, planted ×50 7.9 … 29. Only of a net
+    that starts fresh (norm weights all constant); a hint where no norm tells; trained nets reach 72 and are not judged.
+    """
+    for one, gain, severity in _scales(health):
+        if limit is not None and gain > limit:
+            yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
+
+
+@rule(
+    "weight.scale_small",
+    "warning",
+    "figures, matrices",
+    limit=0.01,
+    says="a weight starts far smaller than Xavier's or He's start",
+    remedy="scale its start by 1/√(inputs of a unit)",
+    source="measured; SageMaker PoorWeightInitialization",
+)
+def scale_small(health: Health, limit: Optional[float]) -> Finds:
+    """See weight.scale_large; the smallest clean gain is 0.055."""
+    for one, gain, severity in _scales(health):
+        if limit is not None and gain < limit:
+            yield Found(one, _scale_words(one, gain), gain, severity, unit="times 1/√fan_in")
+
+
+def _scale_words(one: Parameter, gain: float) -> str:
+    return f"its deviation is {gain:.3g}/√{one.fan_in}; Xavier's start is 1/√{one.fan_in}, He's 1.41/√{one.fan_in}"
+
+
+@rule(
+    "weight.unlike_peers",
+    "warning",
+    "figures, names, matrices",
+    limit=4.0,
+    says="a weight has another spread than the same layer elsewhere",
+    remedy="it was initialised or loaded differently: look at its part of the checkpoint",
+    source="measured",
+)
+def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
+    """Deviation against the median of three peers or more, either way; clean 1.1 at most. Peers have the same shape
+    and names that differ in numbers alone, so that names are needed."""
+    spreads: "dict[object, list[float]]" = {}
+    for one in health.matrices:
+        spreads.setdefault((one.kind, one.shape), []).append(one.first.figures.std or 0.0)
+    for one in health.matrices:
+        std, known = one.first.figures.std, [*filter(None, spreads[one.kind, one.shape])]
+        if limit is None or not std or len(known) < 4:
+            continue
+        known.remove(std)
+        times = std / median(known)
+        if times > limit or times < 1 / limit:
+            yield Found(one, f"its deviation is {times:.3g} times that of its {len(known)} peers", times, unit="times")
+
+
+@rule(
+    "weight.range",
+    "warning",
+    "figures, parameters",
+    says="a parameter leaves the range that you set",
+    source="MindInsight weight_too_large, weight_too_small; AUTOTRAINER (5)",
+    off=True,
+    words=WATCHED,
+)
+def range_(health: Health, limit: "Mapping[str, float]") -> Finds:
+    """Only with figures of the user's, by the names of MindInsight's watchpoints; the first step is told."""
+    for one in health.parameters:
+        for step, weight in enumerate(one.weights):
+            found = beyond(weight.figures, limit) if weight is not None else None
+            if found is not None:
+                words, value, bound = found
+                yield Found(one, f"{words} in {step_words(health, step)}", value, step=step, limit=bound)
+                break
+
+
+@rule(
+    "weight.outlier",
+    "warning",
+    "figures, matrices",
+    limit=100.0,
+    says="one element of a weight is far larger than the others",
+    remedy="hold it against the checkpoint: memory or file may be damaged",
+    source="DL4J histograms; clean at most 5 when fresh",
+    off=True,
+)
+def outlier(health: Health, limit: Optional[float]) -> Finds:
+    """Largest magnitude over the root mean square; off, as large language models grow such elements by themselves."""
+    for one in health.matrices:
+        x = one.first.figures
+        if limit is not None and x.largest is not None and x.rms and x.largest / x.rms > limit:
+            yield Found(one, f"its largest element is {x.largest / x.rms:.3g} times its rms", x.largest / x.rms)
+
+
+@rule(
+    "weight.shared",
+    "hint",
+    "bits, parameters",
+    says="parameters are one tensor under several names",
+    remedy="fine if they are meant to be tied; name them in expect.shared",
+    source="guides of MindSpore: weight sharing",
+)
+def shared(health: Health, limit: Optional[float]) -> Finds:
+    """The same bits in all steps, and not constant. With `expect.shared` (lists of names or globs): names that should
+    be shared and are not are an error; those that are, and are listed, are not mentioned."""
+    wanted: "Sequence[Sequence[str]]" = health.expect.get("shared", ())
+    for globs in wanted:
+        meant = [one for one in health.parameters if any(fnmatchcase(one.name, glob) for glob in globs)]
+        together = any(all(one in group for one in meant) for group in health.groups)
+        if len(meant) > 1 and not together and all(map(bits_of, meant)):
+            because = f"should be one tensor with {meant[1].name}, and is not"
+            yield Found(meant[0], because, severity="error", remedy="tie them again after loading or copying the model")
+    for group in health.groups:
+        if not any(all(any(fnmatchcase(one.name, glob) for glob in globs) for one in group) for globs in wanted):
+            names = tuple(one.name for one in group[1:])
+            yield Found(group[0], f"has the same bits as {', '.join(names[:3])} in all steps", also=names)
+
+
+@rule(
+    "weight.equal_then_apart",
+    "warning",
+    "bits, steps, matrices",
+    says="two weights start with the same bits and part",
+    remedy="they are copies where they should be shared, or two layers drew from one seed",
+    source="measured",
+)
+def equal_then_apart(health: Health, limit: Optional[float]) -> Finds:
+    """Equal in the first step, different in a later one, and not constant. Where one of them wants no gradient it is
+    the teacher of the other, which follows it (DINO, BYOL, target networks). No clean run has any."""
+    first: dict[object, Parameter] = {}
+    for one in health.matrices:
+        bits = bits_of(one)
+        if len(bits) < 2 or not one.varies:
+            continue
+        other = first.setdefault((one.dtype, one.shape, bits[0]), one)
+        taught = False in (one.trainable, other.trainable)
+        if other is not one and bits_of(other) != bits and not taught:
+            yield Found(one, f"starts with the same bits as {other.name}, and parts from it later")
+
+
+@rule(
+    "embedding.dead_rows",
+    "hint",
+    "values, parameters",
+    limit=0.1,
+    says="rows of a table are zero",
+    remedy="a vocabulary larger than what was loaded or trained; look at those rows of the checkpoint",
+    source="measured on no fault",
+)
+def dead_rows(health: Health, limit: Optional[float]) -> Finds:
+    """More than a tenth of the rows, one for padding not counted; a table of zeros is weight.zero's."""
+    for one in health.parameters:
+        zeros, rows = one.found.get("rows") or (0, 0)
+        if limit is not None and rows > zeros > 1 + limit * rows:
+            words = f"{zeros:,} of {rows:,} rows are zero in {step_words(health, first_step(one))}"
+            yield Found(one, words, zeros / rows)
+
+
+@rule(
+    "embedding.index_range",
+    "error",
+    "figures, tensors",
+    says="an index lies outside its table",
+    remedy="tokenizer and model do not fit; a device may read whatever lies there without a word",
+    source="DeepDiagnosis",
+)
+def index_range(health: Health, limit: Optional[float]) -> Finds:
+    """Largest index not below the rows of the table, or smallest below 0, but for the padding index. Modules of other
+    names than the table of operators has may compute positions of what they read."""
+    for op in health.operators("looks up"):
+        if op.is_module and not op.type.name:
+            continue
+        table = next((one for one in op.inputs if len(one.shape) == 2 and kind_of(one.dtype) == "f"), None)
+        index = next((one for one in op.inputs if kind_of(one.dtype) in ("i", "u")), None)
+        if table is None or index is None or index.figures.maximum is None or index.figures.minimum is None:
+            continue
+        rows, low, high = table.shape[0], index.figures.minimum, index.figures.maximum
+        padding = op.argument("padding_idx", 2)
+        if high >= rows:
+            yield Found(op, f"index {high:.0f} in a table of {rows:,} rows", high, limit=float(rows))
+        elif low < 0 and low != padding:
+            yield Found(op, f"index {low:.0f} in a table of {rows:,} rows", low, limit=0.0)
+
+
+def bits_of(one: Parameter) -> "tuple[str, ...]":
+    """What tells its bits in each step that has it; () where that is not known of all."""
+    found = tuple(weight.figures.bits for weight in one.weights if weight is not None)
+    return found if all(found) else ()
+
+
+def first_step(one: Parameter) -> int:
+    return next(step for step, weight in enumerate(one.weights) if weight is not None)
+
+
+def step_words(health: Health, step: int) -> str:
+    number: Any = health.number(step)
+    return f"step {number}" if number is not None else "the dumped step"

@@ -1,0 +1,147 @@
+"""A recorded call → arguments of a function of ours. The record is untrusted: what is not known to be harmless is
+refused, which costs this operator alone.
+
+Let through are null, truth, numbers, slices, an ellipsis, sizes, known element types, words of the row's vocabulary,
+and lists of those; tensors come from the caller, by their slots. What an environment gives (devices, generators,
+streams, process groups) is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Callable, Mapping, NamedTuple
+
+from npucmp.model import Call, Slot, Tree, Word
+from npucmp.model.dtypes import DTYPES, canonical
+from npucmp.recompute.table import Row
+
+DEEP, LEAVES = 8, 256
+INTEGERS = 1 << 31
+_DROPPED_WORDS = frozenset("torch.device torch.Generator torch.memory_format torch.layout".split())
+_DROPPED_KEYS = frozenset("device generator out memory_format layout pin_memory non_blocking inplace requires_grad "
+                          "group async_op max_norm".split())  # fmt: skip
+_EINSUM = re.compile(r"[A-Za-z,.> -]{1,200}")
+
+
+class Refused(Exception):
+    """A record that is not called; the reason in words, and the status."""
+
+    status = "shape"
+
+
+class Missing(Refused):
+    """A tensor without values."""
+
+    status = "no data"
+
+
+class TooLarge(Refused):
+    """More memory than a task may take."""
+
+    status = "too large"
+
+
+class NotInTable(Refused):
+    """A function that is not there."""
+
+    status = "not in table"
+
+
+# that a call raises whose arguments a record holds: not every kernel exists for every type and shape
+CALL_ERRORS = (Refused, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError,
+               RuntimeError, TypeError, ValueError)  # fmt: skip
+
+
+class Arguments(NamedTuple):
+    args: "list[Any]"
+    kwargs: "dict[str, Any]"
+
+
+def arguments_of(call: Call, row: Row, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
+    """The arguments; `tensor` makes one of a slot, `dtype` an element type of its name. Raises Refused."""
+    reader = _Reader(row, tensor, dtype)
+    args = [reader.read(one, 0) for one in call.args]
+    kwargs = {_key(key): reader.read(one, 0) for key, one in call.kwargs.items() if key not in _DROPPED_KEYS}
+    return Arguments(args, {key: value for key, value in kwargs.items() if value is not _LEFT_OUT})
+
+
+_LEFT_OUT = object()
+
+
+class _Reader:
+    def __init__(self, row: Row, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> None:
+        self._row, self._tensor, self._dtype = row, tensor, dtype
+        self._leaves = 0
+
+    def read(self, tree: Tree, depth: int) -> Any:
+        self._leaves += 1
+        if depth > DEEP or self._leaves > LEAVES:
+            raise Refused(f"arguments nested deeper than {DEEP} or more than {LEAVES}")
+        if tree is None:
+            return None
+        if isinstance(tree, Slot):
+            return self._tensor(tree.name)
+        if isinstance(tree, Word):
+            return self._word(tree)
+        if isinstance(tree, dict):
+            raise Refused("an argument is an object")
+        return tuple(self.read(one, depth + 1) for one in tree)
+
+    def _word(self, word: Word) -> Any:
+        kind, value = word.kind, word.value
+        if kind in ("int", "float", "bool") and not isinstance(value, str):
+            return _number(kind, value)
+        if kind == "NoneType" or (value is None and kind != "slice"):
+            return None
+        if kind in ("ellipsis", "Ellipsis"):
+            return Ellipsis
+        if kind == "slice" and isinstance(value, list) and len(value) == 3:
+            return slice(*(None if one is None else _number("int", one) for one in value))
+        if kind in ("torch.Size", "tuple", "list") and isinstance(value, list):
+            return tuple(_number("int", one) for one in value)
+        if kind in ("torch.dtype", "mindspore.dtype") or kind.endswith("type"):
+            name = canonical(str(value))
+            if name not in DTYPES:
+                raise Refused(f"an unknown element type {value!r:.40}")
+            return self._dtype(name)
+        if kind == "str" and isinstance(value, str):
+            return self._text(value)
+        if kind == "float" and value in ("inf", "-inf", "nan", "Infinity", "-Infinity", "NaN"):
+            return float(value)
+        if kind in _DROPPED_WORDS:
+            return None
+        raise Refused(f"an argument of type {kind!r:.40}")
+
+    def _text(self, value: str) -> str:
+        is_einsum = self._row.call.endswith("einsum") and _EINSUM.fullmatch(value)
+        if value in self._row.words or is_einsum:
+            return value
+        raise Refused(f"a word {value!r:.40} that is no choice of {self._row.call.rpartition('.')[2]}")
+
+
+def _number(kind: str, value: Any) -> Any:
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise Refused(f"{kind} is {value!r:.40}")
+    if kind == "float":
+        return float(value)
+    if not math.isfinite(value) or abs(value) > INTEGERS or value != int(value):
+        raise Refused(f"the integer {value!r:.40}")
+    return int(value)
+
+
+def _key(key: str) -> str:
+    if not key.isidentifier() or len(key) > 40:
+        raise Refused(f"a keyword {key!r:.40}")
+    return key
+
+
+def floats_in(tree: Any) -> "list[float]":
+    """The float scalars among arguments."""
+    if isinstance(tree, float):
+        return [tree]
+    if isinstance(tree, Mapping):
+        tree = [*tree.values()]
+    return [one for part in tree for one in floats_in(part)] if isinstance(tree, (list, tuple)) else []

@@ -1,0 +1,69 @@
+"""The engine that numpy is: operators of graphs (GE, TensorFlow, MindSpore), simple calls where torch is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import REPLAYED, Replayed
+from npucmp.model.optypes import op_type
+from npucmp.recompute.arguments import NotInTable
+from npucmp.recompute.table import row_of
+from npucmp.recompute.task import GRAPH, Settings, Task
+
+
+class NumpyEngine:
+    """See task.Engine."""
+
+    name = "numpy"
+
+    def missing(self) -> str:
+        return ""
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        from npucmp.recompute.numpy_calls import line_of_call
+        from npucmp.recompute.numpy_plan import plan_of
+
+        if not task.call.prefix.startswith(GRAPH):
+            if line_of_call(task.call) is not None and not task.is_backward:
+                return "", ""
+            what = "is no call" if not task.is_backward else "has a gradient, which is nothing"
+            return "not in table", f"{task.call.prefix}.{task.call.name} {what} that numpy can replay"
+        kind = op_type(task.operator.op_type)
+        if kind.has("random"):
+            return "random", "it draws random numbers"
+        if kind.has("collective"):
+            return "not in table", "it needs the tensors of other ranks"
+        try:
+            plan_of(task.operator)
+        except NotInTable as error:
+            return error.status, str(error)
+        return "", ""
+
+    def start(self, settings: Settings) -> None:
+        from npucmp.recompute import numpy_rows  # noqa: F401 what takes time, before anybody waits
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        from npucmp.recompute import numpy_rows
+
+        return numpy_rows.replayed(task, context, settings)
+
+
+class NumpyCaseEngine(NumpyEngine):
+    """Replays one forward call of a record, and writes its case (case.py) into a folder that is there and empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        if task.call.prefix.startswith(GRAPH):
+            return "not in table", "a case is a call of a record, no operator of a graph"
+        return super().refuses(task)
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        rows, row = super().replay(task, context, settings), row_of(task.call)
+        if row is not None and any(one.status == REPLAYED for one in rows):
+            from npucmp.recompute import numpy_case
+
+            numpy_case.write(task, row, context, settings, self._folder)
+        return rows

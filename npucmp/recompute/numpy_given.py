@@ -1,0 +1,150 @@
+"""What an operator of a graph was given: arrays, attributes, and what was recorded of its results.
+
+The graph is untrusted: an attribute of another form than a formula asks for is refused, which costs this operator. What
+no attribute tells is taken as is usual, and stands in `doubts`: nobody is guilty by a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npucmp.recompute.arguments import Missing, Refused
+
+Array = NDArray[Any]
+MOST = 1 << 31
+IMAGES = ("NCHW", "NHWC")
+
+
+class Choice(NamedTuple):
+    """Results that versions or frameworks differ in: the one that is nearest counts."""
+
+    among: "list[Any]"
+
+
+@dataclass(frozen=True)
+class Given:
+    """inputs    by place; floats are float64
+    attributes  by the graph's words
+    shapes      of the recorded results, in order
+    orders      of axes, by slot ("input:0": "NHWC")
+    source      the format of the dump, for what its framework takes for granted
+    doubts      what was guessed
+    """
+
+    inputs: "Mapping[int, Array]"
+    attributes: "Mapping[str, Any]"
+    shapes: "tuple[tuple[int, ...], ...]" = ()
+    orders: "Mapping[str, str]" = field(default_factory=dict)
+    source: str = ""
+    doubts: "list[str]" = field(default_factory=list)
+
+    def x(self, place: int, what: str = "") -> Array:
+        """An input. Raises Missing."""
+        if place not in self.inputs:
+            raise Missing(f"the dump holds no input {place}" + (f", {what}" if what else ""))
+        return self.inputs[place]
+
+    def optional(self, place: int, *names: str) -> Optional[Array]:
+        """An input that may be left out: where the graph names its inputs, by its name."""
+        known = self.attributes.get("inputs", ())
+        if names and isinstance(known, tuple) and any(known):
+            place = next((at for at, name in enumerate(known) if name in names), -1)
+        return self.inputs.get(place)
+
+    @property
+    def all(self) -> "list[Array]":
+        return [self.inputs[place] for place in sorted(self.inputs)]
+
+    def mapped(self, change: Callable[[Array], Array]) -> "Given":
+        """With each float input changed."""
+        found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
+        return replace(self, inputs=found, doubts=[])
+
+    def told(self, *names: str) -> Any:
+        """The first of these attributes that is there, None if none is."""
+        return next((self.attributes[name] for name in names if name in self.attributes), None)
+
+    def number(self, *names: str, usual: "float | None" = None) -> float:
+        """A number; `usual` is guessed where there is none, None says that it must be there."""
+        value = self.told(*names)
+        if value is None:
+            return self._guess(names[0], usual)
+        if isinstance(value, tuple) and len(value) == 1:
+            value = value[0]
+        if isinstance(value, (str, tuple)) or not abs(value) < MOST:
+            raise Refused(f"the attribute {names[0]} is {value!r:.40}")
+        return float(value)
+
+    def integers(self, *names: str) -> "Optional[tuple[int, ...]]":
+        """Whole numbers, None if no attribute tells them."""
+        value = self.told(*names)
+        if value is None:
+            return None
+        values = value if isinstance(value, tuple) else (value,)
+        if any(isinstance(one, str) or not abs(one) < MOST or one != int(one) for one in values):
+            raise Refused(f"the attribute {names[0]} is {value!r:.40}")
+        return tuple(int(one) for one in values)
+
+    def constants(self, place: int, *names: str) -> "Optional[tuple[int, ...]]":
+        """Whole numbers that are an attribute, or an input."""
+        found = self.integers(*names) if names else None
+        if found is not None or place not in self.inputs:
+            return found
+        value = self.inputs[place]
+        if value.size > 64 or not np.all(value == np.trunc(value)) or not np.all(np.abs(value) < MOST):
+            raise Refused(f"input {place} is no list of sizes")
+        return tuple(int(one) for one in value.reshape(-1))
+
+    def flag(self, *names: str) -> bool:
+        """A truth, false where no attribute tells it: TensorFlow and MindSpore leave that out, GE never does."""
+        self.expect(*names)
+        return bool(self.told(*names) or False)
+
+    def expect(self, *names: str) -> None:
+        """GE writes down all attributes: one that is missing is no default."""
+        if self.source == "cann" and self.told(*names) is None:
+            self.doubt(f"the graph does not tell its {names[0]}")
+
+    def word(self, *names: str) -> str:
+        value = self.told(*names)
+        return value if isinstance(value, str) else ""
+
+    def _guess(self, name: str, usual: "float | None") -> float:
+        if usual is None:
+            raise Missing(f"the graph does not tell its {name}")
+        self.doubt(f"the graph does not tell its {name}, {usual:g} was taken")
+        return usual
+
+    def doubt(self, words: str) -> None:
+        if words not in self.doubts:
+            self.doubts.append(words)
+
+    def order(self, rank: int, slot: str = "input:0") -> str:
+        """The order of the axes of an image, "NCHW" or "NHWC" and the like. GE's descriptors know it better than its
+        attribute, which is NHWC in every Caffe model."""
+        told, known = self.word("data_format", "format"), self.orders.get(slot, "")
+        told = known or told if self.source == "cann" else told or known
+        if len(told) == rank and set(told) <= set("NCDHW"):
+            return told
+        if rank == 4 and self.source in ("mindspore", "tfdbg", "npy"):
+            return "NCHW" if self.source == "mindspore" else "NHWC"
+        if rank == 2:
+            return "NC"
+        raise Missing("nothing tells the order of its axes")
+
+    def require(self, shape: Sequence[int], place: int = 0) -> None:
+        """Raises Refused where a result would be of another size than was recorded, before it is computed."""
+        if place < len(self.shapes) and math.prod(shape) != math.prod(self.shapes[place]):
+            raise Refused(f"a result of {list(shape)}, recorded is {list(self.shapes[place])}"[:160])
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Counted from the front."""
+    if not -rank <= axis < rank:
+        raise Refused(f"the axis {axis} of {rank}")
+    return axis % rank

@@ -1,0 +1,269 @@
+"""An operator → rows: its formula in float64, the rounding that is due, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.model.optypes import op_type
+from npucmp.recompute.arguments import Refused, TooLarge
+from npucmp.recompute.budget import BIAS, SAME, Due, judged, round_to
+from npucmp.recompute.numpy_calls import given_of_call, line_of_call
+from npucmp.recompute.numpy_copies import as_type, shapes_fit
+from npucmp.recompute.numpy_given import Array, Choice, Given
+from npucmp.recompute.numpy_plan import Plan, plan_of
+from npucmp.recompute.numpy_steps import ROUNDING, Steps, sigma_of
+from npucmp.recompute.stored import read
+from npucmp.recompute.task import GRAPH, Settings, Task, kind_of
+
+MORE = 8  # times the trials, before somebody is guilty by their noise
+SMALL = 1 << 22  # elements of tensors that so many trials are made of
+SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
+
+
+class Work(NamedTuple):
+    """An operator, ready to be computed. `recorded` are its results by place."""
+
+    plan: Plan
+    given: Given
+    recorded: "Mapping[int, TensorRef]"
+    values: "Mapping[int, Array]"
+    unit: float
+    accumulator: float
+    memory: int
+    treated: str = ""
+
+    def results(self, given: Given, seed: "int | None" = None) -> "list[Any]":
+        steps = Steps(self.unit, self.accumulator, self.memory, seed)
+        try:
+            with np.errstate(all="ignore"):
+                return self.plan.results(steps, given)
+        except (ValueError, IndexError, TypeError, OverflowError) as error:  # of numpy: other shapes, other types
+            raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
+
+
+def replayed(task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    """The rows of a task. Raises Refused, and what the readers raise."""
+    work, exact = computed(task, context, settings)
+    overwritten = _overwritten(task, work, exact)
+    if overwritten:
+        because = "its first input was recorded after it was written"
+        return [Replayed(task.operator.order, one.slot, "overwritten", explanation=because) for one in task.outputs]
+    rows = _rows(task, work, exact, settings)
+    if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
+        is_small = sum(one.size for one in work.given.all) <= SMALL
+        rows = _rows(task, work, exact, settings._replace(trials=settings.trials * (MORE if is_small else 2)))
+    return _second_opinion(task, work, exact, rows, settings)
+
+
+def computed(task: Task, context: ReadContext, settings: Settings) -> "tuple[Work, list[Any]]":
+    """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
+    work = _work(task, context, settings)
+    return work, _nearest(work, work.results(work.given))
+
+
+def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
+    operator = task.operator
+    if 8 * sum(math.prod(one.shape) for one in operator.tensors) > settings.memory:
+        raise TooLarge("its tensors alone take more memory than --limit-memory allows")
+    loaded = {one.slot: one for one in operator.tensors}
+    outputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("output:") and _place(slot) >= 0}
+    unit = max((_unit(one) for one in outputs.values()), default=0.0)
+    low = next((one.dtype for one in outputs.values() if one.dtype in ("float16", "bfloat16")), "")
+    shapes = tuple(outputs[at].shape for at in range(len(outputs)) if at in outputs)
+    if task.call.prefix.startswith(GRAPH):
+        plan, treated = plan_of(operator), ""
+        inputs = {_place(slot): one for slot, one in loaded.items() if slot.startswith("input:") and _place(slot) >= 0}
+        given = _given(task, {at: wide(one, context) for at, one in inputs.items()}, shapes, inputs)
+    else:
+        line = line_of_call(task.call)
+        assert line is not None
+        plan = Plan((line,))
+        given, treated = given_of_call(task, shapes, low, lambda slot: wide(loaded[slot], context))
+    if 0 not in outputs and outputs:
+        raise Refused("its first result was not dumped")
+    floats = [one.dtype for slot, one in loaded.items() if slot.startswith("input") and _unit(one)]
+    accumulator = 2.0**-53 if floats and set(floats) == {"float64"} else 2.0**-24
+    values = {at: read(one, context) for at, one in outputs.items()}
+    return Work(plan, given, outputs, values, unit, accumulator, settings.memory, treated)
+
+
+def _given(
+    task: Task, inputs: "dict[int, Array]", shapes: "tuple[tuple[int, ...], ...]", refs: "Mapping[int, TensorRef]"
+) -> Given:
+    """What a graph and a dump tell of an operator; each tensor in the shape that it is read in, if that fits."""
+    attributes = task.operator.attributes
+    read_as = {at: attributes.get(f"shape of input:{at}") for at in inputs}
+    if all(shape is None or math.prod(shape) == inputs[at].size for at, shape in read_as.items()):
+        inputs = {at: one if read_as[at] is None else one.reshape(read_as[at]) for at, one in inputs.items()}
+    for key, value in attributes.items():
+        if key.startswith("input:") and _place(key) >= 0:
+            inputs.setdefault(_place(key), _constant(value))
+    orders = {key.partition("order of ")[2]: value for key, value in attributes.items() if key.startswith("order of ")}
+    for one in task.operator.tensors:
+        if one.device is not None and one.device.origin:
+            orders.setdefault(one.slot, one.device.origin)
+    return Given(inputs, attributes, shapes, orders, task.call.prefix[len(GRAPH) :])
+
+
+def _constant(value: Any) -> Array:
+    found = np.asarray(value)
+    return found.astype(np.float64) if found.dtype.kind == "f" else found
+
+
+def _place(slot: str) -> int:
+    index = slot.partition(":")[2]
+    return int(index) if index.isdecimal() and len(index) < 6 else -1
+
+
+def _unit(tensor: TensorRef) -> float:
+    row = lookup(tensor.dtype)
+    return row.round_off if row is not None else 0.0
+
+
+def wide(tensor: TensorRef, context: ReadContext) -> Array:
+    """Floats as float64, integers as int64, truths as they are."""
+    row = lookup(tensor.dtype)
+    if row is None or row.kind == "c":
+        raise Refused(f"{tensor.slot} is of the type {tensor.dtype!r:.40}")
+    found: Array = read(tensor, context)
+    return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
+
+
+def _nearest(work: Work, results: "list[Any]", picked: "dict[int, int] | None" = None) -> "list[Any]":
+    """Results with each Choice made: as it was before, or what is nearest to the record."""
+    found = []
+    for at, one in enumerate(results):
+        if isinstance(one, Choice):
+            wanted = work.values.get(at)
+            fit = [other for other in one.among if wanted is not None and np.size(other) == wanted.size] or one.among
+            one = fit[0] if wanted is None or len(fit) == 1 else min(
+                fit, key=lambda other: _distance(np.asarray(other), wanted)
+            )  # fmt: skip
+        found.append(None if one is None else np.asarray(one))
+    return found
+
+
+def _distance(a: Array, b: Array) -> float:
+    away = a.reshape(-1).astype(np.float64) - b.reshape(-1).astype(np.float64)
+    found = float(np.abs(away).sum())
+    return found if math.isfinite(found) else math.inf
+
+
+def _overwritten(task: Task, work: Work, exact: "list[Any]") -> bool:
+    """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
+    before, after = work.given.inputs.get(0), work.values.get(0)
+    if not op_type(task.operator.op_type).has("in place") or before is None or after is None:
+        return False
+    is_float = before.dtype.kind == "f"
+    if before.shape != after.shape or not np.array_equal(before, after.astype(before.dtype), equal_nan=is_float):
+        return False
+    return not np.array_equal(np.asarray(exact[0]).reshape(-1), before.reshape(-1))
+
+
+def _sigmas(work: Work, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+    kind = work.plan.kind
+    floats = [one is not None and one.dtype.kind == "f" for one in exact]
+    if kind == "exact" or not any(floats):
+        return [0.0] * len(exact), "exact"
+    if kind == "sum":
+        squares = work.results(work.given.mapped(lambda one: one * one))[0]
+        ones = work.results(work.given.mapped(np.ones_like))[0]
+        return [np.ravel(sigma_of(exact[0], squares, ones, work.accumulator))], "walk"
+    if kind == "once":
+        return [ROUNDING * work.accumulator * np.abs(np.ravel(exact[0]))], "noise"
+    total: list[Any] = [0.0] * len(exact)
+    for trial in range(settings.trials):
+        noisy = _nearest_to(exact, work.results(work.given, settings.seed + trial))
+        for at, one in enumerate(noisy):
+            if floats[at]:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    total[at] = total[at] + np.square(one - exact[at])
+    found = [np.sqrt(np.ravel(np.nan_to_num(one / settings.trials, nan=0.0, posinf=0.0))) if floats[at] else 0.0
+             for at, one in enumerate(total)]  # fmt: skip
+    return found, "noise"
+
+
+def _nearest_to(exact: "list[Any]", results: "list[Any]") -> "list[Any]":
+    """The same choices as in the exact results: noise is small beside what versions differ in."""
+    found = []
+    for wanted, one in zip(exact, results):
+        if isinstance(one, Choice) and wanted is not None:
+            fit = [other for other in one.among if np.size(other) == wanted.size]
+            one = min(fit, key=lambda other: _distance(np.asarray(other), wanted))
+        found.append(one)
+    return found
+
+
+def _rows(task: Task, work: Work, exact: "list[Any]", settings: Settings) -> "list[Replayed]":
+    sigmas, made_of = _sigmas(work, exact, settings)
+    rows = []
+    for at, tensor in work.recorded.items():
+        dtype = lookup(tensor.dtype)
+        if dtype is None or dtype.kind == "c":
+            raise Refused(f"results of the type {tensor.dtype!r:.40} are not judged")
+        if at >= len(exact) or exact[at] is None:
+            words = "what its gradient alone reads, as each device keeps it"
+            rows.append(Replayed(task.operator.order, tensor.slot, "not in table", explanation=words))
+            continue
+        wanted = as_type(exact[at], tensor.dtype)
+        if wanted.size != math.prod(tensor.shape) or not (work.plan.views or shapes_fit(wanted.shape, tensor.shape)):
+            raise Refused(f"a result of {list(wanted.shape)}, recorded is {list(tensor.shape)}"[:160])
+        kind = kind_of(task.operator, task.call.prefix), tensor.slot
+        known = settings.known.get(kind, 1.0)
+        actual = work.values[at]
+        actual = (actual.astype(np.float64) if dtype.kind == "f" else actual).reshape(tensor.shape)
+        due = Due(sigmas[at], made_of, work.plan.kind == "once")
+        flat = wanted.astype(np.float64).reshape(-1) if dtype.kind == "f" else wanted.reshape(-1)
+        row = judged(task.operator.order, tensor.slot, actual, flat, dtype, due, settings.scale, known)
+        rows.append(_doubted(row, work)._replace(treated=work.treated))
+    return rows
+
+
+def _doubted(row: Replayed, work: Work) -> Replayed:
+    """Nobody is guilty by a guess, or by what NaN makes of it."""
+    if row.verdict is not Judged.GUILTY:
+        return row
+    if row.nonfinite and any(one.dtype.kind == "f" and not np.isfinite(one).all() for one in work.given.all):
+        return row._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+    if work.given.doubts:
+        return row._replace(verdict=Judged.UNKNOWN, explanation="; ".join(work.given.doubts))
+    return row
+
+
+def _second_opinion(
+    task: Task, work: Work, exact: "list[Any]", rows: "list[Replayed]", settings: Settings
+) -> "list[Replayed]":
+    """The same formula in float32, rounded once: where that is as far off, by each figure, the operator is coarse
+    everywhere."""
+    if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):
+        return rows
+    others = _nearest_to(exact, work.results(work.given.mapped(lambda one: one.astype(np.float32))))
+    values = {}
+    for at, tensor in work.recorded.items():
+        dtype = lookup(tensor.dtype)
+        same = dtype is not None and dtype.kind == "f" and at < len(others) and others[at] is not None
+        values[at] = round_to(np.ravel(others[at]).astype(np.float64), dtype) if dtype and same else work.values[at]
+    found = []
+    for row, other in zip(rows, _rows(task, work._replace(values=values), exact, settings)):
+        if _is_coarse(row) and row.rmse:
+            row = row._replace(same_dtype_ratio=row.rmse / other.rmse if other.rmse else math.inf)
+            if _is_alike(row, other):
+                row = row._replace(verdict=Judged.AMPLIFIER, explanation="a CPU is as far off in the same types")
+        found.append(row)
+    return found
+
+
+def _is_coarse(row: Replayed) -> bool:
+    return row.verdict is Judged.GUILTY and not row.nonfinite and row.budget != "exact"
+
+
+def _is_alike(row: Replayed, other: Replayed) -> bool:
+    pairs = [(row.rms_ratio, other.rms_ratio), (row.max_ratio, other.max_ratio)]
+    far = any(a is None or b is None or a > SAME * b for a, b in pairs)
+    return not far and abs(row.bias or 0.0) <= max(BIAS, SAME * abs(other.bias or 0.0))

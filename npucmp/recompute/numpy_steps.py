@@ -1,0 +1,122 @@
+"""The steps that formulas are made of, in float64; with a seed each of them is rounded as a kernel would, at random.
+
+Each product, quotient, root … gets noise of 0.58 u of `level`, sums and contractions the random walk of their terms
+besides: sigma = 0.42 u sqrt(K/3 r^2 + K/2 Q), as in walk.py. Copies, choices and signs are free, and are numpy's own.
+Every step asks for room first: a shape that a hostile record asks for is refused before it is there.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npucmp.recompute.arguments import TooLarge
+
+Array = NDArray[Any]
+ROUNDING = 0.58  # rms of a rounding error in u, as in noise.py
+STEP = 0.42  # as in walk.py
+_ERF: Callable[[Array], Any] = np.frompyfunc(math.erf, 1, 1)
+
+
+class Steps:
+    """One trial: exact without a seed. `unit` is the round-off of the output's type, `accumulator` that of sums."""
+
+    def __init__(self, unit: float, accumulator: float, memory: int, seed: Optional[int] = None) -> None:
+        self.unit, self.accumulator = max(unit, accumulator), accumulator
+        self._level, self._left = accumulator, memory
+        self._random = None if seed is None else np.random.default_rng(seed)
+
+    @contextmanager
+    def outside(self) -> "Iterator[None]":
+        """Steps whose results are stored in the type of the output."""
+        before, self._level = self._level, self.unit
+        try:
+            yield
+        finally:
+            self._level = before
+
+    def room(self, shape: Sequence[int]) -> None:
+        """Raises TooLarge for what does not fit beside all that was made before."""
+        self._left -= 8 * math.prod(shape)
+        if self._left < 0:
+            raise TooLarge("replaying it takes more memory than --limit-memory allows")
+
+    def rounded(self, out: Any, sigma: Any = None) -> Any:
+        """A result with the noise of its rounding, and of sigma before it."""
+        if self._random is None:
+            return out
+        if sigma is not None:
+            out = out + sigma * self._random.standard_normal(np.shape(out))
+        return out * (1 + ROUNDING * self._level * self._random.standard_normal(np.shape(out)))
+
+    def _step(self, function: Callable[..., Any], *arrays: Any) -> Any:
+        self.room(np.broadcast_shapes(*map(np.shape, arrays)))
+        with np.errstate(all="ignore"):
+            return self.rounded(function(*arrays))
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self._step(np.add, a, b)
+
+    def sub(self, a: Any, b: Any) -> Any:
+        return self._step(np.subtract, a, b)
+
+    def mul(self, a: Any, b: Any) -> Any:
+        return self._step(np.multiply, a, b)
+
+    def div(self, a: Any, b: Any) -> Any:
+        return self._step(np.divide, a, b)
+
+    def power(self, a: Any, b: Any) -> Any:
+        return self._step(np.power, a, b)
+
+    def sqrt(self, a: Any) -> Any:
+        return self._step(np.sqrt, a)
+
+    def exp(self, a: Any) -> Any:
+        return self._step(np.exp, a)
+
+    def log(self, a: Any) -> Any:
+        return self._step(np.log, a)
+
+    def tanh(self, a: Any) -> Any:
+        return self._step(np.tanh, a)
+
+    def erf(self, a: Any) -> Any:
+        return self._step(lambda one: np.asarray(_ERF(one)).astype(np.asarray(one).dtype), a)
+
+    def apply(self, function: Callable[..., Any], *arrays: Any) -> Any:
+        """Any other function of each element."""
+        return self._step(function, *arrays)
+
+    def contract(self, function: Callable[..., Any], *arrays: Array) -> Any:
+        """Sums of products: `function` must be linear in each of its arrays."""
+        out = function(*arrays)
+        self.room(np.shape(out))
+        if self._random is None:
+            return out
+        squares = function(*(one * one for one in arrays))
+        ones = function(*(np.ones_like(one) for one in arrays))
+        return self.rounded(out, sigma_of(out, squares, ones, self.accumulator))
+
+    def matmul(self, a: Array, b: Array) -> Any:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        self.room((*batch, *a.shape[-2:-1], *b.shape[-1:]))
+        return self.contract(np.matmul, a, b)
+
+    def sum(self, x: Array, axes: "Sequence[int] | None" = None, keepdims: bool = False) -> Any:
+        axis = None if axes is None else tuple(axes)
+        return self.contract(lambda one: np.sum(one, axis=axis, keepdims=keepdims), x)
+
+    def mean(self, x: Array, axes: Sequence[int], keepdims: bool = False) -> Any:
+        count = math.prod(x.shape[axis] for axis in axes)
+        return self.div(self.sum(x, axes, keepdims), float(max(1, count)))
+
+
+def sigma_of(exact: Any, squares: Any, ones: Any, unit: float) -> Any:
+    """Of a sum, element by element: the same sum of squared terms, and of ones."""
+    with np.errstate(all="ignore"):
+        return STEP * unit * np.sqrt(np.maximum(ones, 1) * (exact * exact / 3 + np.abs(squares) / 2))

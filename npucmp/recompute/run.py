@@ -1,0 +1,200 @@
+"""Tasks → rows, links, gaps and edges, in child processes with limits: what one operator costs is never the run."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Callable, Iterator, Sequence, TypeVar, Union
+
+from npucmp.dump.context import ReadContext
+from npucmp.errors import NpucmpError, raise_in_tests
+from npucmp.measure.executor import Processes
+from npucmp.model import Edge, Gap, Replayed
+from npucmp.recompute.arguments import Refused
+from npucmp.recompute.gaps import filled, with_peers
+from npucmp.recompute.links import EdgeTask, GapTask, Links
+from npucmp.recompute.marks import marks_of
+from npucmp.recompute.stored import READ_ERRORS
+from npucmp.recompute.task import Engine, Settings, Task, first_engine, first_line, unknown
+from npucmp.recompute.torch_engine import TorchEngine
+
+SECONDS = 60.0  # of one operator, and one more per
+PER_SECOND = 200_000  # bytes
+BASE = 256 << 10  # of work that a record is, however small its tensors
+CONTAINERS = ("Module", "Cell")  # whose operators are dumped too
+_STARTED: "set[str]" = set()
+Item = TypeVar("Item", bound=Union[Task, GapTask])
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a child does with a task: all that it needs was in memory when it was made."""
+
+    engines: "tuple[Engine, ...]"
+    context: ReadContext
+    settings: Settings
+
+    def __call__(self, task: Task) -> "list[Replayed]":
+        engine, (status, because) = first_engine(task, self.engines)
+        if engine is None:
+            return unknown(task, status, because)
+        problem = self.started(engine)
+        if problem:
+            return unknown(task, "crashed", problem)
+        started = time.perf_counter()
+        with _clock(task.bytes):
+            found = _replayed(engine, task, self.context, self.settings)
+        seconds = time.perf_counter() - started
+        return [one._replace(seconds=seconds / len(found)) for one in found]
+
+    def started(self, engine: Engine) -> str:
+        """What is wrong with it, if it cannot be used."""
+        if engine.name not in _STARTED:
+            try:
+                engine.start(self.settings)
+            except Exception as error:  # what is installed does not work
+                raise_in_tests(error)
+                return f"{engine.name} cannot be used: {first_line(error)}"
+            _STARTED.add(engine.name)
+            _limit(self.settings.memory)
+        return ""
+
+    def edge(self, task: EdgeTask, engine: TorchEngine) -> Edge:
+        """A gradient between operators; whatever goes wrong is why it is not known."""
+        order = task.task.operator.order
+        problem = self.started(engine)
+        if problem:
+            return Edge(order, task.slot, explanation=problem)
+        with _clock(task.bytes):
+            try:
+                return engine.edge(task, self.context, self.settings)
+            except READ_ERRORS as error:
+                return Edge(order, task.slot, explanation=_because(error))
+            except Exception as error:  # the last frame of a child
+                raise_in_tests(error)
+                return Edge(order, task.slot, explanation=_because(error))
+
+
+@contextmanager
+def _clock(size: int) -> "Iterator[None]":
+    """SIGALRM ends the child if work on so many bytes takes too long."""
+    signal.setitimer(signal.ITIMER_REAL, SECONDS + size / PER_SECOND)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _because(error: Exception) -> str:
+    if isinstance(error, (Refused, NpucmpError)):
+        return getattr(error, "because", str(error))
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    """Whatever goes wrong is the status of this task."""
+    try:
+        return engine.replay(task, context, settings)
+    except Refused as error:
+        return unknown(task, error.status, str(error))
+    except NpucmpError as error:  # of the readers
+        return unknown(task, "no data", getattr(error, "because", str(error)))
+    except OSError as error:
+        return unknown(task, "no data", error.strerror or str(error))
+    except Exception as error:  # the last frame of a child: the operator costs its own row
+        large = isinstance(error, MemoryError) or "allocate memory" in str(error)
+        if not large:
+            raise_in_tests(error)
+        return unknown(task, "too large" if large else "crashed", f"{type(error).__name__}: {first_line(error)}")
+
+
+def replayed(
+    tasks: "Sequence[Task]", engines: "tuple[Engine, ...]", context: ReadContext, settings: Settings, jobs: int
+) -> "Iterator[list[Replayed]]":
+    """The rows of each task, in order. One over which a child dies twice is `crashed`."""
+    for one in with_edges(tasks, [], engines, context, settings, jobs):
+        assert isinstance(one, list)
+        yield one
+
+
+def with_edges(
+    tasks: "Sequence[Task]",
+    edges: "Sequence[EdgeTask]",
+    engines: "tuple[Engine, ...]",
+    context: ReadContext,
+    settings: Settings,
+    jobs: int,
+) -> "Iterator[list[Replayed] | Edge]":
+    """The rows of each task, then each edge, by the same children; no edges without an engine that has gradients."""
+    work = Work(engines, context, settings)
+    torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
+
+    def either(item: "Task | EdgeTask") -> "list[Replayed] | Edge":
+        if isinstance(item, Task):
+            return work(item)
+        assert torch is not None
+        return work.edge(item, torch)
+
+    items: "list[Task | EdgeTask]" = [*tasks, *(edges if torch is not None else [])]
+    return Processes(jobs, apart=True).map(either, items, _lost, weight=lambda item: BASE + item.bytes)
+
+
+def _lost(item: "Task | EdgeTask", because: str) -> "list[Replayed] | Edge":
+    late = f"signal {int(signal.SIGALRM)} " in because
+    words = "it took too long" if late else f"the process that replayed it ended: {because}"
+    if isinstance(item, Task):
+        return unknown(item, "crashed", words)
+    return Edge(item.task.operator.order, item.slot, explanation=words)
+
+
+def linked(tasks: "Sequence[Task]", context: ReadContext, settings: Settings, jobs: int) -> "tuple[Links, list[Gap]]":
+    """Who reads what, and what fills the gaps; both without torch."""
+    tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
+    forwards = [task for task in tasks if not task.is_backward]
+    marks = _apart(lambda task: marks_of(task.operator, context), forwards, lambda task: {}, settings, jobs)
+    links = Links(tasks, dict(zip((task.operator.order for task in forwards), marks)))
+
+    def empty(task: GapTask) -> Gap:
+        return Gap(task.order, task.tensor.slot)
+
+    gaps = [*_apart(lambda task: filled(task, context), [*links.gaps()], empty, settings, jobs)]
+    return links, with_peers(gaps, {task.operator.order: task.operator for task in tasks})
+
+
+def _apart(
+    work: "Callable[[Item], Found]",
+    items: "Sequence[Item]",
+    empty: "Callable[[Item], Found]",
+    settings: Settings,
+    jobs: int,
+) -> "Iterator[Found]":
+    """What `work` finds for each item, in children with the limits of a replay; `empty` where something goes wrong."""
+
+    def limited(item: Item) -> Found:
+        if "" not in _STARTED:
+            _STARTED.add("")
+            _limit(settings.memory)
+        try:
+            with _clock(item.bytes):
+                return work(item)
+        except READ_ERRORS:  # its operator has a row that says so
+            return empty(item)
+        except Exception as error:  # the last frame of a child
+            raise_in_tests(error)
+            return empty(item)
+
+    return Processes(jobs, apart=True).map(
+        limited, items, lambda item, because: empty(item), weight=lambda item: BASE + item.bytes
+    )
+
+
+def _limit(memory: int) -> None:
+    """Beside what is there already."""
+    import resource  # not on every system
+
+    with open("/proc/self/statm", encoding="ascii") as stream:
+        used = int(stream.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + memory, resource.getrlimit(resource.RLIMIT_AS)[1]))

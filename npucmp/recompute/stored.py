@@ -1,0 +1,37 @@
+"""The values of a dumped tensor, if they are as recorded."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.readers import header, values
+from npucmp.errors import NpucmpError
+from npucmp.model import Payload, TensorRef
+from npucmp.model.dtypes import numpy_dtype
+from npucmp.recompute.arguments import Missing, Refused
+
+READ_ERRORS = (NpucmpError, Refused, OSError, MemoryError)  # that reading the values of a tensor raises
+
+
+def read(tensor: TensorRef, context: ReadContext) -> Any:
+    """The values as an array of the logical shape."""
+    payload = payload_of(tensor, context)
+    found = [*values.blocks(payload, max(1, math.prod(payload.shape)), context=context)]
+    array = found[0] if found else np.empty(0, numpy_dtype(payload.dtype))
+    return array.reshape(tensor.shape)
+
+
+def payload_of(tensor: TensorRef, context: ReadContext) -> Payload:
+    """Where its values lie, if that is as recorded."""
+    if tensor.problem:
+        raise Refused(tensor.problem)
+    if not tensor.file and tensor.payload is None:
+        raise Missing(f"the dump holds no values of {tensor.slot}")
+    payload = tensor.payload or header(tensor.encoding, tensor.file, context)
+    if payload.shape != tensor.shape or payload.dtype != tensor.dtype:
+        raise Refused(f"the file of {tensor.slot} holds {payload.dtype} {list(payload.shape)}")
+    return payload

@@ -1,0 +1,349 @@
+"""A backward record → rows: gradients by autograd, from what the forward saved, matched with what a record may hold.
+
+msprobe records what the last autograd node of the output handed on. That may be the gradients of the inputs, transposed
+ones, or the gradient that came in, where the call ends in a view: so the nearest candidate is taken, and where none is
+near nobody is guilty. Only child processes import this.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any, Callable, Optional, Sequence
+
+import numpy as np
+import torch
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed
+from npucmp.recompute.arguments import Missing
+from npucmp.recompute.budget import Due
+from npucmp.recompute.noise import Noise
+from npucmp.recompute.stored import READ_ERRORS, read
+from npucmp.recompute.table import COMPOSITE, TURNED, Row
+from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.torch_blocks import LARGE, Blocks, Cut, Rows, State, cut_of
+from npucmp.recompute.torch_call import ANY, CLONED, Bound, bind, called, mapped_any, require, widened
+from npucmp.recompute.torch_hypotheses import with_hypotheses
+from npucmp.recompute.torch_rows import (
+    SPREADS,
+    holds_nan,
+    narrowed,
+    numpy_of,
+    root_mean_square,
+    row_of_output,
+    second_opinion,
+    sure,
+    tensors_in,
+    unit_of,
+    unknown_row,
+    wide,
+)
+
+Form = Callable[[Any], Any]  # of a candidate → as it was recorded
+NEAR = 0.3  # relative distance up to which a recorded gradient may be that of a candidate
+NEARER = 10.0  # times: then a record is of another gradient than that of its own place
+ALIKE, NEAREST = 64, 0.01  # round-offs, and a share, up to which an element is that of a candidate
+NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version to version
+ANOTHER = "another autograd node"
+
+
+def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    assert task.forward is not None and task.forward_call is not None
+    outputs = task.outputs
+    recorded = {one.slot: read(one, context) for one in outputs}
+    name = row.call.rpartition(".")[2]
+    if name in TURNED and _handed_on(recorded, task, context):
+        return [Replayed(task.operator.order, slot, verdict=Judged.CLEAN, budget="exact", rms_ratio=0.0, max_ratio=0.0,
+                         explanation="hands the gradient on; what it computes is not in this record")
+                for slot in recorded]  # fmt: skip
+    if row.kind == "dropout":
+        return [unknown_row(task, slot, "random", "its mask is not in this record") for slot in recorded]
+    given = given_to(task, context)
+    cut = cut_of_backward(task, row)
+    if cut is not None:
+        require(task.forward, task.forward_call, row, ANY)
+        found = BackwardBlocks(task, row, cut, context, settings).rows(due_of_backward)
+        if found is not None:
+            return found
+    bound = bind(task.forward, task.forward_call, row, context, settings.memory)
+    if not any(one.is_floating_point() for one in tensors_in([bound.args, bound.kwargs])):
+        raise Missing("its forward has no input with a gradient")
+    saved = saved_by(task, bound, context)
+    candidates = gradients(bound, given, saved)
+    chosen = [
+        nearest(recorded[tensor.slot], candidates, number_of(tensor.slot, place))
+        for place, tensor in enumerate(outputs)
+    ]
+    rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
+
+    def same_types() -> "list[Any]":
+        native = _native(bound, gradients, given, saved)
+        some = [_same(native, at, len(candidates)) if at >= 0 else None for at, _ in chosen]
+        return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
+
+    exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
+    rows = second_opinion(rows, bound, exact, same_types)
+
+    def again(other: Bound) -> "list[Any]":
+        """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
+        found = gradients(other, given, saved)
+        same = len(found) == len(candidates)
+        return [form(found[at]) if same and at >= 0 and found[at] is not None else None for at, form in chosen]
+
+    return with_hypotheses(rows, outputs, [recorded[one.slot] for one in outputs], exact, bound, again)
+
+
+def _of_backward(
+    task: Task,
+    bound: Bound,
+    recorded: "dict[str, Any]",
+    candidates: "list[Any]",
+    chosen: "list[tuple[int, Form]]",
+    sources: "tuple[list[Any], list[Any]]",
+    settings: Settings,
+) -> "list[Replayed]":
+    outputs = task.outputs
+    near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else NEAR
+    unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
+    noises = [Noise(unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noisy = [gradients(bound, *sources, noise) for noise in noises]
+    rows = []
+    for tensor, (at, form) in zip(outputs, chosen):
+        if at < 0:
+            rows.append(unknown_row(task, tensor.slot, ANOTHER, "no gradient of this call has its shape"))
+            continue
+        exact = form(candidates[at])
+        own = unit_of(tensor.dtype)
+        trials = _differences(noises, noisy, at, len(candidates), own, candidates[at])
+        if not trials:
+            rows.append(unknown_row(task, tensor.slot, ANOTHER, "its noise cannot be measured"))
+            continue
+        due = Due(root_mean_square([form(one) for one in trials]), "noise")
+        one = row_of_output(task, tensor, recorded[tensor.slot], exact, due, settings)
+        if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs, sources[0]]):
+            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+        if one.verdict is Judged.GUILTY and not _fits(recorded[tensor.slot], exact, own, near):
+            words = "it is near no gradient of this call; a device may take it apart in another way"
+            one = unknown_row(task, tensor.slot, ANOTHER, words)  # its distance to another gradient means nothing
+        rows.append(one._replace(treated=bound.treated))
+    return rows
+
+
+def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
+    """Whether a gradient is that of a candidate, be it wrong: near it, or the same in most elements that are not zero,
+    as it is where a part of it went wrong."""
+    if distance(recorded, exact) <= near:
+        return True
+    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact)
+    some = (a != 0) | (b != 0)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(a - b) <= min(ALIKE * unit, NEAREST) * np.abs(b)
+    return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
+
+
+def _same(some: "list[Any]", at: int, count: int) -> Any:
+    """The candidate that was number `at` of `count`. Where another number of them is found, the last node was another:
+    those of the inputs are counted from the end."""
+    return some[at] if len(some) == count else some[at - count] if count - at <= len(some) else None
+
+
+def _differences(
+    noises: "list[Noise]", noisy: "list[list[Any]]", at: int, count: int, unit: float, exact: Any
+) -> "list[Any]":
+    """What noise changes of a candidate."""
+    found = []
+    for noise, one in zip(noises, noisy):
+        other = _same(one, at, count)
+        if other is not None and other.shape == exact.shape:
+            found.append(noise.settled(other, unit) - exact)
+    return found
+
+
+def gradients(
+    bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None, wanted: Any = None
+) -> "list[Any]":
+    """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
+    one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
+    leaves: list[Any] = []
+    name = bound.row.call.rpartition(".")[2]
+    fixed = {id(one) for one in bound.args[1:3]} if name in CLONED else set()  # running statistics
+    if noise is not None:
+        noise.is_recomputed = name.endswith("attention")
+
+    def leaf(one: Any) -> Any:
+        if not one.is_floating_point() or id(one) in fixed or (wanted is not None and one is not wanted):
+            return one
+        leaves.append(one.detach().clone().requires_grad_())
+        return leaves[-1]
+
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], leaf)
+    if bound.row.inplace:
+        args, kwargs = mapped_any([args, kwargs], lambda one: one.clone())
+    with torch.enable_grad():
+        with noise or nullcontext():
+            results = called(bound.row, bound.function, args, kwargs)
+        places = {one.untyped_storage().data_ptr() for one in [*leaves, *tensors_in([args, kwargs])]}
+        pairs = []
+        for result, gradient, kept in zip_longest(results, given[: len(results)], saved[: len(results)]):
+            if not isinstance(result, torch.Tensor):
+                continue
+            if kept is not None and result.untyped_storage().data_ptr() not in places:
+                result.data.copy_(kept)  # indices too: of equal values a device may have chosen others
+            if result.requires_grad and gradient is not None:
+                pairs.append((result, gradient.to(result.dtype).reshape(result.shape)))
+        if not pairs:
+            raise Missing("no gradient reached it")
+        node: list[Any] = []
+        last = pairs[0][0].grad_fn  # None where the result is an input itself
+        hook = last.register_hook(lambda inputs, outputs: node.extend(inputs)) if last is not None else None
+        with noise or nullcontext():
+            found = torch.autograd.grad([one for one, _ in pairs], leaves, [one for _, one in pairs], allow_unused=True)
+        if hook is not None:
+            hook.remove()
+    every = [*node, *found]
+    return [None if one is None else one.detach() for one in every]
+
+
+def cut_of_backward(task: Task, row: Row, least: int = LARGE) -> Optional[Cut]:
+    """Of a large call all inputs of which have the shape of its result, as have their gradients."""
+    assert task.forward is not None and task.forward_call is not None
+    cut = cut_of(task.forward, task.forward_call, row, least)
+    if cut is None or row.kind == "sum":
+        return None
+    tensors = [one for one in task.forward.tensors if one.slot.startswith(("input:", "output:"))]
+    every = [*tensors, *(one for one in task.operator.tensors if one.slot.startswith(("input:", "output:")))]
+    is_alone = {one.shape for one in every} == {tensors[-1].shape} and len(task.call.args) == 1
+    return cut._replace(slots=frozenset(one.slot for one in every)) if is_alone else None
+
+
+class BackwardBlocks(Blocks):
+    """A backward record, block by block."""
+
+    chosen: "Optional[list[int]]" = None  # the candidate of each output
+
+    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+        assert self.task.forward is not None
+        given, saved = (
+            [widened(one.take(rows), one.tensor) for one in streams.values()]
+            for streams in (self.gradients, self.results)
+        )
+        bound = self.bound(rows)
+        found = gradients(bound, given, saved)
+        if self.chosen is None:
+            self.chosen = [self._nearest(slot, rows, found) for slot in self.outputs]
+        exact = [found[at] if at >= 0 else None for at in self.chosen]
+        return State(bound, given, saved, self.chosen, len(found)), exact
+
+    @cached_property
+    def gradients(self) -> "dict[str, Rows]":
+        """Those that came in."""
+        return self.streams_of(self.task.operator, "input:")
+
+    @cached_property
+    def results(self) -> "dict[str, Rows]":
+        """What was recorded of the forward."""
+        assert self.task.forward is not None
+        return self.streams_of(self.task.forward, "output:")
+
+    def _nearest(self, slot: str, rows: "Sequence[tuple[int, int]]", found: "list[Any]") -> int:
+        recorded = self.outputs[slot].take(rows)
+        at, form = nearest(recorded, found, number_of(slot, 0))
+        return at if at >= 0 and form is _as_it_is and distance(recorded, found[at]) <= NEAR else -1
+
+    def same_types(self, state: State) -> "list[Any]":
+        native = _native(state.bound, gradients, state.given, state.saved)
+        return [_same(native, at, state.candidates) for at in state.chosen]
+
+
+def due_of_backward(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+    bound = state.bound
+    noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
+    noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
+    sigmas = []
+    for at, own in zip(state.chosen, exact):
+        sigmas.append(root_mean_square(_differences(noises, noisy, at, state.candidates, bound.unit, own)))
+    return sigmas, "noise"
+
+
+def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> "list[Any]":
+    args, kwargs = narrowed(bound)
+    found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), given, saved)
+    return found
+
+
+def given_to(task: Task, context: ReadContext) -> "list[Any]":
+    """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
+    inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
+    places = [f"input:{at}" for at in range(len(task.call.args))]
+    return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
+
+
+def saved_by(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
+    """What was recorded of the forward's outputs, None where there are no values."""
+    assert task.forward is not None
+    tensors = {one.slot: one for one in task.forward.tensors}
+    found: list[Any] = []
+    for slot in bound.slots:
+        try:
+            found.append(wide(tensors[slot], context) if slot in tensors else None)
+        except READ_ERRORS:
+            found.append(None)
+    return found
+
+
+def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> bool:
+    """Whether all that a record holds is the gradient that came in: the last autograd node was a view."""
+    given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
+    if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
+        return False
+    source = read(given[0], context).reshape(-1)
+    alike = (one.reshape(-1) for one in recorded.values())
+    return all(bool(np.all((one == source) | ((one != one) & (source != source)))) for one in alike)
+
+
+def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
+    """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
+    shape. That of its own place as it is, unless another is near and that is not, or NEARER; -1 where none has as many
+    elements."""
+    best = math.inf
+    found: "tuple[int, Form]" = (-1, _as_it_is)
+    order = sorted(range(len(candidates)), key=lambda at: at != place)
+    for at in order:
+        one = candidates[at]
+        if one is None or one.numel() != recorded.size:
+            continue
+        for form in _forms(one, recorded.shape):
+            away = distance(recorded, form(one))
+            if away * NEARER < best or (away < best and away <= NEAR < best):
+                best, found = away, (at, form)
+    return found
+
+
+def _forms(one: Any, shape: "tuple[int, ...]") -> "list[Form]":
+    found: list[Form] = []
+    if tuple(one.shape) == shape:
+        found.append(_as_it_is)
+    if one.dim() >= 2 and tuple(one.transpose(-1, -2).shape) == shape:
+        found.append(lambda other: other.transpose(-1, -2))
+    return found or [lambda other: other.reshape(shape)]
+
+
+def _as_it_is(one: Any) -> Any:
+    return one
+
+
+def distance(recorded: Any, exact: Any) -> float:
+    """Relative, over what is finite on both sides."""
+    a, b = recorded.astype(np.float64).reshape(-1), numpy_of(exact).reshape(-1)
+    use = np.isfinite(a) & np.isfinite(b)
+    size = float(np.linalg.norm(b[use]))
+    away = float(np.linalg.norm(a[use] - b[use]))
+    return away / size if size else (0.0 if not away else 1e300)
+
+
+def number_of(slot: str, place: int) -> int:
+    number = slot.rpartition(":")[2].partition(".")[0]
+    return int(number) if number.isdecimal() else place

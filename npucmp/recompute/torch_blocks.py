@@ -1,0 +1,260 @@
+"""Large operators whose rows do not know each other, block by block: memory for a block, noise on a sample.
+
+Softmax, norms, activations, sums with a weight that all rows share, products of a batch. The call is made for some
+rows at a time, of all tensors that have such rows; the others are shared. Every element is held against float64. Noise
+is measured on runs of rows spread over the tensor, which tell its size relative to the values; rows with an element
+that is beyond its limit by that are measured on their own before anybody is guilty. Only child processes import this.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, NamedTuple, Optional, Sequence
+
+import numpy as np
+import torch
+
+from npucmp.dump.context import ReadContext
+from npucmp.dump.readers import values
+from npucmp.model import Call, Operator, Replayed, TensorRef
+from npucmp.model.dtypes import lookup
+from npucmp.recompute.arguments import arguments_of
+from npucmp.recompute.budget import Tally
+from npucmp.recompute.stored import payload_of, read
+from npucmp.recompute.table import ROW_BY_ROW, SEPARATE, Row
+from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.torch_call import Bound, bound_with, load, slots_of, widened
+from npucmp.recompute.torch_rows import MORE, narrowed, numpy_of, second_opinion
+
+LARGE = 1 << 17  # elements of an output from which on it is worth while
+BLOCK = 1 << 18  # elements of a block, of its widest tensor
+SAMPLE = 1 << 16  # elements that noise is measured on
+RUNS = 16  # of neighbouring rows
+BATCH = 1 << 14  # elements of rows that are measured on their own at a time
+NEAR = 0.5  # of a limit, from which on a ratio by the model is uncertain
+UNSURE = 1 << 18  # of them in all; where more are beyond their limits, that is the answer
+
+DueOf = Callable[["State", "list[Any]", Settings], "tuple[list[Any], str]"]
+
+
+class Cut(NamedTuple):
+    """How a call is cut: `leading` dimensions of the tensors of these slots make `rows` rows."""
+
+    leading: int
+    rows: int
+    slots: "frozenset[str]"
+
+
+def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Optional[Cut]:
+    """Of a forward record; None for a call of fewer than `least` elements, or whose rows know each other."""
+    tensors = {one.slot: one for one in operator.tensors}
+    outputs = [tensors[slot] for slot in slots_of(call) if slot in tensors]
+    if not outputs or row.inplace or math.prod(outputs[0].shape) < least:
+        return None
+    args, kwargs = arguments_of(call, row, lambda slot: tensors.get(slot), lambda name: name)
+    if any(isinstance(one, TensorRef) for one in kwargs.values()):
+        return None
+    leading = _leading(row.call.rpartition(".")[2], args, kwargs, outputs[0].shape)
+    if leading < 1 or any(one.shape != outputs[0].shape for one in outputs):
+        return None
+    head = outputs[0].shape[:leading]
+    inputs = [one for one in args if isinstance(one, TensorRef)]
+    is_product = ROW_BY_ROW.get(row.call.rpartition(".")[2]) == "product"
+    weights = [one for one in inputs[1:2] if is_product and len(one.shape) == 2]  # all of it, be it square too
+    streamed = [one for one in inputs if one.shape[:leading] == head and len(one.shape) >= len(outputs[0].shape)
+                and one not in weights]  # fmt: skip
+    shared = [one for one in inputs if one not in streamed]
+    if not streamed or any(len(one.shape) > len(outputs[0].shape) - leading for one in shared if _spreads(row)):
+        return None
+    return Cut(leading, math.prod(head), frozenset(one.slot for one in [*streamed, *outputs]))
+
+
+def _spreads(row: Row) -> bool:
+    """Whether shared tensors are broadcast, dimension by dimension from the last."""
+    return row.kind != "sum"
+
+
+def _leading(name: str, args: "list[Any]", kwargs: "dict[str, Any]", shape: "tuple[int, ...]") -> int:
+    """How many dimensions may be cut; 0 where none or where that is not known."""
+    tensors = [one for one in args if isinstance(one, TensorRef)]
+    dims = len(shape)
+    if not tensors or tensors[0].shape[:-1] != shape[:-1]:
+        return 0
+    if name in SEPARATE:
+        return dims - max((len(one.shape) for one in tensors if one.shape != shape), default=0)
+    how = ROW_BY_ROW.get(name)
+    if how == "last":
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        return dims - 1 if dim in (-1, dims - 1) and not isinstance(dim, bool) else 0
+    if how == "norm":
+        sizes = kwargs.get("normalized_shape", args[1] if len(args) > 1 else None)
+        return dims - len(sizes) if isinstance(sizes, tuple) else 0
+    if how == "product" and len(tensors) >= 2:
+        if len(tensors[1].shape) == 2:
+            return dims - 1
+        alike = all(one.shape[:-2] == shape[:-2] for one in tensors)
+        return dims - 2 if alike and name != "linear" else 0
+    if how == "attention" and len(tensors) == 3 and len(args) == 3:
+        return dims - 2 if all(one.shape[:-2] == shape[:-2] for one in tensors) else 0
+    return 0
+
+
+class Rows:
+    """One tensor, some rows at a time; read where they lie if they lie in one piece."""
+
+    def __init__(self, tensor: TensorRef, cut: Cut, context: ReadContext) -> None:
+        self.tensor, self.context = tensor, context
+        self.inner = tensor.shape[cut.leading :]
+        self.shape = (1,) * (cut.leading - 1) + self.inner
+        self.payload = payload_of(tensor, context)
+        dtype = lookup(tensor.dtype)
+        odd = self.payload.strides or self.payload.device or self.payload.parts or self.payload.dataset
+        self._bytes = 0 if odd or dtype is None or dtype.bits else dtype.itemsize * math.prod(self.inner)
+        self._all = None if self._bytes else read(tensor, context).reshape(cut.rows, *self.inner)
+
+    def take(self, rows: "Sequence[tuple[int, int]]") -> Any:
+        """These ranges of rows, joined."""
+        parts = [self._range(start, stop) for start, stop in rows]
+        joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return joined.reshape(len(joined), *self.shape)
+
+    def _range(self, start: int, stop: int) -> Any:
+        if self._all is not None:
+            return self._all[start:stop]
+        shape = (stop - start, *self.inner)
+        piece = self.payload._replace(shape=shape, offset=self.payload.offset + start * self._bytes)
+        return values.whole(piece, self.context)
+
+
+class State(NamedTuple):
+    """A call for some rows: its arguments, and of a backward record the gradients that came in, what was saved, and
+    which candidate each output is."""
+
+    bound: Bound
+    given: "list[Any]"
+    saved: "list[Any]"
+    chosen: "list[int]"
+    candidates: int
+
+
+class Blocks:
+    """A forward record, block by block. `due` says what sigma is, as for the whole."""
+
+    def __init__(self, task: Task, row: Row, cut: Cut, context: ReadContext, settings: Settings) -> None:
+        self.task, self.row, self.cut, self.context, self.settings = task, row, cut, context, settings
+        self.outputs = self.streams_of(task.operator, "output:")
+        self.inputs = self.streams_of(task.forward or task.operator, "input:")
+        self.shared = {
+            one.slot: load(one, context)
+            for one in (task.forward or task.operator).tensors
+            if one.slot.startswith("input:") and one.slot not in self.inputs
+        }
+        self.width = max(math.prod(one.inner) for one in [*self.inputs.values(), *self.outputs.values()])
+        self.unsure = UNSURE
+
+    def streams_of(self, operator: Operator, start: str) -> "dict[str, Rows]":
+        some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
+        return {one.slot: Rows(one, self.cut, self.context) for one in some}
+
+    def rows(self, due: DueOf) -> "Optional[list[Replayed]]":
+        """The rows of replay.csv; None where blocks do not do."""
+        state, exact = self.called(self.spread())
+        if any(one is None for one in exact):
+            return None
+        sigmas, made_of = due(state, exact, self.settings)
+        tallies, models = [], []
+        for stream, one, sigma in zip(self.outputs.values(), exact, sigmas):
+            dtype = lookup(stream.tensor.dtype)
+            if dtype is None or dtype.kind == "c":
+                return None
+            tallies.append(Tally(dtype, made_of, state.bound.is_rounded_once, stream.tensor.shape))
+            models.append(_Model(numpy_of(one), sigma, dtype.round_off) if made_of == "noise" else None)
+        step = max(1, BLOCK // self.width)
+        for start in range(0, self.cut.rows, step):
+            self.add((start, min(start + step, self.cut.rows)), tallies, models, due)
+        rows = [self.row_of(slot, tally) for slot, tally in zip(self.outputs, tallies)]
+        rows = [one._replace(treated=state.bound.treated) for one in rows]
+        return second_opinion(rows, state.bound, exact, lambda: self.same_types(state))
+
+    def spread(self) -> "list[tuple[int, int]]":
+        """Runs of rows all over the tensor, of as many elements as noise is measured on."""
+        long = max(1, SAMPLE // self.width // RUNS)
+        runs = max(1, min(RUNS, SAMPLE // self.width, self.cut.rows // long))
+        starts = [at * self.cut.rows // runs for at in range(runs)]
+        return [(start, min(start + long, self.cut.rows)) for start in starts]
+
+    def bound(self, rows: "Sequence[tuple[int, int]]") -> Bound:
+        def value(tensor: TensorRef) -> Any:
+            stream = self.inputs.get(tensor.slot)
+            return self.shared[tensor.slot] if stream is None else widened(stream.take(rows), tensor)
+
+        return bound_with(
+            self.task.forward or self.task.operator, self.task.forward_call or self.task.call, self.row, value
+        )
+
+    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+        """These rows in float64, by output."""
+        bound = self.bound(rows)
+        with torch.no_grad():
+            return State(bound, [], [], [], 0), bound.call()
+
+    def same_types(self, state: State) -> "list[Any]":
+        return state.bound.call(narrowed(state.bound))
+
+    def add(
+        self, rows: "tuple[int, int]", tallies: "list[Tally]", models: "list[Optional[_Model]]", due: DueOf
+    ) -> None:
+        state, exact = self.called([rows])
+        sigmas: list[Any] = [0.0] * len(exact)
+        if any(model is None and not tally.is_exact for tally, model in zip(tallies, models)):
+            sigmas, _ = due(state, exact, self.settings)
+        for at, (stream, tally, model) in enumerate(zip(self.outputs.values(), tallies, models)):
+            wide, recorded = numpy_of(exact[at]), stream.take([rows])
+            actual = (recorded.astype(np.float64) if tally.dtype.kind == "f" else recorded).reshape(-1)
+            if model is None:
+                tally.add(actual, wide, sigmas[at])
+                continue
+            sigma = model.sigma(wide)
+            with np.errstate(invalid="ignore", over="ignore"):
+                beyond = tally.ratios(actual, wide, sigma, model.rms) > NEAR * tally.most * self.settings.scale
+            places = np.unique(np.flatnonzero(beyond) // (wide.size // (rows[1] - rows[0])))
+            if 0 < places.size * self.width <= self.unsure:
+                self.unsure -= places.size * self.width
+                self.measure(at, rows[0], places, sigma.reshape(rows[1] - rows[0], -1), due)
+            tally.add(actual, wide, sigma, model.rms)
+
+    def measure(self, at: int, first: int, places: Any, sigma: Any, due: DueOf) -> None:
+        """Rows in which an element seems to be beyond its limit, by trials of their own."""
+        settings = self.settings._replace(trials=self.settings.trials * MORE)
+        step = max(1, BATCH // self.width)
+        for start in range(0, places.size, step):
+            some = places[start : start + step]
+            state, exact = self.called([(first + int(one), first + int(one) + 1) for one in some])
+            sigmas, _ = due(state, exact, settings)
+            sigma[some] = np.reshape(sigmas[at], (some.size, -1))
+
+    def row_of(self, slot: str, tally: Tally) -> Replayed:
+        kind = f"{self.task.call.prefix}.{self.task.call.name}.{self.task.operator.phase}"
+        known = max(1.0, self.settings.known.get((kind, slot), 1.0))
+        return tally.row(self.task.operator.order, slot, known * self.settings.scale)
+
+
+class _Model:
+    """Sigma as it follows from a value, by what was measured on a sample: in the middle so many times u|r|, beside what
+    the smallest values have."""
+
+    def __init__(self, exact: Any, sigma: Any, unit: float) -> None:
+        sigma = np.broadcast_to(sigma, exact.shape)
+        size = unit * np.abs(exact)
+        use = np.isfinite(size) & (size > 0)
+        self.unit, self.factor, self.floor = unit, 0.0, 0.0
+        self.rms = math.sqrt(float(np.dot(sigma, sigma)) / max(1, sigma.size))
+        if use.any():
+            sigma, size = sigma[use], size[use]
+            self.factor = float(np.median(sigma / size))
+            self.floor = float(np.median(sigma[size <= np.quantile(size, 0.1)]))
+
+    def sigma(self, exact: Any) -> Any:
+        with np.errstate(invalid="ignore"):
+            found = np.hypot(self.factor * self.unit * np.abs(exact), self.floor)
+        return np.nan_to_num(found, nan=0.0, posinf=0.0)

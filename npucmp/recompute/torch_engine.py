@@ -1,0 +1,94 @@
+"""The engine that torch on the CPU is: forward by the recorded call, backward by autograd. torch is imported by start,
+in a child process, and nowhere else."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import REPLAYED, Call, Edge, Replayed
+from npucmp.recompute.links import EdgeTask
+from npucmp.recompute.table import Row, row_of
+from npucmp.recompute.task import GRAPH, Settings, Task
+
+STOPPED = {  # kinds of the table that are not replayed
+    "random": ("random", "it draws random numbers"),
+    "ranks": ("not in table", "it needs the tensors of other ranks"),
+}
+
+
+class TorchEngine:
+    """See task.Engine."""
+
+    name = "torch"
+
+    def missing(self) -> str:
+        return "" if find_spec("torch") is not None else "npucmp[replay]"
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        call = task.forward_call if task.is_backward else task.call
+        if task.call.prefix.startswith(GRAPH):
+            return "not in table", "torch replays calls of records, no operators of graphs"
+        if task.call.prefix.rpartition(".")[2] in ("Module", "Cell"):
+            return "container", "a module is no single call, and its record has no hyper-parameters"
+        if call is None or (task.is_backward and task.forward is None):
+            return "no data", "the forward of this call was not dumped"
+        if not call.args and not call.kwargs:
+            return "no data", "what it read was not dumped"
+        row = row_of(call)
+        if row is None:
+            return "not in table", f"{call.prefix}.{call.name} is no call that can be replayed"
+        return STOPPED.get(row.kind, ("", ""))
+
+    def start(self, settings: Settings) -> None:
+        import torch
+
+        warnings.simplefilter("ignore")  # of calls as others made them
+        torch.set_num_threads(1)
+        torch.set_flush_denormal(False)
+        from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        from npucmp.recompute import torch_backward, torch_forward
+
+        row = row_of(_called(task))
+        assert isinstance(row, Row)
+        work = torch_backward.backward if task.is_backward else torch_forward.forward
+        found: list[Replayed] = work(task, row, context, settings)
+        return found
+
+    def edge(self, task: EdgeTask, context: ReadContext, settings: Settings) -> Edge:
+        """What a gradient between operators is."""
+        from npucmp.recompute import torch_edges
+
+        return torch_edges.edge(task, context, settings)
+
+
+class CaseEngine(TorchEngine):
+    """Replays one task, and writes its case (case.py) into a folder that is there and empty. Only its rows tell whether
+    it did: those of a task that was not written are not `replayed`."""
+
+    def __init__(self, folder: Path, smallest: bool = False) -> None:
+        self._folder, self._smallest = folder, smallest
+
+    def refuses(self, task: Task) -> "tuple[str, str]":
+        status, because = super().refuses(task)
+        row = row_of(_called(task))
+        is_random = not status and row is not None and row.kind == "dropout"
+        return STOPPED["random"] if is_random else (status, because)
+
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+        rows = super().replay(task, context, settings)
+        row = row_of(_called(task))
+        if row is not None and any(one.status == REPLAYED for one in rows):
+            from npucmp.recompute import torch_case
+
+            torch_case.write(task, row, context, settings, self._folder, self._smallest)
+        return rows
+
+
+def _called(task: Task) -> Call:
+    """That of the forward."""
+    return task.forward_call if task.is_backward and task.forward_call else task.call

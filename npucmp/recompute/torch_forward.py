@@ -1,0 +1,267 @@
+"""A forward record → rows: the call in float64, and the rounding that is due. Only child processes import this."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+from npucmp.dump.context import ReadContext
+from npucmp.model import Judged, Replayed, TensorRef
+from npucmp.recompute import walk
+from npucmp.recompute.arguments import CALL_ERRORS, Arguments, TooLarge, floats_in
+from npucmp.recompute.budget import Due
+from npucmp.recompute.noise import Noise
+from npucmp.recompute.stored import read
+from npucmp.recompute.table import INDICES, STEPPED, STEPPED_BY, Row
+from npucmp.recompute.task import Settings, Task
+from npucmp.recompute.torch_blocks import Blocks, cut_of
+from npucmp.recompute.torch_call import ANY, NARROW, Bound, bind, mapped_any, require
+from npucmp.recompute.torch_hypotheses import with_hypotheses
+from npucmp.recompute.torch_rows import (
+    SPREADS,
+    holds_nan,
+    narrowed,
+    numpy_of,
+    root_mean_square,
+    row_of_output,
+    second_opinion,
+    sure,
+    tensors_in,
+    unknown_row,
+)
+from npucmp.recompute.torch_sample import by_sample, product_of
+
+
+def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    product = product_of(task, row)
+    found = by_sample(task, row, product, context, settings) if product is not None else None
+    if found is not None:
+        return found
+    found, cut = None, cut_of(task.operator, task.call, row)
+    if cut is not None:
+        require(task.operator, task.call, row, ANY)
+        found = Blocks(task, row, cut, context, settings).rows(lambda state, *more: due_of(state.bound, *more))
+        if found is not None and not (row.kind == "exact" and any(one.verdict is Judged.GUILTY for one in found)):
+            return found
+    try:
+        bound = bind(task.operator, task.call, row, context, settings.memory)
+    except TooLarge:
+        if found is None:
+            raise
+        return found
+    tensors = {one.slot: one for one in task.outputs}
+    recorded = {slot: read(tensors[slot], context) for slot in bound.slots if slot in tensors}
+    if _overwritten(bound, recorded, task, context):
+        return [
+            unknown_row(task, slot, "overwritten", "its input was recorded after it was written") for slot in recorded
+        ]
+    if row.kind == "dropout":
+        return _dropout(task, bound, recorded, tensors, settings)
+    with torch.no_grad():
+        exact = bound.call()
+    rows = sure(settings, lambda now: _of_forward(task, bound, recorded, exact, now))
+    if any(one.verdict is Judged.GUILTY for one in rows):
+        rows = _cleared(rows, task, bound, recorded, exact, settings)
+    rows = second_opinion(rows, bound, exact, lambda: same_types(bound))
+    some = [slot for slot in bound.slots if slot in recorded]
+    results = [one for slot, one in zip(bound.slots, exact) if slot in recorded]
+
+    def again(other: Bound) -> "list[Any]":
+        return [one for slot, one in zip(other.slots, other.call()) if slot in recorded]
+
+    return with_hypotheses(
+        rows, [tensors[slot] for slot in some], [recorded[slot] for slot in some], results, bound, again
+    )
+
+
+def _of_forward(
+    task: Task, bound: Bound, recorded: "dict[str, Any]", exact: "list[Any]", settings: Settings
+) -> "list[Replayed]":
+    with torch.no_grad():
+        sigmas, made_of = due_of(bound, exact, settings)
+    tensors = {one.slot: one for one in task.outputs}
+    name = bound.row.call.rpartition(".")[2]
+    rows = []
+    for at, slot in enumerate(bound.slots):
+        if slot not in recorded or slot not in tensors:
+            continue
+        due = Due(sigmas[at], made_of, bound.is_rounded_once)
+        one = row_of_output(task, tensors[slot], recorded[slot], exact[at], due, settings)
+        if one.nonfinite and one.verdict is Judged.GUILTY and holds_nan([bound.args, bound.kwargs]):
+            one = one._replace(verdict=Judged.UNKNOWN, explanation=SPREADS)
+        if one.verdict is Judged.GUILTY and name in INDICES and not exact[at].is_floating_point():
+            one = one._replace(verdict=Judged.UNKNOWN, explanation="indices differ, as those of equal values may")
+        rows.append(one._replace(treated=bound.treated))
+    return rows
+
+
+def _is_stepped(bound: Bound) -> bool:
+    """Whether the call rounds a quotient or a product before a step function takes it."""
+    name = bound.row.call.rpartition(".")[2]
+    name = name if name.startswith("__") else name.rstrip("_")
+    return name in STEPPED and (name not in STEPPED_BY or bool(bound.kwargs.get(STEPPED_BY[name])))
+
+
+def _cleared(
+    rows: "list[Replayed]", task: Task, bound: Bound, recorded: "dict[str, Any]", exact: "list[Any]", settings: Settings
+) -> "list[Replayed]":
+    """Rows, guilty ones replaced where another rounding of the call's scalars gives a clean one.
+
+    An operator with steps may round each element to either side of one, in the recorded types."""
+    others = _otherwise(bound, exact)
+    tries = [other for other, is_whole in others if is_whole]
+    if bound.row.kind == "exact" or _is_stepped(bound):
+        tries.append([_nearest(recorded.get(slot or ""), [exact[at], *(other[at] for other, _ in others)])
+                      for at, slot in enumerate(bound.slots[: len(exact)])])  # fmt: skip
+    for other in tries:
+        again = {row.slot: row for row in _of_forward(task, bound, recorded, other, settings)}
+        rows = [
+            again[row.slot]
+            if row.verdict is Judged.GUILTY and again[row.slot].verdict is Judged.CLEAN and row.slot in again
+            else row
+            for row in rows
+        ]
+    return rows
+
+
+def _otherwise(bound: Bound, exact: "list[Any]") -> "list[tuple[list[Any], bool]]":
+    """Results of the same call with scalars rounded in another way; where it has steps, of its inputs moved by a
+    rounding, and in the recorded types. The flag marks those that hold for a whole tensor."""
+    names = ("float64", "float32", *([bound.low] if bound.low else []))
+    calls: "list[tuple[Callable[[], list[Any]], bool]]" = []
+    if floats_in([bound.args, bound.kwargs]):
+        calls += [(partial(bound.call, bound.with_scalars(NARROW[name])), True) for name in names]
+    if bound.row.kind == "exact" or _is_stepped(bound):
+        calls.append((lambda: bound.call(narrowed(bound)), False))
+    if _is_stepped(bound) and bound.unit:
+        for step in (-2, 2):
+            calls.append((partial(bound.call, _moved(bound, 1 + step * bound.unit)), False))
+    found = []
+    for call, is_whole in calls:
+        try:
+            with torch.no_grad():
+                other = call()
+        except CALL_ERRORS:  # not every kernel exists for every type
+            continue
+        if [_shape(one) for one in other] == [_shape(one) for one in exact]:
+            found.append((other, is_whole))
+    return found
+
+
+def _moved(bound: Bound, factor: float) -> Arguments:
+    """Arguments, the first tensor multiplied."""
+    first = next(iter(tensors_in([bound.args, bound.kwargs])), None)
+    args, kwargs = mapped_any([[*bound.args], bound.kwargs], lambda one: _times(one, factor) if one is first else one)
+    return Arguments(args, kwargs)
+
+
+def _times(one: Any, factor: float) -> Any:
+    return one * factor if one.is_floating_point() else one
+
+
+def _shape(one: Any) -> Any:
+    return (one.shape, one.is_floating_point()) if isinstance(one, torch.Tensor) else None
+
+
+def _nearest(recorded: Any, some: "list[Any]") -> Any:
+    """Of each element the result that is nearest to what was recorded."""
+    best = some[0]
+    if recorded is None or not isinstance(best, torch.Tensor) or best.is_complex() or best.numel() != recorded.size:
+        return best
+    wide = recorded.astype(np.float64) if recorded.dtype.kind not in "biu" else recorded
+    actual = torch.from_numpy(np.ascontiguousarray(wide)).reshape(best.shape)
+    for other in some[1:]:
+        better = (other == actual) if not best.is_floating_point() else (
+            (other - actual).abs() < (best - actual).abs()) | (other == actual)  # fmt: skip
+        best = torch.where(better, other, best)
+    return best
+
+
+def due_of(bound: Bound, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+    """Sigma of each result."""
+    kind, scalars = bound.row.kind, floats_in([bound.args, bound.kwargs])
+    floats = [isinstance(one, torch.Tensor) and one.is_floating_point() for one in exact]
+    if kind == "exact" or not any(floats):
+        return [0.0] * len(exact), "exact"
+    if kind == "sum" and not any(one not in (0.0, 1.0) for one in scalars) and not _scaled(bound):
+        return [_walk(bound, exact)], "walk"
+    trials = []
+    for trial in range(settings.trials):
+        noise = Noise(bound.unit, bound.accumulator, settings.seed + trial)
+        with noise:
+            results = bound.call()
+        trials.append([noise.settled(one, bound.unit) if is_float else one for one, is_float in zip(results, floats)])
+    sigmas = [
+        root_mean_square([trial[at] - exact[at] for trial in trials]) if is_float else 0.0
+        for at, is_float in enumerate(floats)
+    ]
+    if bound.low and scalars:
+        sigmas = _with_scalars(bound, exact, sigmas)
+    return sigmas, "noise"
+
+
+def _walk(bound: Bound, exact: "list[Any]") -> Any:
+    """Of a sum: its one result."""
+    name, result = bound.row.call.rpartition(".")[2], exact[0]
+    squares, ones = (bound.call(Arguments(*change([bound.args, bound.kwargs])))[0]
+                     for change in (walk.squared, walk.all_ones))  # fmt: skip
+    if name == "mean":
+        found = walk.of_mean(result, squares, bound.args[0].numel() / max(1, result.numel()), bound.accumulator)
+    else:
+        scatters = name.startswith(("index_add", "scatter_add"))
+        found = walk.sigma(result, squares, ones, bound.unit if scatters else bound.accumulator)
+    return numpy_of(found)
+
+
+def _scaled(bound: Bound) -> bool:
+    return any(bound.kwargs.get(key, 1) != 1 for key in ("alpha", "beta"))
+
+
+def _with_scalars(bound: Bound, exact: "list[Any]", sigmas: "list[Any]") -> "list[Any]":
+    """In 16 bits some kernels round Python's scalars to the type of the tensor."""
+    other = bound.call(bound.with_scalars(NARROW[bound.low]))
+    if [_shape(one) for one in other] != [_shape(one) for one in exact]:
+        return sigmas
+    return [np.hypot(sigma, np.abs(numpy_of(one - wide))) if isinstance(sigma, np.ndarray) else sigma
+            for sigma, one, wide in zip(sigmas, other, exact)]  # fmt: skip
+
+
+def _dropout(
+    task: Task, bound: Bound, recorded: "dict[str, Any]", tensors: "dict[str, TensorRef]", settings: Settings
+) -> "list[Replayed]":
+    """The mask is where the output is zero; what is left is x / (1 - p)."""
+    args = dict(zip(("x", "p", "training"), bound.args), **bound.kwargs)
+    x, p, training = args["x"] if "x" in args else args["input"], args.get("p", 0.5), args.get("training", True)
+    (slot, actual), *_ = recorded.items()
+    p = float(p) if training else 0.0
+    zero = torch.from_numpy(np.asarray(actual, dtype=np.float64) == 0)
+    kept = int((~zero & (x != 0)).sum())
+    possible = int((x != 0).sum())
+    spread = math.sqrt(possible * p * (1 - p)) + 1
+    if p and not task.call.name.startswith("dropout1") and abs(kept - possible * (1 - p)) > 8 * spread:
+        return [unknown_row(task, slot, "random", f"{kept:,} of {possible:,} elements are kept, p is {p:g}")]
+    exact = torch.where(zero, 0.0, x / (1 - p)) if 0 < p < 1 else (x if p == 0 else x * 0)
+    sigma = numpy_of(exact.abs() * bound.unit) if p else 0.0
+    due = Due(sigma, "noise") if p else Due(0.0, "exact")
+    return [row_of_output(task, tensors[slot], actual, exact, due, settings)]
+
+
+def same_types(bound: Bound) -> "list[Any]":
+    with torch.no_grad():
+        return bound.call(narrowed(bound))
+
+
+def _overwritten(bound: Bound, recorded: "dict[str, Any]", task: Task, context: ReadContext) -> bool:
+    """Whether an operator that writes into its input was recorded with the input as it was afterwards."""
+    if not bound.row.inplace or not recorded or not bound.args or not isinstance(bound.args[0], torch.Tensor):
+        return False
+    output = next(iter(recorded.values()))
+    before = bound.args[0].numpy()
+    if before.shape != output.shape or not np.array_equal(before, output.astype(before.dtype), equal_nan=True):
+        return False
+    after = bound.call()[0]
+    return not (after.shape == bound.args[0].shape and torch.equal(after, bound.args[0]))

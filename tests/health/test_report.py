@@ -1,0 +1,158 @@
+"""What `npucmp check` shows and writes: the first line is what to mend, every rule has a row, names stay harmless."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from npucmp.health.rules import RULES
+from npucmp.report import answer_of, write_reports
+from npucmp.report.check import CHECKS, HEALTH, PARAMETERS
+from npucmp.workflows.check import check
+from tests.command import npucmp
+from tests.health.craft import Training, checked
+from tests.reports import screen, table
+
+W = "layers.1.weight"
+
+
+def ill() -> Training:
+    """A layer that is zero and stays so: what follows from it is told beneath."""
+    training = Training()
+    training.start(W, 0)
+    for name in (W, "layers.0.weight", "layers.0.bias"):
+        training.gradients[name] = [np.zeros_like(one) for one in training.gradients[name]]
+        training.weights[name] = [training.weights[name][0]] * 3
+    return training
+
+
+def test_the_screen_begins_with_what_to_mend(tmp_path):
+    shown = screen(checked(ill(), tmp_path)).splitlines()
+    assert "msprobe · pytorch · mix tensor · steps 0-2 · rank 0" in shown[0] and "training, fresh start" in shown[0]
+    assert shown[3].split() == ["1", "ERROR", "weight.zero", W]
+    assert shown[4].strip().startswith("all 64 elements are 0 in step 0 and its gradient is 0 in 3 steps")
+    assert shown[5].strip() == "give it a random start (Xavier, He)"
+    assert any(line.split()[:3] == ["FOLLOWS", "grad.zero", "layers.0.weight"] for line in shown)
+    assert any(line.startswith("not decided: ") for line in shown)
+    assert shown[-1].startswith("UNHEALTHY: 1 error, 0 warnings, 0 hints; ")
+
+
+def test_a_sound_run_is_healthy_as_far_as_it_tells(tmp_path):
+    result = checked(Training(), tmp_path)
+    assert screen(result).splitlines()[-1].startswith("HEALTHY: 0 errors, 0 warnings, 0 hints")
+    assert result.exit_status == 0
+
+
+@pytest.mark.parametrize(("fail_on", "status"), [("hint", 1), ("warning", 0)])
+def test_hints_fail_where_they_are_asked_to(fail_on, status, tmp_path):
+    training = Training()
+    training.frozen.add(W)
+    assert checked(training, tmp_path, fail_on=fail_on).exit_status == status
+
+
+def test_files(tmp_path):
+    result = checked(ill(), tmp_path / "dump")
+    files = write_reports(result, tmp_path / "out")
+    assert [file.name for file in files] == [
+        "health.csv", "checks.csv", "parameters.csv", "summary.json", "report.html"
+    ]  # fmt: skip
+    rows = {file.name: list(csv.DictReader(file.open())) for file in files[:3]}
+    assert [tuple(some[0]) for some in rows.values()] == [HEALTH, CHECKS, PARAMETERS]
+    first = rows["health.csv"][0]
+    assert (first["place"], first["rule"], first["parameter"], first["follows"]) == ("1", "weight.zero", W, "")
+    assert {row["follows"] for row in rows["health.csv"][1:]} == {"1"}
+    assert [row["rule"] for row in rows["checks.csv"]] == [one.name for one in RULES]
+    assert all(row["decided"] != "no" or row["why_not"] for row in rows["checks.csv"])
+    assert len(rows["parameters.csv"]) == 3 * 10
+    summary = json.loads(files[3].read_text())
+    assert summary["findings"]["rule"]["weight.zero"] == 1 and summary["exit_status"] == 1
+    assert summary["first"][0]["rule"] == "weight.zero"
+    assert set(summary["decided"]) | set(summary["not_decided"]) == {one.name for one in RULES}
+    assert {*summary["not_decided"].values()} == {row["why_not"] for row in rows["checks.csv"]} - {""}
+
+
+def test_a_start_at_zero_has_no_update_ratio(tmp_path):
+    training = Training()
+    training.start(W, 0)
+    rows = [row for row in table(checked(training, tmp_path), "parameters.csv") if row["parameter"] == W]
+    assert [row["update_ratio"] for row in rows] == [None] * 3 and rows[0]["update_cosine"] is not None
+
+
+def test_the_page_draws_the_network_by_depth(tmp_path):
+    detail = answer_of(checked(ill(), tmp_path)).detail()
+    assert detail.kind == "health" and [one["column"] for one in detail.more["panels"]] == [
+        "grad_over_weight", "update_ratio", "output_rms"
+    ]  # fmt: skip
+    assert len(detail.operators["op"]) == len(detail.rows["output"]) == sum(detail.operators["rows"])
+    assert {"weight.zero", None} <= {*detail.rows["finding"]}
+
+
+def test_names_of_a_dump_stay_text(tmp_path):
+    training = ill()
+    hostile = "layers.<img src=x onerror=alert(1)>\u202e\x1b[31m"
+    for some in (training.weights, training.gradients):
+        for word in ("weight", "bias"):
+            some[f"{hostile}.{word}"] = some.pop(f"layers.1.{word}")
+    training.layers[1] = hostile
+    result = checked(training, tmp_path / "dump")
+    assert any(hostile in one.where for one in result.symptoms)
+    page = next(file for file in write_reports(result, tmp_path / "out") if file.suffix == ".html").read_text()
+    assert "<img" not in page and "\u202e" not in page
+    assert "\x1b" not in screen(result) and "\u202e" not in screen(result)
+
+
+def run(*words: object) -> "subprocess.CompletedProcess[str]":
+    return npucmp("check", *words)
+
+
+def test_the_command(tmp_path):
+    dump = ill().write(tmp_path / "dump")
+    got = run(dump, "--only", "weight*", "--only", "grad*", "-o", tmp_path / "out", "--jobs", "1")
+    assert (got.returncode, got.stderr) == (1, "") and "UNHEALTHY" in got.stdout
+    assert (tmp_path / "out" / "health.csv").exists()
+    listed = run("--list", dump)
+    assert listed.returncode == 0 and all(one.name in listed.stdout for one in RULES)
+    assert "decided: yes (looks at" in listed.stdout and "decided: no (needs two ranks)" in listed.stdout
+    assert "decided" not in run("--list").stdout
+    assert run().returncode == 2 and "Missing argument 'DUMP'" in run().stderr
+    wrong = run(dump, "--skip", "weight.zeroo")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "weight.zero" in wrong.stderr
+
+
+def test_an_interrupted_check_says_nothing_of_health(tmp_path, monkeypatch):
+    dump = Training(steps=1).write(tmp_path)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("npucmp.workflows.check.build", interrupted)
+    result = check(dump, jobs=1)
+    assert result.exit_status == 130 and not result.symptoms
+    assert screen(result).splitlines()[-1].startswith("PARTIAL: interrupted before any rule was asked")
+
+
+def test_nothing_that_could_be_decided_is_no_health(tmp_path):
+    result = checked(Training(steps=1), tmp_path, only=("weights.none_change",))
+    assert result.exit_status == 2 and screen(result).splitlines()[-1].startswith("UNDECIDED: no rule could be decided")
+
+
+def test_ranges_are_watched_by_the_words_of_mindinsight(tmp_path):
+    """The share of an output's values in a range, in per cent, found in the same pass; outputs here are normal."""
+    training = Training(steps=1)
+    dump = training.write(tmp_path / "dump")
+
+    def found(text):
+        settings = tmp_path / "own.toml"
+        settings.write_text(f'[rule."tensor.range"]\n{text}\n')
+        return [
+            one.because for one in check(dump, rules=settings, plugins=False).symptoms if one.rule == "tensor.range"
+        ]
+
+    (because,) = found("range_percentage_lt = 99.9\nrange_start_inclusive = -0.1\nrange_end_inclusive = 0.1")[:1]
+    assert "range_percentage is" in because and "< 99.9" in because
+    assert not found("range_percentage_lt = 99.9\nrange_start_inclusive = -1e9\nrange_end_inclusive = 1e9")
+    assert not found("range_percentage_gt = 0.1\nrange_start_inclusive = 1e9")

@@ -1,0 +1,46 @@
+"""What a machine without torch is told, where numpy can do nothing (test_numpy_engine.py has what it can)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npucmp
+from npucmp.errors import MissingExtra
+from npucmp.workflows.replay import replay
+from tests.recompute.craft import Dump
+
+SOFTMAX = Path(__file__).parents[2] / "sample_dumps" / "msprobe_softmax" / "target"
+
+
+def test_without_torch_one_line_tells_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+    folder = Dump(tmp_path).add("Torch.cumsum.0.forward", [np.ones(3)], [np.arange(3.0)], {"dim": 0}).write()
+    with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
+        replay(folder)
+    with pytest.raises(MissingExtra):
+        replay(folder, engine="torch")
+
+
+def test_a_case_of_a_simple_call_needs_no_torch(tmp_path, monkeypatch):
+    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+    found = npucmp.extract(SOFTMAX, "Functional.softmax.1.forward", tmp_path / "case")
+    assert [row.verdict.value for row in found.rows] == ["GUILTY"] and found.cut is None
+    x, want, got = (np.load(tmp_path / "case" / f"{name}_0.npy") for name in ("input", "expected", "actual"))
+    weights = np.exp(x.astype(float) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(want, weights / weights.sum(-1, keepdims=True), rtol=1e-13)
+    rel_l2 = np.linalg.norm(got - want) / np.linalg.norm(want)
+    script = "import sys, runpy; sys.modules['torch'] = None; runpy.run_path(sys.argv[1], run_name='__main__')"
+    command = [sys.executable, "-c", script, str(tmp_path / "case" / "run.py")]
+    said = subprocess.run(command, capture_output=True, text=True)
+    assert f"rel_l2 {rel_l2:.2e} " in said.stdout and "torch is not installed here" in said.stderr
+
+
+def test_a_case_that_torch_alone_computes_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("npucmp.recompute.torch_engine.find_spec", lambda name: None)
+    for name, options in (("Functional.softmax.1.backward", {}), ("Functional.softmax.1.forward", {"smallest": True})):
+        with pytest.raises(MissingExtra, match=r"pip install -e '\.\[replay\]'"):
+            npucmp.extract(SOFTMAX, name, tmp_path / "case", **options)
+    assert not list(tmp_path.iterdir())
