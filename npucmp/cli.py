@@ -53,10 +53,10 @@ class Group(click.Group):
         except BrokenPipeError:
             raise _ReaderGone from None
 
-    def list_commands(self, context: click.Context) -> "list[str]":
+    def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def resolve_command(self, context: click.Context, args: "list[str]") -> Any:
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 

@@ -24,12 +24,12 @@ def raise_in_tests(error: Exception) -> None:
 class NpucmpError(Exception):
     """Root of all errors of this package. Survives pickling, as what a worker raises must reach its parent."""
 
-    def __reduce__(self) -> "tuple[Any, ...]":
+    def __reduce__(self) -> tuple[Any, ...]:
         """By default an exception is made again from its text, which is not what these are made from."""
         return _again, (type(self), self.args, self.__dict__)
 
 
-def _again(kind: "type[NpucmpError]", args: "tuple[Any, ...]", facts: "dict[str, Any]") -> NpucmpError:
+def _again(kind: type[NpucmpError], args: tuple[Any, ...], facts: dict[str, Any]) -> NpucmpError:
     error = kind.__new__(kind)
     error.args = args
     error.__dict__.update(facts)

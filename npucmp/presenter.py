@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-_presenter: "list[Callable[..., Any]]" = []  # of one at most
+_presenter: list[Callable[..., Any]] = []  # of one at most
 
 
 def set_presenter(presenter: Callable[..., Any]) -> None:

@@ -43,10 +43,10 @@ class Op(NamedTuple):
 
     kind: str
     name: str
-    inputs: "tuple[Value, ...]"
+    inputs: tuple[Value, ...]
     output: Value
-    originals: "Optional[tuple[str, ...]]"
-    passes: "tuple[str, ...]" = ()
+    originals: Optional[tuple[str, ...]]
+    passes: tuple[str, ...] = ()
     multiop: bool = False  # one of several that compute the same originals
     group: str = ""  # L1 fusion
 
@@ -57,7 +57,7 @@ class Step(NamedTuple):
     kind: str
     name: str
     compute: Callable
-    others: "tuple[Value, ...]" = ()
+    others: tuple[Value, ...] = ()
 
 
 def convolve(x, weight):
@@ -135,7 +135,7 @@ class Device:
     def __init__(self, fault="", fused=True):
         self.fault = fault  # name of the operator that goes wrong
         self.fused = fused
-        self.ops: "list[Op]" = []
+        self.ops: list[Op] = []
         self.count = 0
 
     def run(self, kind, name, inputs, array, layout, origin, originals, passes=(), dtype=np.float16):

@@ -59,7 +59,7 @@ class Dump:
         self.lines[name] = line
         return output
 
-    def leaf(self, name: str, value: object) -> "dict[str, object]":
+    def leaf(self, name: str, value: object) -> dict[str, object]:
         if not isinstance(value, np.ndarray):
             return {"type": type(value).__name__, "value": value}
         np.save(self.data / f"{name}.npy", value)
@@ -77,7 +77,7 @@ class Dump:
         self.place.joinpath("stack.json").write_text(json.dumps(stacks, indent=1))
 
 
-def run(folder: Path, order: "np.random.Generator | None") -> None:
+def run(folder: Path, order: np.random.Generator | None) -> None:
     """One forward pass; `order` shuffles the edges of every sum, None leaves them as they are."""
     random = np.random.default_rng(0)
     x = random.standard_normal((NODES, WIDTH)).astype(np.float32)

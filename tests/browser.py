@@ -27,7 +27,7 @@ def skip_reason() -> str:
 
 
 @contextmanager
-def browser() -> "Iterator[Any]":
+def browser() -> Iterator[Any]:
     """One Chromium for many pages."""
     from playwright.sync_api import sync_playwright
 
@@ -42,7 +42,7 @@ def browser() -> "Iterator[Any]":
 
 
 @contextmanager
-def opened(file: Path, fragment: str = "", started: Any = None, **settings: Any) -> "Iterator[Any]":
+def opened(file: Path, fragment: str = "", started: Any = None, **settings: Any) -> Iterator[Any]:
     """A page that is ready. page.complaints lists what the console told and every request beyond the file itself."""
     if started is None:
         with browser() as fresh, opened(file, fragment, fresh, **settings) as page:

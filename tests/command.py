@@ -43,7 +43,7 @@ cli.main()
 
 
 @cache
-def server() -> "subprocess.Popen[str]":
+def server() -> subprocess.Popen[str]:
     environ = {
         **os.environ,
         "OPENBLAS_NUM_THREADS": "1",
@@ -57,7 +57,7 @@ def server() -> "subprocess.Popen[str]":
     return found
 
 
-def npucmp(*words: object, cwd: "object | None" = None) -> "subprocess.CompletedProcess[str]":
+def npucmp(*words: object, cwd: object | None = None) -> subprocess.CompletedProcess[str]:
     asked = {"words": [*map(str, words)], "cwd": str(cwd or os.getcwd()), "environ": {**os.environ}}
     with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as errors:
         one = server()

@@ -164,7 +164,7 @@ def plain(x, y, rtol: float = 0.0, atol: float = 0.0) -> Moments:
     )
 
 
-def bits_needed(x, y, side, both: "list[int]") -> "dict[str, float]":
+def bits_needed(x, y, side, both: list[int]) -> dict[str, float]:
     """One side's fields about values of 16 bits, by fractions: numerator and denominator of each value."""
     if {x.dtype.name, y.dtype.name} != {"float32"}:
         return {}
@@ -182,7 +182,7 @@ def bits_needed(x, y, side, both: "list[int]") -> "dict[str, float]":
     }
 
 
-def _is_set(ratio: "tuple[int, int]", place: int) -> bool:
+def _is_set(ratio: tuple[int, int], place: int) -> bool:
     """Whether a significant bit is set, the first being number 1; those of subnormal numbers count from 2^-126."""
     value = Fraction(*ratio)
     first = Fraction(2) ** -126

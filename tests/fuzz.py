@@ -71,7 +71,7 @@ def _byte(data: bytes, chance: random.Random) -> bytes:
     return _at(data, chance, lambda _: chance.choice(BYTES))
 
 
-def _at(data: bytes, chance: random.Random, new: "Callable[[int], int]") -> bytes:
+def _at(data: bytes, chance: random.Random, new: Callable[[int], int]) -> bytes:
     """Headers are at the start, zip directories at the end: half of all changes are there."""
     place = chance.choice(
         [chance.randrange(min(len(data), 400)), chance.randrange(len(data)), -1 - chance.randrange(min(len(data), 200))]
@@ -107,7 +107,7 @@ def _word(data: bytes, chance: random.Random) -> bytes:
     return _swapped(data, found, WORDS, chance)
 
 
-def _swapped(data: bytes, found: "list[re.Match[bytes]]", words: "list[bytes]", chance: random.Random) -> bytes:
+def _swapped(data: bytes, found: list[re.Match[bytes]], words: list[bytes], chance: random.Random) -> bytes:
     if not found:
         return _flip(data, chance)
     one = chance.choice(found)
@@ -129,7 +129,7 @@ def _atb(path: str) -> None:
         pass
 
 
-def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
+def _values(read: Callable[[str], object]) -> Callable[[str], None]:
     def call(path: str) -> None:
         for _ in blocks(read(path)):
             pass
@@ -137,7 +137,7 @@ def _values(read: "Callable[[str], object]") -> "Callable[[str], None]":
     return call
 
 
-def _entries(read: "Callable[[RegularFile], dict[str, Payload | str]]") -> "Callable[[str], None]":
+def _entries(read: Callable[[RegularFile], dict[str, Payload | str]]) -> Callable[[str], None]:
     def call(path: str) -> None:
         with open_regular(path) as file:
             found = read(file)
@@ -153,7 +153,7 @@ def _pickle(path: str) -> None:
     load_pickle(Path(path).read_bytes())
 
 
-READERS: "dict[str, list[Callable[[str], object]]]" = {
+READERS: dict[str, list[Callable[[str], object]]] = {
     ".npy": [_values(partial(header, "npy"))],
     ".pt": [_values(partial(header, "torch_pt")), _entries(torch_pt.entries)],
     ".npz": [_entries(npz.entries)],
@@ -167,7 +167,7 @@ READERS: "dict[str, list[Callable[[str], object]]]" = {
 }
 
 
-def dumps(folder: Path) -> "list[tuple[Path, Path]]":
+def dumps(folder: Path) -> list[tuple[Path, Path]]:
     """(target, golden) of every format, copied so that they may be spoilt."""
     made = []
     for place in sorted(SAMPLES.iterdir()):
@@ -215,7 +215,7 @@ class Search:
         self.dumps = dumps(folder)
         self.files = {one[0]: [f for f in one[0].rglob("*") if f.is_file()] or [one[0]] for one in self.dumps}
         self.tried: Counter[str] = Counter()
-        self.failed: "list[str]" = []
+        self.failed: list[str] = []
 
     def round(self) -> None:
         """Many readings of one file, spoilt each time, and one comparison of a dump with it."""
@@ -259,7 +259,7 @@ class Search:
         self.tell(f"compare {target.parent.name}", work, data, file)
         self.tell(f"overflow {target.parent.name}", other, data, file)
 
-    def tell(self, kind: str, work: "Callable[[], object]", data: bytes, file: object = "") -> None:
+    def tell(self, kind: str, work: Callable[[], object], data: bytes, file: object = "") -> None:
         self.tried[kind] += 1
         started = time.monotonic()
         try:
@@ -283,7 +283,7 @@ def search(seconds: float, seed: int, folder: Path) -> Search:
     return found
 
 
-def _lines(found: Search) -> "Iterator[str]":
+def _lines(found: Search) -> Iterator[str]:
     yield f"{sum(found.tried.values())} inputs: " + ", ".join(f"{n} {kind}" for kind, n in sorted(found.tried.items()))
     yield f"{len(found.failed)} failures"
     yield from dict.fromkeys(re.sub(r"/tmp/\S+", "FILE", one) for one in found.failed)

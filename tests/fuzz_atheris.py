@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 MOST = 1 << 15  # bytes of an input
 
 
-def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
+def readers(folder: Path) -> dict[str, tuple[str, Callable[[str], object]]]:
     """By target: the place below the folder of the file that is spoilt, and what reads it or the dump around it."""
     import numpy as np
 
@@ -91,7 +91,7 @@ def readers(folder: Path) -> "dict[str, tuple[str, Callable[[str], object]]]":
     }
 
 
-def seeds() -> "dict[str, list[Union[str, bytes]]]":
+def seeds() -> dict[str, list[Union[str, bytes]]]:
     """Small valid inputs by target: files of the repository and of the corpus beside it, or bytes."""
     from tests.dump.readers.craft_cann import EXAMPLE
 

@@ -36,19 +36,19 @@ def screen(result: Result) -> str:
     return terminal.render(answer_of(result))
 
 
-def table(result: Result, file: str) -> "list[dict[str, object]]":
+def table(result: Result, file: str) -> list[dict[str, object]]:
     """The rows of one of its files."""
     (found,) = (one for one in answer_of(result).tables if one.file == file)
     columns = found.columns()
     return [dict(zip(found.names, cells)) for cells in zip(*(columns[name] for name in found.names))]
 
 
-def said(words: str) -> "tuple[Evidence, ...]":
+def said(words: str) -> tuple[Evidence, ...]:
     """Evidence of one sentence that is all text of a dump."""
     return (Evidence("", "{words}", {"words": Fact(words)}),)
 
 
-def tensor(slot: str, shape: "tuple[int, ...]", label: str, dtype: str = "float32") -> TensorRef:
+def tensor(slot: str, shape: tuple[int, ...], label: str, dtype: str = "float32") -> TensorRef:
     return TensorRef(slot, dtype, shape, file=f"{label}.pt", encoding="torch_pt", label=f"{label}.pt")
 
 
@@ -75,7 +75,7 @@ def moments(error: float, count: int, chance: random.Random) -> Moments:
     )  # fmt: skip
 
 
-def large(operators: int, slots: "tuple[str, ...]" = ("input:0", "output:0"), seed: int = 1) -> Report:
+def large(operators: int, slots: tuple[str, ...] = ("input:0", "output:0"), seed: int = 1) -> Report:
     """Operators, the first half forward, every third of them bit-equal; error is born in one and passed on."""
     chance = random.Random(seed)
     born = operators // 3
@@ -124,7 +124,7 @@ def size(order: int, born: int, output: bool, chance: random.Random) -> float:
     return 10 ** chance.uniform(-8, -6.5)
 
 
-def named(*names: str, because: str = "", stack: "Optional[str]" = None, dtype: str = "float32") -> Report:
+def named(*names: str, because: str = "", stack: Optional[str] = None, dtype: str = "float32") -> Report:
     """A report in which each of these names is an operator that diverged."""
     findings, roots, made = [], [], []
     for order, name in enumerate(names):

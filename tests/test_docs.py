@@ -52,7 +52,7 @@ class Line(NamedTuple):
         return f"{self.page}: {' '.join(self.words)}"
 
 
-def fences(page: Path) -> "list[re.Match[str]]":
+def fences(page: Path) -> list[re.Match[str]]:
     return list(FENCE.finditer(page.read_text(encoding="utf-8"))) if page in PAGES else []
 
 
@@ -74,7 +74,7 @@ LINES = list(lines())
 TRANSLATIONS = {"README.zh.md": "README.md", "workflow.zh.md": "docs/workflow.md"}  # translation → its original
 
 
-def options_of(command: str) -> "set[str]":
+def options_of(command: str) -> set[str]:
     found = group.get_command(click.Context(group), command)
     return {
         word
@@ -84,7 +84,7 @@ def options_of(command: str) -> "set[str]":
     }
 
 
-def parsed(words: "tuple[str, ...]") -> "Optional[dict[str, object]]":
+def parsed(words: tuple[str, ...]) -> Optional[dict[str, object]]:
     """The parameters of a command as click understands them; None for the group's own options."""
     if words[0].startswith("-"):
         return None
@@ -117,7 +117,7 @@ def root(tmp_path):
     return tmp_path
 
 
-def run(command: "list[str]", where: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+def run(command: list[str], where: Path, **more: str) -> subprocess.CompletedProcess[str]:
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", **more}
     return subprocess.run(
         [sys.executable, *command], cwd=where, env=surroundings, capture_output=True, encoding="utf-8", timeout=600
@@ -232,7 +232,7 @@ def test_links_lead_somewhere(page):
 MODULE = re.compile(r"[\w/]+(?:\.py|/)")  # `npucmp/model/dump.py`, `measure/bits.py`, `values.py`, `align/`
 
 
-def stands(words: str, rooms: "tuple[str, ...]" = ("",)) -> bool:
+def stands(words: str, rooms: tuple[str, ...] = ("",)) -> bool:
     """Whether a file or folder of that name stands in the repository, or in one of these folders of the package."""
     return (ROOT / words).exists() or any((ROOT / "npucmp" / room / words).exists() for room in rooms)
 
@@ -299,7 +299,7 @@ def test_examples_of_extending_work(tmp_path):
     assert got.returncode == 0, got.stdout[-4000:] + got.stderr[-2000:]
 
 
-def told(page: str) -> "set[str]":
+def told(page: str) -> set[str]:
     """The words that stand in code marks on a page, outside fences."""
     text = FENCE.sub("", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     return set(re.findall(r"`([^`\n]+)`", text))

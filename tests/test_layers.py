@@ -44,13 +44,13 @@ TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in MOD
 
 
 @cache
-def nodes(module: str) -> "tuple[tuple[ast.AST, bool], ...]":
+def nodes(module: str) -> tuple[tuple[ast.AST, bool], ...]:
     """The syntax tree of a module without what is for type checkers; True for a node outside functions."""
     return tuple(walk(TREES[module]))
 
 
 @cache
-def imports(module: str) -> "tuple[Import, ...]":
+def imports(module: str) -> tuple[Import, ...]:
     """All imports of a module but those for type checkers; for `from package import module`, the module."""
     found = []
     for node, top in nodes(module):
@@ -63,12 +63,12 @@ def imports(module: str) -> "tuple[Import, ...]":
     return tuple(found)
 
 
-def packages(module: str, top: bool = False) -> "set[str]":
+def packages(module: str, top: bool = False) -> set[str]:
     """The first part of the name of each import; if `top`, of those outside functions."""
     return {one.name.split(".")[0] for one in imports(module) if one.top or not top}
 
 
-def walk(node: ast.AST, top: bool = True) -> "Iterator[tuple[ast.AST, bool]]":
+def walk(node: ast.AST, top: bool = True) -> Iterator[tuple[ast.AST, bool]]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
@@ -77,12 +77,12 @@ def walk(node: ast.AST, top: bool = True) -> "Iterator[tuple[ast.AST, bool]]":
 
 
 @cache
-def own(module: str) -> "tuple[Import, ...]":
+def own(module: str) -> tuple[Import, ...]:
     """Imports of other modules of this package."""
     return tuple(one for one in imports(module) if one.name.startswith(f"{DOOR}."))
 
 
-def listed(wrong: "list[str]") -> str:
+def listed(wrong: list[str]) -> str:
     """One line for each broken rule: a test fails with all of them."""
     return "\n".join(["", *wrong])
 
@@ -91,7 +91,7 @@ def room(module: str) -> str:
     return module.split(".")[1]
 
 
-def inside(*places: str) -> "list[str]":
+def inside(*places: str) -> list[str]:
     """The modules of rooms, or of rooms within them ("dump.readers")."""
     return [name for name in MODULES if any(f"{name}.".startswith(f"{DOOR}.{place}.") for place in places)]
 

@@ -41,7 +41,7 @@ def of_file(report, path):
     return [one for one in report.findings if one.pair.target and one.pair.target.file == str(path)]
 
 
-def moved(path: "str | Path", elsewhere: Path) -> None:
+def moved(path: str | Path, elsewhere: Path) -> None:
     """A file or folder that is somewhere else, with a link where it was."""
     os.rename(path, elsewhere)
     os.symlink(elsewhere, path)
@@ -98,7 +98,7 @@ def test_linked_hdf5_files(tmp_path, monkeypatch):
 SECRET = "root:x:0:0:TOP-SECRET {[<"
 
 
-def odd_files(target: Path) -> "list[Path]":
+def odd_files(target: Path) -> list[Path]:
     """A file of each kind of a dump, and names that are looked for in it and beside it."""
     found = [file for file in sorted(target.rglob("*")) if file.is_file()]
     kinds, folder = {re.sub("[0-9]+", "", file.suffix): file for file in found}, found[-1].parent

@@ -333,7 +333,7 @@ STATISTICS = b"Input/Output,Index,Shape,Data Type\nInput,0,2,DT_FLOAT\n"
 EFFECTS = b'{"graph_fusion": {}}'
 GRAPH = b'graph { name: "g" op { name: "a" type: "Add" } op { name: "b" } }'
 Ask = Callable[[Path, ReadContext], object]
-BEYOND: "dict[str, tuple[int, Ask]]" = {  # a value that is too little, and what asks for more
+BEYOND: dict[str, tuple[int, Ask]] = {  # a value that is too little, and what asks for more
     "tensor_bytes": (10, lambda _, context: header("npy", one(NPY), context)),
     "expanded_bytes": (
         1000,

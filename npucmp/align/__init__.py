@@ -45,7 +45,7 @@ class Alignment(NamedTuple):
         return dict(Counter(match.via for match in self.matches))
 
 
-def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE) -> Alignment:
+def align(target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE) -> Alignment:
     """Lines up the operators of two runs. `names` maps target names to golden names and goes before all else; it may
     be what a vendor's file says. Two runs of two worlds are lined up by what names mean there (worlds/).
 
@@ -79,7 +79,7 @@ def align(target: Run, golden: Run, names: "Optional[Names]" = None, context: Re
 
 def _in_order(
     target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match], context: ReadContext
-) -> "list[Match]":
+) -> list[Match]:
     """The matches that the order of what is left tells."""
     from npucmp.align import order
 
@@ -87,8 +87,8 @@ def _in_order(
 
 
 def align_or_part(
-    target: Run, golden: Run, names: "Optional[Names]" = None, context: ReadContext = ANYWHERE
-) -> "tuple[Alignment, Optional[DifferentNetworks]]":
+    target: Run, golden: Run, names: Optional[Names] = None, context: ReadContext = ANYWHERE
+) -> tuple[Alignment, Optional[DifferentNetworks]]:
     """The same for one of several pairs of runs; where two are not of one network nothing of them lines up, and why."""
     try:
         return align(target, golden, names, context), None
@@ -182,7 +182,7 @@ def _why_missing(
     target: Optional[Operator],
     golden: Optional[Operator],
     tensor: Optional[TensorRef],
-    repeated: "tuple[set[str], set[str]]",
+    repeated: tuple[set[str], set[str]],
 ) -> str:
     alone = target or golden
     if alone and alone.originals and tensor and not tensor.origin:

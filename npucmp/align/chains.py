@@ -16,7 +16,7 @@ from npucmp.dump.readers.names import escaped
 from npucmp.model import Operator, Run
 
 
-def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
+def guessed(fused: Run, plain: Run) -> tuple[Run, list[str], list[str]]:
     """(the fused run with originals and origins of its outputs, operators known by their names, those by order)."""
     golden = [operator for operator in plain.operators if not operator.inserted]
     keys = {escaped(operator.name): at for at, operator in enumerate(golden)}
@@ -41,8 +41,8 @@ def guessed(fused: Run, plain: Run) -> "tuple[Run, list[str], list[str]]":
 
 
 def _with_between(
-    operator: Operator, golden: "Sequence[Operator]", places: "Sequence[int]", claimed: "set[str]"
-) -> "list[Operator]":
+    operator: Operator, golden: Sequence[Operator], places: Sequence[int], claimed: set[str]
+) -> list[Operator]:
     """The operators at these places, and those between them that no name claims and that write what the fused one
     writes: a batch norm between a convolution and its rectifier."""
     if not places:
@@ -55,7 +55,7 @@ def _with_between(
     ]
 
 
-def _parts(name: str, keys: "Mapping[str, int]") -> "list[str]":
+def _parts(name: str, keys: Mapping[str, int]) -> list[str]:
     """The names that a name is made of; none if it is not, or if there is more than one way to take it apart."""
     if name in keys:
         return [name]
@@ -75,7 +75,7 @@ def _parts(name: str, keys: "Mapping[str, int]") -> "list[str]":
     return [name[start : ends[start]] for start in starts]
 
 
-def _followers(operator: Operator, after: "Sequence[Operator]", claimed: "set[str]") -> "list[Operator]":
+def _followers(operator: Operator, after: Sequence[Operator], claimed: set[str]) -> list[Operator]:
     """Operators that were executed right after the last of a chain and belong to no other."""
     found = list(takewhile(lambda one: escaped(one.name) not in claimed, after))
     while found and _written(found[-1]) != _written(operator):
@@ -83,11 +83,11 @@ def _followers(operator: Operator, after: "Sequence[Operator]", claimed: "set[st
     return found
 
 
-def _written(operator: Operator) -> "list[tuple[int, ...]]":
+def _written(operator: Operator) -> list[tuple[int, ...]]:
     return [tensor.shape for tensor in operator.tensors if tensor.is_output]
 
 
-def _made_of(operator: Operator, chain: "list[Operator]") -> Operator:
+def _made_of(operator: Operator, chain: list[Operator]) -> Operator:
     last = chain[-1].name
     tensors = tuple(
         tensor._replace(origin=f"{last}:{tensor.slot.partition(':')[2]}") if tensor.is_output else tensor

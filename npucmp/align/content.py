@@ -38,7 +38,7 @@ class Content(NamedTuple):
     same_weights: Any  # both read the same parameter
 
 
-def content(target: "Sequence[Operator]", golden: "Sequence[Operator]", context: ReadContext) -> Content:
+def content(target: Sequence[Operator], golden: Sequence[Operator], context: ReadContext) -> Content:
     """What is known of the content of all pairs; nothing of stretches that hold too much."""
     import numpy as np
 
@@ -76,12 +76,12 @@ class _Key(NamedTuple):
     """What two samples must have in common to be held against each other."""
 
     slot: str
-    shape: "tuple[int, ...]"
+    shape: tuple[int, ...]
     kind: str
     role: str  # "parameter", "data" that is read besides, or "output"
 
 
-def _marks(operator: Operator, context: ReadContext) -> "dict[_Key, Any]":
+def _marks(operator: Operator, context: ReadContext) -> dict[_Key, Any]:
     """The samples of the tensors that say something."""
     found = {}
     places = () if is_gradient(operator) else op_type_of(operator).parameters
@@ -95,7 +95,7 @@ def _marks(operator: Operator, context: ReadContext) -> "dict[_Key, Any]":
     return found
 
 
-def _of_values(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[str, Any]]":
+def _of_values(tensor: TensorRef, context: ReadContext) -> Optional[tuple[str, Any]]:
     """The first values, spread over a vector of one length; None of constants and of what cannot be read cheaply."""
     import numpy as np
 
@@ -126,7 +126,7 @@ def _is_cheap(payload: Payload) -> bool:
     return in_one_piece or math.prod(payload.shape) * 8 <= _LARGEST
 
 
-def _of_record(tensor: TensorRef) -> "Optional[tuple[str, Any]]":
+def _of_record(tensor: TensorRef) -> Optional[tuple[str, Any]]:
     """What was recorded instead of values, as a vector."""
     recorded = tensor.statistics
     if recorded is not None and recorded.max == recorded.min:

@@ -20,8 +20,8 @@ BOTH, TARGET, GOLDEN = "both", "target", "golden"
 class Extent(NamedTuple):
     """Words on the parts of the network that one side lacks; those in `incomplete` leave repeated runs undecided."""
 
-    words: "tuple[str, ...]" = ()
-    incomplete: "tuple[str, ...]" = ()
+    words: tuple[str, ...] = ()
+    incomplete: tuple[str, ...] = ()
 
 
 class _Row(NamedTuple):
@@ -32,10 +32,10 @@ class _Row(NamedTuple):
 
 
 def extent(
-    pairs: "Sequence[Pair]",
+    pairs: Sequence[Pair],
     ordered: bool = True,
-    called: "tuple[str, str]" = ("the target", "the golden"),
-    again: "frozenset[int]" = frozenset(),
+    called: tuple[str, str] = ("the target", "the golden"),
+    again: frozenset[int] = frozenset(),
 ) -> Extent:
     """Of the pairs that are compared, in merged graph order; `ordered` is False where a dump does not tell the order
     of execution, so that nothing is known of ends. `called` is what target and golden are called; `again` are the
@@ -47,13 +47,13 @@ def extent(
     return Extent((*incomplete, *lacking, *updated_alone(pairs)), tuple(incomplete))
 
 
-def _lacking(rows: "Sequence[_Row]", short: str, long: str) -> "list[str]":
+def _lacking(rows: Sequence[_Row], short: str, long: str) -> list[str]:
     """Phases that one side has and the other has not; what is called by no phase is forward."""
     own, other = ({row.operator.phase for row in rows if row.side in (BOTH, side)} for side in (short, long))
     return sorted(other - own - ({"", "forward"} if "" in own else {""})) if own else []
 
 
-def _rows(pairs: "Sequence[Pair]") -> "list[_Row]":
+def _rows(pairs: Sequence[Pair]) -> list[_Row]:
     """One row per operator of the network."""
     firsts = [next(group) for _, group in groupby(pairs, key=lambda pair: pair.order)]
     matched = {op.name for one in firsts if one.target_op and one.golden_op for op in (one.target_op, one.golden_op)}
@@ -66,7 +66,7 @@ def _rows(pairs: "Sequence[Pair]") -> "list[_Row]":
     return [row for row in rows if not row.operator.path] or rows
 
 
-def _ends(rows: "Sequence[_Row]", short: str, long: str) -> "Iterator[str]":
+def _ends(rows: Sequence[_Row], short: str, long: str) -> Iterator[str]:
     """Where a side begins late or ends early: more is missing there than anywhere between."""
     numbered = [row.operator for row in rows if row.side in (BOTH, long)]
     phases = {row.operator.phase for row in rows if row.side in (BOTH, short)}
@@ -86,6 +86,6 @@ def _ends(rows: "Sequence[_Row]", short: str, long: str) -> "Iterator[str]":
             yield f"{verb} at operator {at} of {len(numbered)}, {where} {operator.name}"
 
 
-def _surplus(rows: "Sequence[_Row]", short: str, long: str) -> int:
+def _surplus(rows: Sequence[_Row], short: str, long: str) -> int:
     """By how many operators one side has more here; as many on the other may be the same under other names."""
     return sum((row.side == long) - (row.side == short) for row in rows)

@@ -29,7 +29,7 @@ class Reference(NamedTuple):
 Written = Mapping[str, Sequence[Reference]]  # "{escaped operator}:{index}" or "… {dtype}" → executions, oldest first
 
 
-def match(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
+def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
     """Operators of a GE graph with made-up partners; the newest executions with the newest."""
     if not any(tensor.origin for operator in target for tensor in operator.tensors):
         return []
@@ -53,12 +53,12 @@ def _writes(operator: Operator) -> bool:
     return any(tensor.is_output for tensor in operator.tensors)
 
 
-def _only(match: Match, compared: "set[int]") -> Match:
+def _only(match: Match, compared: set[int]) -> Match:
     """A match without an output of its own: its originals are inside of it as far as another one compares theirs."""
     return match._replace(inside=tuple(order for order in match.inside if order in compared))
 
 
-def _is_itself(operator: Operator, own: "Mapping[str, Operator]") -> bool:
+def _is_itself(operator: Operator, own: Mapping[str, Operator]) -> bool:
     """Whether the golden run executed the same operator of the same graph, so that names say it all, or one that
     neither compiler touched: they may read different things where two codings of one network differ."""
     partner = own.get(escaped(operator.name))
@@ -69,14 +69,14 @@ def _is_itself(operator: Operator, own: "Mapping[str, Operator]") -> bool:
     return any(origins) and (is_untouched or all(tensor.origin in origins for tensor in operator.tensors))
 
 
-def _by_key(operators: "Sequence[Operator]") -> "dict[str, list[Operator]]":
+def _by_key(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
     found: dict[str, list[Operator]] = defaultdict(list)
     for operator in operators:
         found[escaped(operator.name)].append(operator)
     return found
 
 
-def _written(golden: "Sequence[Operator]") -> Written:
+def _written(golden: Sequence[Operator]) -> Written:
     """What each tensor is called in the network; a golden run of a GE graph is fused itself.
 
     Of what nothing dumped wrote (weights, what is fed), the first that read it tells, of each type by itself.
@@ -103,12 +103,12 @@ def _key(tensor: str) -> str:
     return f"{escaped(name)}:{index}"
 
 
-def _name(operator: Operator) -> "tuple[str, ...]":
+def _name(operator: Operator) -> tuple[str, ...]:
     """Inserted operators of two models share their names, and are told apart by what they hand on."""
     return operator.name, *(tensor.origin for tensor in operator.tensors if tensor.is_output)
 
 
-def _partner(operator: Operator, written: Written, back: int, made: "set[str]") -> Optional[Operator]:
+def _partner(operator: Operator, written: Written, back: int, made: set[str]) -> Optional[Operator]:
     tensors, writers, names = [], [], []
     for tensor in operator.tensors:
         reference = _reference(tensor, written, back)
@@ -126,7 +126,7 @@ def _partner(operator: Operator, written: Written, back: int, made: "set[str]") 
     return latest._replace(tensors=tuple(tensors), name=names[0])
 
 
-def _fed(operator: Operator, writer: Operator, known: "set[str]", made: "set[str]") -> "list[TensorRef]":
+def _fed(operator: Operator, writer: Operator, known: set[str], made: set[str]) -> list[TensorRef]:
     """What an operator that stands for a single one reads and nothing dumped wrote, as that one read it: in the same
     place, of the same shape. Graphs of FX tell no names of these."""
     own = {tensor.slot: tensor for tensor in writer.tensors}
@@ -143,7 +143,7 @@ def _fed(operator: Operator, writer: Operator, known: "set[str]", made: "set[str
 
 
 def _within(
-    operator: Operator, written: Written, keys: "Mapping[str, Sequence[Operator]]", back: int
+    operator: Operator, written: Written, keys: Mapping[str, Sequence[Operator]], back: int
 ) -> Optional[Operator]:
     """For one of several operators that together compute its originals, not the last: what it reads can be compared."""
     chain = [one for name in operator.originals for one in keys.get(escaped(name), ())[-1 - back :][:1]]
@@ -158,7 +158,7 @@ def _reference(tensor: TensorRef, written: Written, back: int) -> Optional[Refer
     return executions[-1 - back] if back < len(executions) else None
 
 
-def match_parts(target: "Sequence[Operator]", golden: "Sequence[Operator]", so_far: "Sequence[Match]") -> "list[Match]":
+def match_parts(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
     """Operators whose names are made of at least two names of the golden run, against the last of these."""
     keys = _by_key(golden)
     lengths = sorted({len(key) for key in keys if key}, reverse=True)

@@ -28,7 +28,7 @@ class AxesGuess(NamedTuple):
     orders: tuple[str, ...]
 
 
-def settle_axes(pairs: "Sequence[Pair]") -> "list[Pair]":
+def settle_axes(pairs: Sequence[Pair]) -> list[Pair]:
     """The pairs with every tensor in the logical shape of its partner, as far as its layout can hold that."""
     shaped = [_with_logical_statistics(pair) for pair in pairs]
     if all(one is None or one.payload is None for pair in shaped for one in (pair.target, pair.golden)):
@@ -41,7 +41,7 @@ def settle_axes(pairs: "Sequence[Pair]") -> "list[Pair]":
     return [_settled(pair, votes) for pair in shaped]
 
 
-def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
+def _settled(pair: Pair, votes: dict[str, Counter[str]]) -> Pair:
     of_target, of_golden = _choices(pair)
     target = _in_order(pair.target, of_target, votes)
     golden = _in_order(pair.golden, of_golden, votes)
@@ -51,7 +51,7 @@ def _settled(pair: Pair, votes: "dict[str, Counter[str]]") -> Pair:
     return pair._replace(target=target, golden=golden)
 
 
-def _choices(pair: Pair) -> "tuple[Optional[AxesGuess], Optional[AxesGuess]]":
+def _choices(pair: Pair) -> tuple[Optional[AxesGuess], Optional[AxesGuess]]:
     """What is open about target and golden. The target meets the golden; were both to move, they would swap."""
     target, golden = pair.target, pair.golden
     of_target = _choice(target, golden)
@@ -86,7 +86,7 @@ def _choice(one: Optional[TensorRef], other: Optional[TensorRef]) -> Optional[Ax
 
 
 def _in_order(
-    tensor: Optional[TensorRef], choice: Optional[AxesGuess], votes: "dict[str, Counter[str]]"
+    tensor: Optional[TensorRef], choice: Optional[AxesGuess], votes: dict[str, Counter[str]]
 ) -> Optional[TensorRef]:
     if tensor is None or tensor.payload is None or choice is None:
         return tensor

@@ -38,7 +38,7 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], names: Mapping
 class Known:
     """Names of operators, and what a flat table may say of them."""
 
-    def __init__(self, names: "Iterable[str]") -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self.names = {*names}
         self._words = {word for name in self.names for word in name.split(".")}
 
@@ -51,7 +51,7 @@ class Known:
         return self._words.issuperset(name.split(".")) and any(f".{name}." in one for one in self.names)
 
 
-def taken_apart(names: Names, operators: "Sequence[Operator]") -> "tuple[Mapping[str, str], Vendor]":
+def taken_apart(names: Names, operators: Sequence[Operator]) -> tuple[Mapping[str, str], Vendor]:
     """Names of operators, and what a vendor's file says of others; `operators` are the target's."""
     if isinstance(names, Vendor):
         return {}, names

@@ -74,7 +74,7 @@ def _by_kind(operators: Sequence[Operator]) -> dict[str, list[Operator]]:
     return kinds
 
 
-def _in_order(certain: Sequence[Match], groups: "dict[str, list[Match]]") -> dict[str, list[Match]]:
+def _in_order(certain: Sequence[Match], groups: dict[str, list[Match]]) -> dict[str, list[Match]]:
     """The groups all of whose pairs lie on the longest chain of pairs that keeps both orders."""
     together = sorted(
         [*certain, *(found for group in groups.values() for found in group)], key=lambda found: found.target.order

@@ -137,7 +137,7 @@ def _named(target: Operator, golden: Operator, confidence: float) -> Match:
     return Match(target, golden, via, round(confidence, 2))
 
 
-def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> "list[tuple[int, int]]":
+def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> list[tuple[int, int]]:
     """Where a long stretch is cut: its ends, and places between them that a path of the largest total likeness goes
     through, one for every so many operators of the target. Of stretches with more than _SEARCHED cells, the path keeps
     within a band along the diagonal, so that work grows with the length and not with its square.
@@ -186,7 +186,7 @@ def _cuts(target: Sequence[Operator], golden: Sequence[Operator]) -> "list[tuple
     return cuts[::-1]
 
 
-def _strips(a: "dict[str, Any]", b: "dict[str, Any]", rows: range, columns: slice) -> "Iterator[tuple[Any, Any]]":
+def _strips(a: dict[str, Any], b: dict[str, Any], rows: range, columns: slice) -> Iterator[tuple[Any, Any]]:
     """Likenesses of some operators of the target and some of the golden, a few rows at a time."""
     right = {what: column[columns] for what, column in b.items()}
     count = max(1, _STRIP // max(1, columns.stop - columns.start))
@@ -195,7 +195,7 @@ def _strips(a: "dict[str, Any]", b: "dict[str, Any]", rows: range, columns: slic
         yield _scores({what: column[start:end] for what, column in a.items()}, right)
 
 
-def _are_bare(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "list[bool]":
+def _are_bare(path: Sequence[tuple[int, int]], n: int, m: int) -> list[bool]:
     """Whether operators without a partner are next to a pair: there the two codings of the network differ, and what
     reads other data altogether is no partner; elsewhere it is what a fault looks like."""
     steps = [
@@ -204,7 +204,7 @@ def _are_bare(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "list[bool]"
     return [before or after for before, after in zip(steps, steps[1:])]
 
 
-def _gaps(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "Iterator[tuple[range, range]]":
+def _gaps(path: Sequence[tuple[int, int]], n: int, m: int) -> Iterator[tuple[range, range]]:
     """What no pair takes between one pair and the next, on both sides. A fault may change a shape, so that operators of
     unlike shapes are partners if nothing else can be meant: as many of each type on both sides."""
     for before, after in zip([(-1, -1), *path], [*path, (n, m)]):
@@ -213,7 +213,7 @@ def _gaps(path: "Sequence[tuple[int, int]]", n: int, m: int) -> "Iterator[tuple[
             yield left, right
 
 
-def _scores(a: "dict[str, Any]", b: "dict[str, Any]") -> "tuple[Any, Any]":
+def _scores(a: dict[str, Any], b: dict[str, Any]) -> tuple[Any, Any]:
     """Matrix of likenesses, -inf where two operators cannot be partners; and where what they wrote is unlike."""
     import numpy as np
 
@@ -229,14 +229,14 @@ def _scores(a: "dict[str, Any]", b: "dict[str, Any]") -> "tuple[Any, Any]":
     return score, told & ~equal("written")
 
 
-def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> "tuple[dict[str, Any], dict[str, Any]]":
+def _features(target: Sequence[Operator], golden: Sequence[Operator]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The compared keys, each turned into a small integer so that numpy can compare all with all; nothing is -1 on one
     side and -2 on the other, so that it equals nothing."""
     numbers: dict[Any, int] = {}
     return _numbered(target, numbers, -1), _numbered(golden, numbers, -2)
 
 
-def _numbered(operators: Sequence[Operator], numbers: "dict[Any, int]", nothing: int) -> "dict[str, Any]":
+def _numbered(operators: Sequence[Operator], numbers: dict[Any, int], nothing: int) -> dict[str, Any]:
     import numpy as np
 
     columns: dict[str, list[int]] = defaultdict(list)
@@ -259,11 +259,11 @@ def _numbered(operators: Sequence[Operator], numbers: "dict[Any, int]", nothing:
     return {what: np.array(column, dtype=np.int32) for what, column in columns.items()}
 
 
-def _type(operator: Operator) -> "tuple[str, str]":
+def _type(operator: Operator) -> tuple[str, str]:
     return operator.op_type.strip("_").lower(), operator.phase
 
 
-def _shaped(operator: Operator) -> "tuple[object, ...]":
+def _shaped(operator: Operator) -> tuple[object, ...]:
     return _type(operator), written(operator)
 
 

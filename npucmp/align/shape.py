@@ -7,17 +7,17 @@ import math
 from npucmp.model import Operator
 
 
-def signature(operator: Operator) -> "tuple[tuple[str, tuple[int, ...]], ...]":
+def signature(operator: Operator) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Slots and shapes of an operator's tensors; empty for one without tensors."""
     return tuple((tensor.slot, tensor.shape) for tensor in operator.tensors)
 
 
-def outputs(operator: Operator) -> "tuple[tuple[int, ...], ...]":
+def outputs(operator: Operator) -> tuple[tuple[int, ...], ...]:
     """Shapes of its outputs."""
     return tuple(tensor.shape for tensor in operator.tensors if tensor.is_output)
 
 
-def written(operator: Operator) -> "tuple[object, ...]":
+def written(operator: Operator) -> tuple[object, ...]:
     """What the shapes of two partners have in common: those of the outputs, without ones, or of all there is where no
     output was recorded; empty where that cannot be told."""
     told = [tensor for tensor in operator.tensors if tensor.is_output] or operator.tensors
@@ -52,18 +52,18 @@ def _same_where_told(target: Operator, golden: Operator) -> bool:
     return all(one.shape == other.shape or one.is_unshaped or other.is_unshaped for one, other in both)
 
 
-def merged(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+def merged(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape of three axes with the first two in one: batch and sequence, one axis of tokens in vLLM. Of more
     axes nobody knows which these are."""
     bare = _bare(shape)
     return (bare[0] * bare[1], bare[2]) if len(bare) == 3 else bare
 
 
-def alike(one: "tuple[int, ...]", other: "tuple[int, ...]") -> bool:
+def alike(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether two shapes are the same without axes of one, or once the first two of the longer are in one."""
     short, long = sorted((_bare(one), _bare(other)), key=len)
     return short == long or short == (math.prod(long[:2]), *long[2:])
 
 
-def _bare(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)

@@ -32,13 +32,13 @@ _SOURCE = re.compile(r"[/\\](?:optim|clip_grad)\w*(?:[/\\]|\.py)")
 
 
 def match(
-    target: "Sequence[Operator]", golden: "Sequence[Operator]", _: "Sequence[Match]", context: ReadContext = ANYWHERE
-) -> "list[Match]":
+    target: Sequence[Operator], golden: Sequence[Operator], _: Sequence[Match], context: ReadContext = ANYWHERE
+) -> list[Match]:
     """The partners of calls of an optimizer; none where both sides hold the same kinds and shapes in the same order."""
     left, right = ([one for one in side if is_update(one)] for side in (target, golden))
     if [(one.kind, signature(one)) for one in left] == [(one.kind, signature(one)) for one in right]:
         return []
-    found: "dict[int, int]" = {}
+    found: dict[int, int] = {}
     for kind in {one.kind for one in left}:
         rows = [at for at, one in enumerate(left) if one.kind == kind]
         columns = [at for at, one in enumerate(right) if one.kind == kind]
@@ -59,11 +59,11 @@ def is_update(operator: Operator) -> bool:
 
 
 @lru_cache(maxsize=1 << 12)
-def _is_of_optimizer(stack: "tuple[str, ...]") -> bool:
+def _is_of_optimizer(stack: tuple[str, ...]) -> bool:
     return any(_SOURCE.search(frame) for frame in stack)
 
 
-def partners(left: "Sequence[Operator]", right: "Sequence[Operator]", context: ReadContext) -> "dict[int, int]":
+def partners(left: Sequence[Operator], right: Sequence[Operator], context: ReadContext) -> dict[int, int]:
     """Operators of both sides of which each is most like the other, and no third one is as like."""
     if not left or not right:
         return {}
@@ -77,7 +77,7 @@ def partners(left: "Sequence[Operator]", right: "Sequence[Operator]", context: R
     return found
 
 
-def _extend(found: "dict[int, int]", left: "Sequence[Operator]", right: "Sequence[Operator]") -> None:
+def _extend(found: dict[int, int], left: Sequence[Operator], right: Sequence[Operator]) -> None:
     """Adds calls of one kind and shape next to partners: first those before, with which the calls of a parameter begin,
     then those behind."""
     taken = {*found.values()}
@@ -96,10 +96,10 @@ def _extend(found: "dict[int, int]", left: "Sequence[Operator]", right: "Sequenc
 class _List:
     """The entries of a list of tensors, by their numbers in it."""
 
-    entries: "Mapping[int, TensorRef]"
+    entries: Mapping[int, TensorRef]
 
     @property
-    def shapes(self) -> "list[tuple[int, ...]]":
+    def shapes(self) -> list[tuple[int, ...]]:
         return [one.shape for one in self.entries.values()]
 
 
@@ -128,8 +128,8 @@ def by_entries(found: Match, context: ReadContext = ANYWHERE) -> Match:
     return found._replace(golden=found.golden._replace(tensors=tensors))
 
 
-def _lists(operator: Operator) -> "dict[str, _List]":
-    found: "dict[str, dict[int, TensorRef]]" = defaultdict(dict)
+def _lists(operator: Operator) -> dict[str, _List]:
+    found: dict[str, dict[int, TensorRef]] = defaultdict(dict)
     for one in operator.tensors:
         entry = ENTRY.fullmatch(one.slot)
         if entry:
@@ -137,7 +137,7 @@ def _lists(operator: Operator) -> "dict[str, _List]":
     return {slot: _List(entries) for slot, entries in found.items() if len(entries) > 1}
 
 
-def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -> "dict[int, int]":
+def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -> dict[int, int]:
     """The number in the target's list of each entry of the golden's: by content, then in order by shape."""
     sides = [
         [one._replace(tensors=(entry.in_slot("input:0"),)) for entry in entries.entries.values()]
@@ -160,7 +160,7 @@ def _numbers(found: Match, target: _List, golden: _List, context: ReadContext) -
     return numbers
 
 
-def updated_alone(pairs: "Sequence[Pair]") -> "Iterator[str]":
+def updated_alone(pairs: Sequence[Pair]) -> Iterator[str]:
     """The parameters of which one side alone has calls of its optimizer, or entries of their lists, in words. Their
     names are those of tensors with the same record."""
     for side in ("target", "golden"):
@@ -176,7 +176,7 @@ def updated_alone(pairs: "Sequence[Pair]") -> "Iterator[str]":
                 yield f"{side} alone has calls of the optimizer for {first_of(found, 3)}"
 
 
-def _mark(tensor: "Optional[TensorRef]") -> Hashable:
+def _mark(tensor: Optional[TensorRef]) -> Hashable:
     """Return the record of a tensor, if it identifies the tensor."""
     if tensor is None or (tensor.statistics is not None and tensor.statistics.max == tensor.statistics.min):
         return None
@@ -184,7 +184,7 @@ def _mark(tensor: "Optional[TensorRef]") -> Hashable:
     return (tensor.shape, known) if known else None
 
 
-def parameter_name(tensor: "Optional[TensorRef]", operator: "Optional[Operator]") -> str:
+def parameter_name(tensor: Optional[TensorRef], operator: Optional[Operator]) -> str:
     """The name of a parameter, of which a tensor is the value or the gradient; "" of any other tensor."""
     if tensor is None or operator is None:
         return ""

@@ -64,7 +64,7 @@ Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decid
     "json", "junit", "baseline", "color", "limit",
 )  # fmt: skip
 @click.pass_context
-def check(context: click.Context, /, dump: "Optional[str]", listed: bool, **given: Any) -> None:
+def check(context: click.Context, /, dump: Optional[str], listed: bool, **given: Any) -> None:
     from npucmp.workflows.check import CheckOptions, rules_of
     from npucmp.workflows.check import check as run
 

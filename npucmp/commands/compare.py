@@ -69,7 +69,7 @@ class _Command(click.Command):
                 with formatter.section(title):
                     formatter.write_dl(found)
 
-    def parse_args(self, context: click.Context, args: "list[str]") -> "list[str]":
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         found: list[str] = []
         for word, after in zip(args, [*args[1:], ""]):
             found += [word, "suspects"] if word == "--replay" and after not in ("suspects", "all") else [word]
@@ -140,7 +140,7 @@ class _Command(click.Command):
 )
 @common
 @click.pass_context
-def compare(context: click.Context, /, target: str, golden: str, scheduler: "str | None", **given: Any) -> None:
+def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **given: Any) -> None:
     from npucmp.workflows.compare import compare as run
 
     with _executor(scheduler, target, golden, given) as executor:
@@ -148,7 +148,7 @@ def compare(context: click.Context, /, target: str, golden: str, scheduler: "str
 
 
 @contextmanager
-def _executor(scheduler: "str | None", target: str, golden: str, given: "dict[str, Any]") -> "Iterator[Any]":
+def _executor(scheduler: str | None, target: str, golden: str, given: dict[str, Any]) -> Iterator[Any]:
     """Who compares; None: this process, and others beside it."""
     if scheduler is None:
         yield None

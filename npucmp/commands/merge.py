@@ -29,7 +29,7 @@ npucmp, and for a step and rank that two of them have.
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
 @some("output", "top", "verbose", "quiet", "json", "junit", "color", "limit")
 @click.pass_context
-def merge(context: click.Context, /, folders: "tuple[str, ...]", **given: Any) -> None:
+def merge(context: click.Context, /, folders: tuple[str, ...], **given: Any) -> None:
     from npucmp.workflows.merge import merge as run
 
     def work(limits: Any, progress: Any, format: Any) -> Any:

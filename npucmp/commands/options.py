@@ -14,7 +14,7 @@ def common(command: Command) -> Command:
     return some(*_OPTIONS)(command)
 
 
-def some(*names: str) -> "Callable[[Command], Command]":
+def some(*names: str) -> Callable[[Command], Command]:
     """Those of the options that stand under these names."""
 
     def decorated(command: Command) -> Command:
@@ -25,13 +25,13 @@ def some(*names: str) -> "Callable[[Command], Command]":
     return decorated
 
 
-def _limits(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> Any:
+def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> Any:
     from npucmp.dump.limits import Limits
 
     return Limits().changed(texts)
 
 
-def _numbers(_: click.Context, option: click.Parameter, text: "str | None") -> "str | None":
+def _numbers(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
     if text is not None:
         from npucmp.workflows import numbers
 
@@ -39,7 +39,7 @@ def _numbers(_: click.Context, option: click.Parameter, text: "str | None") -> "
     return text
 
 
-def _pairs(_: click.Context, __: click.Parameter, texts: "tuple[str, ...]") -> "tuple[str, ...]":
+def _pairs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     if texts:
         from npucmp.workflows import numbers
 
@@ -62,7 +62,7 @@ def _output(command: Command) -> Command:
     return command
 
 
-_OPTIONS: "dict[str, Callable[[Any], Any]]" = {
+_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "output": _output,
     "include": click.option(
         "--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."

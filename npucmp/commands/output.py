@@ -24,7 +24,7 @@ WIDTH = 80  # columns of a picture where no terminal tells how many there are
 
 
 @uncollected()
-def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[..., Result]") -> None:
+def carry_out(context: click.Context, given: dict[str, Any], work: Callable[..., Result]) -> None:
     """Runs a workflow with what is left of the options, shows its result, and exits with its status."""
     folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
     as_json, junit_file, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
@@ -78,7 +78,7 @@ def carry_out(context: click.Context, given: "dict[str, Any]", work: "Callable[.
     context.exit(answer.result.exit_status)
 
 
-def _progress(wanted: bool) -> "ContextManager[Any]":
+def _progress(wanted: bool) -> ContextManager[Any]:
     """The progress bar, or None in its place."""
     if not wanted:
         return nullcontext()
@@ -88,7 +88,7 @@ def _progress(wanted: bool) -> "ContextManager[Any]":
 
 
 @contextmanager
-def _resumable(kept: bool) -> "Iterator[None]":
+def _resumable(kept: bool) -> Iterator[None]:
     """Whoever is ended by a signal is told if what was measured by then is `kept`."""
     try:
         yield
@@ -113,7 +113,7 @@ def _require_own(context: click.Context, folder: Optional[str]) -> None:
         raise UsageError(f"-o {folder}: is what is to be read; name another folder")
 
 
-def _known(folder: Optional[str], command: str, given: "dict[str, Any]", work: "Callable[..., Result]") -> Any:
+def _known(folder: Optional[str], command: str, given: dict[str, Any], work: Callable[..., Result]) -> Any:
     """The report that --baseline names, read and compared with the options before anything is measured; None without
     one."""
     if folder is None:
@@ -128,7 +128,7 @@ def _known(folder: Optional[str], command: str, given: "dict[str, Any]", work: "
     return found
 
 
-def _with_what_lacks(answer: "Answer", given: "dict[str, Any]") -> "Answer":
+def _with_what_lacks(answer: Answer, given: dict[str, Any]) -> Answer:
     """The answer of a command that could not decide, and which dump lacks what for it (npucmp show --fit)."""
     from npucmp.workflows.plan import lacks
     from npucmp.workflows.runs import Choice
@@ -159,7 +159,7 @@ def width() -> int:
     return shutil.get_terminal_size((0, 0)).columns if _is_terminal(sys.stdout) else 0
 
 
-def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
+def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> Form:
     """How files are written; what is missing for it is told before anything is read."""
     from npucmp.report import Form
 
@@ -172,7 +172,7 @@ def _form(excel: bool, xlsx: bool, folder: Optional[str]) -> "Form":
     return Form(excel, xlsx)
 
 
-def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, bool]":
+def _layout(folder: Optional[str], parts: bool, parquet: bool) -> tuple[bool, bool]:
     """--parts and --parquet, which are known not to work before anything is read."""
     if (parts or parquet) and not folder:
         raise UsageError(f"{'--parts' if parts else '--parquet'} needs -o DIR, the folder of the report")
@@ -183,7 +183,7 @@ def _layout(folder: Optional[str], parts: bool, parquet: bool) -> "tuple[bool, b
     return parts, parquet
 
 
-def _columns(names: str) -> "list[str]":
+def _columns(names: str) -> list[str]:
     """The columns that --metrics asks for."""
     from npucmp.measure.metrics import asked
 

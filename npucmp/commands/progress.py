@@ -7,7 +7,7 @@ from typing import Callable, Iterator
 
 
 @contextmanager
-def bar() -> "Iterator[Callable[[int, int], None]]":
+def bar() -> Iterator[Callable[[int, int], None]]:
     """A function (bytes done, bytes in all) that draws."""
     from tqdm import tqdm
 

@@ -56,7 +56,7 @@ no engine, bad usage).
     "verbose", "quiet", "json", "junit", "baseline", "color", "limit",
 )  # fmt: skip
 @click.pass_context
-def replay(context: click.Context, /, dump: str, reproducer: "Optional[tuple[str, str]]", **given: Any) -> None:
+def replay(context: click.Context, /, dump: str, reproducer: Optional[tuple[str, str]], **given: Any) -> None:
     from npucmp.workflows.replay import replay as run
 
     given["limit_memory"] = in_bytes(given.pop("limit_memory"))

@@ -31,7 +31,7 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
     "verbose", "quiet", "json", "junit", "color", "limit",
 )  # fmt: skip
 @click.pass_context
-def rerun_diff(context: click.Context, /, dumps: "tuple[str, ...]", **given: Any) -> None:
+def rerun_diff(context: click.Context, /, dumps: tuple[str, ...], **given: Any) -> None:
     from npucmp.workflows.rerun_diff import rerun_diff as run
 
     carry_out(context, given, partial(run, dumps))

@@ -50,8 +50,8 @@ def show(
     fit: Optional[str],
     format_: Optional[str],
     values: bool,
-    slot: "tuple[str, ...]",
-    at: "tuple[str, ...]",
+    slot: tuple[str, ...],
+    at: tuple[str, ...],
     **given: Any,
 ) -> None:
     from npucmp.report.listing import listing

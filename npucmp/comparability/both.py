@@ -49,15 +49,15 @@ class Given:
     """
 
     mixed: bool = False
-    env: "Optional[tuple[str, str]]" = None
-    config: "Optional[tuple[str, str]]" = None
-    curve: "Optional[tuple[str, str]]" = None
+    env: Optional[tuple[str, str]] = None
+    config: Optional[tuple[str, str]] = None
+    curve: Optional[tuple[str, str]] = None
     repeat_curve: Optional[str] = None
     column: str = ""
-    repeated: "Optional[Callable[[], tuple[bool, str]]]" = None
+    repeated: Optional[Callable[[], tuple[bool, str]]] = None
     settings: Settings = Settings()
 
-    def ignored(self, row: str) -> "tuple[str, ...]":
+    def ignored(self, row: str) -> tuple[str, ...]:
         """Globs of what a row is to leave out, by the file of --rules."""
         own = self.settings.rows.get(row)
         return tuple(own.more.get("ignore", ())) if own is not None else ()
@@ -67,23 +67,23 @@ class Given:
 class Both:
     """Two runs and what is known of them; what is costly is made when a row asks for it."""
 
-    targets: "Sequence[Run]"
-    goldens: "Sequence[Run]"
-    coupled: "Sequence[tuple[Run, Run]]" = ()
-    names: "Names" = field(default_factory=dict)
+    targets: Sequence[Run]
+    goldens: Sequence[Run]
+    coupled: Sequence[tuple[Run, Run]] = ()
+    names: Names = field(default_factory=dict)
     context: ReadContext = ANYWHERE
     jobs: int = 1
     given: Given = Given()
     bytes_read: int = 0
-    done: "Callable[[int], None]" = lambda size: None
-    rows: "Mapping[str, Callable[[Both], Told]]" = field(default_factory=dict)  # that rows may ask for
-    found: "dict[str, Told]" = field(default_factory=dict)  # what they said
-    inputs: "list[InputRow]" = field(default_factory=list)
-    curves: "list[Curves]" = field(default_factory=list)
-    _measured: "dict[int, Measurement]" = field(default_factory=dict)
+    done: Callable[[int], None] = lambda size: None
+    rows: Mapping[str, Callable[[Both], Told]] = field(default_factory=dict)  # that rows may ask for
+    found: dict[str, Told] = field(default_factory=dict)  # what they said
+    inputs: list[InputRow] = field(default_factory=list)
+    curves: list[Curves] = field(default_factory=list)
+    _measured: dict[int, Measurement] = field(default_factory=dict)
 
     @cached_property
-    def together(self) -> "list[Together]":
+    def together(self) -> list[Together]:
         """Each step and rank that both have, in order."""
         return [self._lined_up(target, golden) for target, golden in self.coupled]
 
@@ -101,7 +101,7 @@ class Both:
             return Together(target, golden, None, (), error.because)
         return Together(target, golden, alignment, tuple(pairs(target, golden, alignment)))
 
-    def measured(self, some: "Iterable[Pair]") -> "list[Measurement]":
+    def measured(self, some: Iterable[Pair]) -> list[Measurement]:
         """What comes of measuring pairs; of those that a row asked for before it is known."""
         wanted = list(some)
         fresh = [pair for pair in wanted if id(pair) not in self._measured]
@@ -110,7 +110,7 @@ class Both:
             self.bytes_read += found.bytes_read
         return [self._measured[id(pair)] for pair in wanted]
 
-    def told(self, name: str) -> "Optional[Told]":
+    def told(self, name: str) -> Optional[Told]:
         """What a row said, asking it if nobody did; None for one that nobody knows of."""
         if name not in self.found and name in self.rows:
             self.rows[name](self)
@@ -126,11 +126,11 @@ class Both:
         return all(told is not None and told.status in (Status.SAME, Status.CLOSE) for told in some)
 
     @cached_property
-    def healths(self) -> "tuple[tuple[Health, ...], tuple[Health, ...]]":
+    def healths(self) -> tuple[tuple[Health, ...], tuple[Health, ...]]:
         """The facts of both runs, rank by rank: one pass over each."""
         return self._built(self.targets), self._built(self.goldens)
 
-    def _built(self, runs: "Sequence[Run]") -> "tuple[Health, ...]":
+    def _built(self, runs: Sequence[Run]) -> tuple[Health, ...]:
         def done(size: int) -> None:
             self.bytes_read += size
             self.done(size)
@@ -141,7 +141,7 @@ class Both:
         return build(runs[0].path, runs, jobs=self.jobs, context=self.context, done=done, expect=expect)
 
     @cached_property
-    def ranks(self) -> "list[tuple[Health, Health]]":
+    def ranks(self) -> list[tuple[Health, Health]]:
         """The ranks that belong together, with all their steps."""
         by_run = [{_key(step.run): one for one in some for step in one.steps} for some in self.healths]
         found: dict[tuple[int, int], tuple[Health, Health]] = {}
@@ -151,19 +151,19 @@ class Both:
         return [*found.values()]
 
     @cached_property
-    def steps(self) -> "list[tuple[Together, Step, Step]]":
+    def steps(self) -> list[tuple[Together, Step, Step]]:
         """Each step and rank that both have, with the facts of both."""
         by_run = [{_key(step.run): step for one in some for step in one.steps} for some in self.healths]
         return [(one, by_run[0][_key(one.target)], by_run[1][_key(one.golden)]) for one in self.together]
 
     @cached_property
-    def examined(self) -> "tuple[Examined, Examined]":
+    def examined(self) -> tuple[Examined, Examined]:
         """What `check` finds in both runs."""
         here, there = (examine(some, RULES, self.given.settings) for some in self.healths)
         return here, there
 
     @cached_property
-    def packs(self) -> "Optional[tuple[Pack, Pack]]":
+    def packs(self) -> Optional[tuple[Pack, Pack]]:
         """The files of --env, if they were given."""
         if self.given.env is None:
             return None
@@ -171,12 +171,12 @@ class Both:
         return read_pack(target, self.context), read_pack(golden, self.context)
 
     @cached_property
-    def weights(self) -> "list[Twins]":
+    def weights(self) -> list[Twins]:
         """The parameters of ranks that belong together."""
         return [twins for here, there in self.ranks for twins in twins_of(here, there, self._partner)]
 
     @cached_property
-    def _partners(self) -> "dict[int, TensorRef]":
+    def _partners(self) -> dict[int, TensorRef]:
         """Tensors of the golden run by the identity of those of the target."""
         return {
             id(pair.target): pair.golden
@@ -185,7 +185,7 @@ class Both:
             if pair.target is not None and pair.golden is not None
         }
 
-    def _partner(self, tensor: "TensorRef") -> "Optional[TensorRef]":
+    def _partner(self, tensor: TensorRef) -> Optional[TensorRef]:
         return self._partners.get(id(tensor))
 
     def are_equal(self, pair: Pair) -> Optional[bool]:
@@ -216,16 +216,16 @@ class Both:
         return max(abs(a - b) for a, b in known) <= agreement(pair) * scale
 
     @cached_property
-    def facts(self) -> "dict[int, Tensor]":
+    def facts(self) -> dict[int, Tensor]:
         """The facts of tensors of both runs, by their identity."""
         return {id(one.ref): one for some in self.healths for health in some for one in health.tensors()}
 
 
-def _figures(found: Figures) -> "tuple[Optional[float], ...]":
+def _figures(found: Figures) -> tuple[Optional[float], ...]:
     return found.maximum, found.minimum, found.mean, found.rms
 
 
-def _key(run: Run) -> "tuple[str, Optional[int], Optional[int]]":
+def _key(run: Run) -> tuple[str, Optional[int], Optional[int]]:
     return run.path, run.step, run.rank
 
 
@@ -235,10 +235,10 @@ class Twins(NamedTuple):
     name: str
     target: Optional[Parameter]
     golden: Optional[Parameter]
-    at: "tuple[int, int]"
+    at: tuple[int, int]
 
     @property
-    def first(self) -> "tuple[Optional[Tensor], Optional[Tensor]]":
+    def first(self) -> tuple[Optional[Tensor], Optional[Tensor]]:
         return _at(self.target, self.at[0]), _at(self.golden, self.at[1])
 
 
@@ -246,7 +246,7 @@ def _at(parameter: Optional[Parameter], index: int) -> Optional[Tensor]:
     return parameter.weights[index] if parameter is not None else None
 
 
-def twins_of(here: Health, there: Health, partner: "Callable[[TensorRef], Optional[TensorRef]]") -> "list[Twins]":
+def twins_of(here: Health, there: Health, partner: Callable[[TensorRef], Optional[TensorRef]]) -> list[Twins]:
     """Parameters by name; where names are those of operators, by who reads them; the rest by shape, in order."""
     at = next(
         ((a.index, b.index) for a in here.steps for b in there.steps if None in (a.number, b.number)

@@ -80,7 +80,7 @@ def optimizer(both: Both) -> Told:
 
 
 def _configured(both: Both) -> Told:
-    sides: "list[dict[str, Any]]" = []
+    sides: list[dict[str, Any]] = []
     for side in (0, 1):
         given = parameters_of(both, side) or {}
         sides.append({OPTIMIZER[word_of(name)]: value for name, value in given.items() if word_of(name) in OPTIMIZER})

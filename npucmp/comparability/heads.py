@@ -78,7 +78,7 @@ def _numbers(both: Both, name: str) -> Told:
     return differs(told, "error", places=count, **words)
 
 
-def _listed(numbers: "set[Optional[int]]") -> str:
+def _listed(numbers: set[Optional[int]]) -> str:
     known = sorted(number for number in numbers if number is not None)
     if len(known) > 2 and known == list(range(known[0], known[-1] + 1)):
         return f"{known[0]}-{known[-1]}"
@@ -106,7 +106,7 @@ def incomplete(both: Both) -> Told:
     return same(f"{' and '.join(phase or 'all' for phase in phases)}: inputs on both sides or on neither")
 
 
-def _reads(runs: "Sequence[Run]") -> "dict[str, float]":
+def _reads(runs: Sequence[Run]) -> dict[str, float]:
     """By phase, the share of operators whose inputs were recorded."""
     counts: Counter[str] = Counter()
     with_inputs: Counter[str] = Counter()

@@ -37,7 +37,7 @@ def _is_error(one: Symptom) -> bool:
     return one.severity == "error" and not one.follows
 
 
-def _told(some: "list[Symptom]", what: str) -> Told:
+def _told(some: list[Symptom], what: str) -> Told:
     if not some:
         return same("check finds no error")
     words = first_of([f"{one.rule} {one.where}".strip() + f": {one.because}" for one in some], 2)
@@ -63,7 +63,7 @@ def overflow(both: Both) -> Told:
     return differs(words, places=abs(sum(here.values()) - sum(there.values())), first=first[side])
 
 
-def _name(events: "list[Event]") -> str:
+def _name(events: list[Event]) -> str:
     return next((one.operator.name for one in events if one.operator is not None), "")
 
 
@@ -83,7 +83,7 @@ def accumulation(both: Both) -> Told:
     return differs(f"gradients are {words[found[0]]} in target, {words[found[1]]} in golden")
 
 
-def _beside(both: Both) -> "list[str]":
+def _beside(both: Both) -> list[str]:
     """Parameters whose gradients differ in the second step although their weights are the same there, and the same in
     the first, as are the gradients that operators wrote in both steps."""
     found = []

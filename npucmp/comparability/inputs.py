@@ -53,7 +53,7 @@ class Pairing(NamedTuple):
     certain: bool = True
 
 
-def pairings(both: Both) -> "Iterator[Pairing]":
+def pairings(both: Both) -> Iterator[Pairing]:
     """Network inputs that both sides read at the same place; labels and tokens are told apart."""
     for one, here, there in both.steps:
         partner = {id(pair.target): pair.golden for pair in one.pairs if pair.target is not None}
@@ -71,7 +71,7 @@ def pairings(both: Both) -> "Iterator[Pairing]":
             yield Pairing(one, tensor, golden, _role(tensor, id(tensor.ref) in labels, here), certain)
 
 
-def _labels(step: Step) -> "list[Tensor]":
+def _labels(step: Step) -> list[Tensor]:
     """Labels of losses that were given: whole numbers, and floats that the network read as its inputs. Other floats are
     what it makes of its own outputs."""
     given = {_content(one) for one in step.inputs}
@@ -130,7 +130,7 @@ def _same_bits(target: Tensor, golden: Tensor) -> Optional[bool]:
     return x.bits == y.bits if len(x.bits) == len(y.bits) else None
 
 
-def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
+def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     """max, min, mean, norm."""
     told = tensor.ref.statistics
     if told is not None:
@@ -140,7 +140,7 @@ def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
     return tuple(Statistics(found.maximum, found.minimum, found.mean, norm))
 
 
-def _rows(both: Both) -> "list[InputRow]":
+def _rows(both: Both) -> list[InputRow]:
     """Every network input with its relation, found once."""
     if not both.inputs:
         for one in pairings(both):

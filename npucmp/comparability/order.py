@@ -17,7 +17,7 @@ from npucmp.comparability import (
 )
 from npucmp.comparability.row import Row
 
-ROWS: "tuple[Row, ...]" = (
+ROWS: tuple[Row, ...] = (
     *heads.ROWS,
     *network.ROWS,
     *arguments.ROWS,

@@ -48,12 +48,12 @@ class Pack(NamedTuple):
     """What a file tells of a run. None where it tells nothing of the kind."""
 
     path: str
-    versions: "Optional[Mapping[str, str]]" = None
-    environment: "Optional[Mapping[str, str]]" = None
-    parameters: "Optional[Mapping[str, Any]]" = None
-    random: "Optional[Mapping[str, int]]" = None
-    weights: "Optional[Mapping[str, Figures]]" = None
-    inputs: "Optional[Mapping[str, Figures]]" = None
+    versions: Optional[Mapping[str, str]] = None
+    environment: Optional[Mapping[str, str]] = None
+    parameters: Optional[Mapping[str, Any]] = None
+    random: Optional[Mapping[str, int]] = None
+    weights: Optional[Mapping[str, Figures]] = None
+    inputs: Optional[Mapping[str, Figures]] = None
 
 
 def read_pack(path: str, context: ReadContext = ANYWHERE) -> Pack:
@@ -104,7 +104,7 @@ def _of_zip(path: str, data: bytes) -> Pack:
     )
 
 
-def _of_tensors(texts: "Mapping[str, str]", folder: str) -> "Optional[dict[str, Figures]]":
+def _of_tensors(texts: Mapping[str, str], folder: str) -> Optional[dict[str, Figures]]:
     """The figures of tensors by dotted name, of the first step and rank."""
     names = sorted((name for name in texts if name.startswith(folder)), key=lambda name: (len(name), name))
     by_tensor: dict[str, dict[str, float]] = {}
@@ -136,11 +136,11 @@ def _json(text: str) -> Any:
         return None
 
 
-def _texts(tree: "Mapping[Any, Any]") -> "dict[str, str]":
+def _texts(tree: Mapping[Any, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in tree.items() if isinstance(value, (str, int, float))}
 
 
-def _lines(text: str) -> "tuple[dict[str, str], dict[str, str]]":
+def _lines(text: str) -> tuple[dict[str, str], dict[str, str]]:
     """Versions and environment, line by line."""
     versions: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -153,7 +153,7 @@ def _lines(text: str) -> "tuple[dict[str, str], dict[str, str]]":
     return versions, environment
 
 
-def _drawn(trees: "Iterator[Any]") -> "Optional[dict[str, int]]":
+def _drawn(trees: Iterator[Any]) -> Optional[dict[str, int]]:
     """How often each random function was called, by the line that called it."""
     found: dict[str, int] = {}
     seen = False
@@ -174,7 +174,7 @@ def _frame(text: str) -> str:
     return f"{found[1].rpartition('/')[2]} {found[2]}" if found else text[:80]
 
 
-def read_config(path: str, context: ReadContext = ANYWHERE) -> "dict[str, Any]":
+def read_config(path: str, context: ReadContext = ANYWHERE) -> dict[str, Any]:
     """Hyper-parameters of a file by dotted name. Raises DumpError or UsageError for what holds none."""
     data = read_bytes(path, LARGEST, context)
     if data[:4] == ZIP:
@@ -186,7 +186,7 @@ def read_config(path: str, context: ReadContext = ANYWHERE) -> "dict[str, Any]":
     return found
 
 
-def _parameters(path: Path, text: str) -> "dict[str, Any]":
+def _parameters(path: Path, text: str) -> dict[str, Any]:
     ending = path.suffix.lower()
     tree = _json(text)
     if tree is None and ending == ".toml":
@@ -205,7 +205,7 @@ def _yaml(path: Path, text: str) -> Any:
         raise UsageError(f"{path}: not YAML: {str(error).splitlines()[0]:.120}") from None
 
 
-def options_of(text: str) -> "dict[str, Any]":
+def options_of(text: str) -> dict[str, Any]:
     """--name value of a command line or script; a name without a value is true."""
     text = re.sub(r"(?m)^\s*#.*$", "", text).replace("\\\n", " ")
     assigned = {name: value.strip("\"'") for name, value in _ASSIGNED.findall(text)}
@@ -217,16 +217,16 @@ def options_of(text: str) -> "dict[str, Any]":
     return found
 
 
-def _put_in(text: str, assigned: "Mapping[str, str]") -> str:
+def _put_in(text: str, assigned: Mapping[str, str]) -> str:
     """Variables by their values, as long as the text stays of its size."""
     made = _USED.sub(lambda one: assigned.get(one[1] or one[2], one[0])[:4096], text[: 1 << 20])
     return made if len(made) <= 4 << 20 else text
 
 
-def flat(tree: Any, limit: int = LEAVES) -> "dict[str, Any]":
+def flat(tree: Any, limit: int = LEAVES) -> dict[str, Any]:
     """A tree as leaves by dotted names; lists of plain values are leaves. What is beyond the limits is left out."""
     found: dict[str, Any] = {}
-    waiting: "list[tuple[str, Any, int]]" = [("", tree, 0)]
+    waiting: list[tuple[str, Any, int]] = [("", tree, 0)]
     steps = 0
     while waiting and len(found) < limit and steps < 2 * limit:
         steps += 1

@@ -16,7 +16,7 @@ from npucmp.run_differences.answers import differs, many, not_applicable, same, 
 from npucmp.run_differences.operators import is_output
 
 
-def _floats(pairs: "Iterable[Pair]") -> "Iterator[Pair]":
+def _floats(pairs: Iterable[Pair]) -> Iterator[Pair]:
     """Outputs that are of a float type on both sides."""
     for pair in pairs:
         if is_output(pair) and pair.target is not None and pair.golden is not None:
@@ -25,7 +25,7 @@ def _floats(pairs: "Iterable[Pair]") -> "Iterator[Pair]":
                 yield pair
 
 
-def _types(pair: Pair) -> "tuple[str, str]":
+def _types(pair: Pair) -> tuple[str, str]:
     assert pair.target is not None and pair.golden is not None
     return pair.target.dtype, pair.golden.dtype
 

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     severity: str
     asks: str
     remedy: str
-    hold: "Callable[[Both], Told]"
+    hold: Callable[[Both], Told]
     of_dumps: bool = True
 
     def held(self, both: Both) -> Told:

@@ -129,7 +129,7 @@ def environment(both: Both) -> Told:
     return same(f"{len(VARIABLES)} variables", places=len(VARIABLES))
 
 
-def _variable(one: Variable, given: "Mapping[str, str]") -> Optional[str]:
+def _variable(one: Variable, given: Mapping[str, str]) -> Optional[str]:
     for name in (one.npu, one.gpu):
         if name and given.get(name, "") != "":
             return {"1": "true", "true": "true", "0": "false", "false": "false"}.get(
@@ -160,9 +160,9 @@ def hyperparameters(both: Both) -> Told:
     return same(f"{len(twins)} hyper-parameters", places=len(twins))
 
 
-def parameters_of(both: Both, side: int) -> "Optional[dict[str, Any]]":
+def parameters_of(both: Both, side: int) -> Optional[dict[str, Any]]:
     """Hyper-parameters of a side, without those that decide no number."""
-    found: "Optional[Mapping[str, Any]]" = None
+    found: Optional[Mapping[str, Any]] = None
     if both.given.config is not None:
         found = read_config(both.given.config[side], both.context)
     elif both.given.env is not None:
@@ -179,7 +179,7 @@ def word_of(name: str) -> str:
     return name.rpartition(".")[2].lower().replace("-", "_")
 
 
-def _twins(here: "Mapping[str, Any]", there: "Mapping[str, Any]") -> "list[tuple[str, str]]":
+def _twins(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Names that mean the same: equal, equal in their last part, or synonyms; each but once."""
     found, left = [(name, name) for name in here if name in there], {name: None for name in there if name not in here}
     for key in (word_of, lambda name: SYNONYMS.get(word_of(name), word_of(name))):
@@ -196,7 +196,7 @@ def _twins(here: "Mapping[str, Any]", there: "Mapping[str, Any]") -> "list[tuple
     return found
 
 
-def _similar(here: "set[str]", there: "set[str]") -> "list[str]":
+def _similar(here: set[str], there: set[str]) -> list[str]:
     if len(here) * len(there) > 250_000:
         return []
     found = []

@@ -67,7 +67,7 @@ def random(both: Both) -> Told:
     return not_applicable("no random operator read the same on both sides")
 
 
-def _drawn(both: Both, trait: str, but: str = "") -> "tuple[list[str], list[str]]":
+def _drawn(both: Both, trait: str, but: str = "") -> tuple[list[str], list[str]]:
     """Operators of a trait that read the same on both sides, and those of them that wrote something else."""
     drawn, odd = list[str](), list[str]()
     for one in both.together:
@@ -89,7 +89,7 @@ def _drawn(both: Both, trait: str, but: str = "") -> "tuple[list[str], list[str]
     return drawn, odd
 
 
-def _by_operator(pairs: "tuple[Pair, ...]") -> "dict[int, list[Pair]]":
+def _by_operator(pairs: tuple[Pair, ...]) -> dict[int, list[Pair]]:
     found: dict[int, list[Pair]] = {}
     for pair in pairs:
         if pair.target is not None and pair.golden is not None:
@@ -97,7 +97,7 @@ def _by_operator(pairs: "tuple[Pair, ...]") -> "dict[int, list[Pair]]":
     return found
 
 
-def _losses(both: Both) -> "Iterator[tuple[Step, Op, Op]]":
+def _losses(both: Both) -> Iterator[tuple[Step, Op, Op]]:
     """The losses of steps that belong together."""
     for _, here, there in both.steps:
         for a, b in zip(here.losses, there.losses):
@@ -190,7 +190,7 @@ def optimizer(both: Both) -> Told:
     return differs(f"{words}: another optimizer, weight decay or learning rate per group", **told)
 
 
-def _stepped(both: Both) -> "Iterator[Stepped]":
+def _stepped(both: Both) -> Iterator[Stepped]:
     done = 0
     for one in both.weights:
         if done >= MATRICES:

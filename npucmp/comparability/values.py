@@ -12,7 +12,7 @@ from npucmp.run_differences.relation import Array
 from npucmp.run_differences.values import readable_values
 
 
-def known_values(one: Tensor, context: ReadContext) -> "Optional[Array]":
+def known_values(one: Tensor, context: ReadContext) -> Optional[Array]:
     """The values of a tensor that was read already, if they were kept; else read again, bounded."""
     kept = one.found.get("whole")
     if kept is not None:

@@ -49,7 +49,7 @@ def parameters(both: Both) -> Told:
     return differs("; ".join(words), "" if True in named or odd else "warning", places=count, first=first)
 
 
-def _shape_words(odd: "list[Twins]") -> str:
+def _shape_words(odd: list[Twins]) -> str:
     one = odd[0]
     assert one.target is not None and one.golden is not None
     a, b = one.target.shape, one.golden.shape
@@ -121,7 +121,7 @@ def _is_short(both: Both, name: str) -> bool:
     return any(tensor is not None and is_short(tensor.dtype) for tensor in one.first)
 
 
-def _weights(both: Both) -> "Iterable[Weight]":
+def _weights(both: Both) -> Iterable[Weight]:
     read = 0
     for one in both.weights:
         target, golden = one.first
@@ -135,7 +135,7 @@ def _weights(both: Both) -> "Iterable[Weight]":
         yield Weight(one.name, kind, words, constant)
 
 
-def _told(target: Tensor, golden: Tensor) -> "tuple[str, str]":
+def _told(target: Tensor, golden: Tensor) -> tuple[str, str]:
     """By what is known already: bits, else figures."""
     x, y = target.figures, golden.figures
     if x.problem or y.problem:
@@ -161,12 +161,12 @@ def _told(target: Tensor, golden: Tensor) -> "tuple[str, str]":
     return "differs", "their figures differ"
 
 
-def _figures(tensor: Tensor) -> "tuple[Optional[float], ...]":
+def _figures(tensor: Tensor) -> tuple[Optional[float], ...]:
     found = tensor.figures
     return found.maximum, found.minimum, found.mean, found.rms
 
 
-def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> "tuple[str, str]":
+def _looked_at(both: Both, target: Tensor, golden: Tensor, words: str) -> tuple[str, str]:
     """By values: rounded, in another order, or how far apart."""
     x, y = known_values(target, both.context), known_values(golden, both.context)
     if x is None or y is None or not x.size:
@@ -261,14 +261,14 @@ def sharing(both: Both) -> Told:
     return same(f"{len(mine)} groups of equal parameters" if mine else "no two parameters are one", places=len(mine))
 
 
-def _common(here: Health, there: Health) -> "tuple[list[int], list[int]]":
+def _common(here: Health, there: Health) -> tuple[list[int], list[int]]:
     """Indices of the steps that both have."""
     found = [(a.index, b.index) for a in here.steps for b in there.steps
              if a.number == b.number or (None in (a.number, b.number))]  # fmt: skip
     return [a for a, _ in found], [b for _, b in found]
 
 
-def _groups(health: Health, steps: "list[int]") -> "list[list[str]]":
+def _groups(health: Health, steps: list[int]) -> list[list[str]]:
     """Names of parameters that have the same bits in each of these steps; constants are in none."""
     found: dict[object, list[str]] = {}
     for one in health.parameters:
@@ -278,7 +278,7 @@ def _groups(health: Health, steps: "list[int]") -> "list[list[str]]":
     return [names for names in found.values() if len(names) > 1]
 
 
-def _bits(one: Parameter, steps: "list[int]") -> "tuple[str, ...]":
+def _bits(one: Parameter, steps: list[int]) -> tuple[str, ...]:
     some = [one.weights[at] for at in steps]
     return tuple(weight.figures.bits if weight is not None else "" for weight in some)
 

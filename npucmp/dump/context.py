@@ -30,9 +30,9 @@ class ReadContext:
     """
 
     limits: Limits = Limits()
-    roots: "tuple[DumpFolder, ...]" = ()
+    roots: tuple[DumpFolder, ...] = ()
 
-    def within(self, *dumps: "str | os.PathLike[str]") -> "ReadContext":
+    def within(self, *dumps: str | os.PathLike[str]) -> ReadContext:
         """The same, confined to these dumps too.
 
         The path itself is the user's word and may be a link, or lead through some; of a file its folder is the dump.

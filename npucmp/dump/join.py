@@ -52,7 +52,7 @@ def _detail(one: str, other: str) -> str:
     return one if more in one else f"{one} + {more}" if one else more
 
 
-def _partners(base: "Sequence[Operator]", more: "Sequence[Operator]") -> "dict[int, int]":
+def _partners(base: Sequence[Operator], more: Sequence[Operator]) -> dict[int, int]:
     """Places in `more` of the operators of `base`; where one name was executed more often, its newest are meant."""
     places: dict[str, list[int]] = defaultdict(list)
     for at, operator in enumerate(more):
@@ -65,7 +65,7 @@ class _Found:
     """What joining tensors has shown: how many got values, whose shapes or types differ, whose figures do."""
 
     values: int = 0
-    unlike: "list[str]" = field(default_factory=list)
+    unlike: list[str] = field(default_factory=list)
     recorded: int = 0
     moved: int = 0
 
@@ -100,7 +100,7 @@ class _Found:
             origin=one.origin or other.origin,
         )
 
-    def notes(self, run: Run, other: Run, operators: int) -> "list[str]":
+    def notes(self, run: Run, other: Run, operators: int) -> list[str]:
         """For the reader of a report."""
         of = f"{other.path} joins {run.path}"
         found = [f"{of}: {operators} operators are in both, {self.values} tensors get values"]

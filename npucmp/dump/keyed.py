@@ -25,13 +25,13 @@ Entries = Callable[[RegularFile], "dict[str, Union[Payload, str]]"]
 _GUESSED = "order: guessed, the file does not tell it; operators stand by name"
 
 
-def runs_of(path: Path, endings: "tuple[str, ...]", format: str, entries: Entries, context: ReadContext) -> "list[Run]":
+def runs_of(path: Path, endings: tuple[str, ...], format: str, entries: Entries, context: ReadContext) -> list[Run]:
     """One Run per step and rank of the files below a path. `entries` tells what one file holds by name."""
     return [_run(found, format, entries, context) for found in files_of(path, endings)]
 
 
 def _run(found: Files, format: str, entries: Entries, context: ReadContext) -> Run:
-    read: "list[tuple[str, str, TensorRef]]" = []  # file, name, tensor
+    read: list[tuple[str, str, TensorRef]] = []  # file, name, tensor
     for folder, name, file in found.paths:
         stem = "/".join(filter(None, (folder, name[: name.rindex(".")])))
         try:
@@ -56,10 +56,10 @@ def _tensor(key: str, found: Union[Payload, str], file: str, format: str) -> Ten
     return TensorRef(named(key).slot, found.dtype, found.shape, file, format, label=key, payload=found)
 
 
-def _operators(read: "list[tuple[str, str, TensorRef]]") -> "tuple[Operator, ...]":
+def _operators(read: list[tuple[str, str, TensorRef]]) -> tuple[Operator, ...]:
     """Names that several files hold go by that of the file too."""
     repeated = max(Counter(key for _, key, _ in read).values(), default=0) > 1
-    tensors: "dict[str, dict[str, TensorRef]]" = {}
+    tensors: dict[str, dict[str, TensorRef]] = {}
     for stem, key, tensor in read:
         name = named(key).operator if tensor.slot else key
         at = f"{stem}/{name}" if repeated else name

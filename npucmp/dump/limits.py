@@ -56,7 +56,7 @@ class Limits:
         changed = [one for one in fields(self) if getattr(self, one.name) != one.default]
         return f"Limits({', '.join(f'{one.name}={getattr(self, one.name)!r}' for one in changed)})"
 
-    def changed(self, texts: Iterable[str]) -> "Limits":
+    def changed(self, texts: Iterable[str]) -> Limits:
         """With limits as a user writes them: "tensor_bytes=32T". K, M, G, T and P are powers of 1024.
 
         Raises UsageError for a name that is none, or no positive number.
@@ -77,7 +77,7 @@ NAMES = tuple(field.name for field in fields(Limits))
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
-def _parsed(text: str) -> "tuple[str, int]":
+def _parsed(text: str) -> tuple[str, int]:
     name, _, value = text.partition("=")
     name = name.strip()
     if name not in NAMES:

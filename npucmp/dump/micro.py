@@ -9,7 +9,7 @@ from npucmp.dump.readers.names import natural
 from npucmp.model import Operator, Run
 
 
-def whole(path: str, batches: "Sequence[tuple[str, Run]]") -> Run:
+def whole(path: str, batches: Sequence[tuple[str, Run]]) -> Run:
     """One Run of the batches, in the order of the numbers in their names ("micro_batch_0")."""
     sorted_batches = sorted(batches, key=lambda one: natural(one[0]))
     operators = [(name, one) for name, run in sorted_batches for one in run.operators]

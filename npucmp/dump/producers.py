@@ -13,7 +13,7 @@ class Tree(NamedTuple):
 
     format: str
     what: str
-    files: "tuple[str, ...]"
+    files: tuple[str, ...]
     numbers: str
     give: str
 
@@ -22,7 +22,7 @@ class Producer(NamedTuple):
     """A tool or library and all that it dumps."""
 
     name: str
-    trees: "tuple[Tree, ...]"
+    trees: tuple[Tree, ...]
 
 
 _FOLDERS = "folders step{N} and rank{M}, in any spelling"
@@ -233,7 +233,7 @@ PRODUCERS = (
 )
 
 
-def formats() -> "tuple[Producer, ...]":
+def formats() -> tuple[Producer, ...]:
     """What npucmp reads, by who writes it: the trees of each, what tells step and rank, what to point at.
 
     [tree.format for producer in npucmp.formats() for tree in producer.trees]
@@ -241,9 +241,9 @@ def formats() -> "tuple[Producer, ...]":
     return PRODUCERS
 
 
-def told(producer: Producer) -> "list[str]":
+def told(producer: Producer) -> list[str]:
     """All of it as lines."""
-    lines: "list[str]" = []
+    lines: list[str] = []
     for tree in producer.trees:
         lines += [f"{tree.format:11}  {tree.what}", *(f"{'':13}{file}" for file in tree.files)]
         lines += [f"{'':13}step and rank   {tree.numbers}", f"{'':13}give            {tree.give}"]

@@ -29,7 +29,7 @@ class Asked:
     kind: str
     steps: Ranges
     ranks: Ranges
-    names: "tuple[str, ...]" = ()
+    names: tuple[str, ...] = ()
     model: str = "model"
 
     @property
@@ -80,16 +80,16 @@ class Prepared:
     unverified  what no source or run has confirmed
     """
 
-    files: "Mapping[str, str]"
+    files: Mapping[str, str]
     command: str
-    script: "tuple[Line, ...]" = ()
-    exports: "tuple[Export, ...]" = ()
-    before: "tuple[str, ...]" = ()
-    after: "tuple[str, ...]" = ()
-    steps: "tuple[str, ...]" = ()
+    script: tuple[Line, ...] = ()
+    exports: tuple[Export, ...] = ()
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
     found: str = ""
-    notes: "tuple[str, ...]" = ()
-    unverified: "tuple[str, ...]" = ()
+    notes: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
 
 
 class Framework(Protocol):
@@ -106,30 +106,30 @@ class Framework(Protocol):
     ABOUT: str
     SOURCE: str
     FORMAT: str
-    KINDS: "tuple[str, ...]"
-    REFERENCE: "tuple[str, ...]"
-    REFUSED: "Mapping[str, str]"
+    KINDS: tuple[str, ...]
+    REFERENCE: tuple[str, ...]
+    REFUSED: Mapping[str, str]
     SERVES: bool
 
     def prepare(self, asked: Asked) -> Prepared: ...
 
-    def named(self, globs: "tuple[str, ...]") -> "tuple[str, ...]": ...
+    def named(self, globs: tuple[str, ...]) -> tuple[str, ...]: ...
 
 
 EAGER = "operators run one by one here, no compiler fuses them: ask compare"
 
 
-def parts(globs: "tuple[str, ...]") -> "tuple[str, ...]":
+def parts(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Globs as parts of names, which is what msprobe takes: "*softmax*" is "softmax"."""
     return tuple(_plain(one.strip("*"), one, "parts of names: --ops '*softmax*'") for one in globs)
 
 
-def exact(globs: "tuple[str, ...]") -> "tuple[str, ...]":
+def exact(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Names in full, which is all that CANN takes."""
     return tuple(_plain(one, one, "names in full") for one in globs)
 
 
-def beginnings(globs: "tuple[str, ...]") -> "tuple[str, ...]":
+def beginnings(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Globs as beginnings of names, which is what ATB takes: "word*" is "word"."""
     for one in globs:
         if "," in one:
@@ -145,7 +145,7 @@ def _plain(text: str, glob: str, takes: str) -> str:
     return text
 
 
-def seeded(asked: Asked, *, on_npu: bool) -> "tuple[Export, ...]":
+def seeded(asked: Asked, *, on_npu: bool) -> tuple[Export, ...]:
     """What the environment does for runs that are to be equal."""
     if not asked.question.second:
         return ()

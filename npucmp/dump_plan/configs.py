@@ -20,7 +20,7 @@ def text_of(config: Row) -> str:
     return json.dumps(config, indent=4, ensure_ascii=True) + "\n"
 
 
-def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, names: "Sequence[str]") -> Row:
+def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, names: Sequence[str]) -> Row:
     """config.json of PrecisionDebugger, vLLM-Ascend and SGLang.
 
     Source: msprobe 26.2, config_json_introduct.md, and dumps of mindstudio-probe 26.2.0. `precision` low records Max,
@@ -37,7 +37,7 @@ def msprobe(path: str, kind: str, steps: Ranges, ranks: Ranges, level: str, name
     return {"task": "statistics", **where, **finer, "statistics": {**what, **summary}}
 
 
-def acl(models: "Sequence[str]", path: str, kind: str, steps: Ranges, names: "Sequence[str]") -> Row:
+def acl(models: Sequence[str], path: str, kind: str, steps: Ranges, names: Sequence[str]) -> Row:
     """acl.json of aclInit and aclmdlSetDump. The model is called like the file that is loaded, without its suffix.
 
     Source: CANN 8.0 to 9.0, "Dump configuration" of the runtime's API reference; `dump_step` has ranges and bars.
@@ -51,12 +51,12 @@ def acl(models: "Sequence[str]", path: str, kind: str, steps: Ranges, names: "Se
     return {"dump": {"dump_list": listed, "dump_path": path, **what}}
 
 
-def when(steps: Ranges) -> "dict[str, str]":
+def when(steps: Ranges) -> dict[str, str]:
     """`dump_step` of CANN and TensorFlow's adapters, which is left out where all are meant."""
     return {"dump_step": barred(steps)} if steps else {}
 
 
-def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: "Sequence[str]") -> Row:
+def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: Sequence[str]) -> Row:
     """The JSON of MINDSPORE_DUMP_CONFIG, with an empty path: MindSpore writes below MS_DIAGNOSTIC_DATA_PATH then.
 
     Source: MindSpore's dump.md, 2.3 to 2.10. `support_device` are the devices of this server. `op_debug_mode` 3 would
@@ -90,7 +90,7 @@ def mindspore(net: str, kind: str, steps: Ranges, ranks: Ranges, names: "Sequenc
     return {"common_dump_settings": common, "e2e_dump_settings": {"enable": True, "trans_flag": True}}
 
 
-def atb(kind: str, steps: Ranges, ranks: Ranges, names: "Sequence[str]") -> Row:
+def atb(kind: str, steps: Ranges, ranks: Ranges, names: Sequence[str]) -> Row:
     """config.json of the ATB dump module; an execution is a step, `exec_range` has one range, so the one around all.
 
     Source: msprobe 26.2, atb_data_dump_instruct.md; from CANN 8.3.RC1 on. `filter_level` 1 keeps a tensor once.
@@ -108,7 +108,7 @@ def atb(kind: str, steps: Ranges, ranks: Ranges, names: "Sequence[str]") -> Row:
     }
 
 
-def _devices(ranks: Ranges) -> "list[int]":
+def _devices(ranks: Ranges) -> list[int]:
     return [one for one in range(2 * DEVICES) if any(low <= one <= high for low, high in ranks)]
 
 
@@ -117,14 +117,14 @@ def barred(ranges: Ranges) -> str:
     return "|".join(map(_range, ranges))
 
 
-def _listed(ranges: Ranges) -> "list[Union[int, str]]":
+def _listed(ranges: Ranges) -> list[Union[int, str]]:
     return [low if low == high else f"{low}-{high}" for low, high in ranges]
 
 
-def _range(one: "tuple[int, int]") -> str:
+def _range(one: tuple[int, int]) -> str:
     return str(one[0]) if one[0] == one[1] else f"{one[0]}-{one[1]}"
 
 
-def ranges_of(numbers: "Sequence[int]") -> "tuple[tuple[int, int], ...]":
+def ranges_of(numbers: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """Numbers one by one, as ranges."""
     return tuple((number, number) for number in sorted(numbers))

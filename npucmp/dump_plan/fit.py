@@ -26,18 +26,18 @@ class Looked(NamedTuple):
     """What is looked at: one run, and which steps the dump has besides."""
 
     run: Run
-    steps: "AbstractSet[Optional[int]]"
+    steps: AbstractSet[Optional[int]]
 
     @property
-    def tensors(self) -> "list[TensorRef]":
+    def tensors(self) -> list[TensorRef]:
         return [tensor for operator in self.run.operators for tensor in operator.tensors]
 
-    def has(self, is_meant: "Callable[[TensorRef], object]") -> bool:
+    def has(self, is_meant: Callable[[TensorRef], object]) -> bool:
         """Whether some tensor is so."""
         return any(is_meant(tensor) for tensor in self.tensors)
 
 
-def missing(question: Question, run: Run, steps: "AbstractSet[Optional[int]]") -> "list[Missing]":
+def missing(question: Question, run: Run, steps: AbstractSet[Optional[int]]) -> list[Missing]:
     """What the run lacks for the question, the gravest first; nothing where it answers."""
     if run.problem:
         return [Missing("run", f"the run cannot be read ({run.problem})", "")]
@@ -156,13 +156,13 @@ def _xor(tensor: TensorRef) -> bool:
 
 
 _WHOLE = ("cann", "mindspore", "atb", "tfdbg", "npy")  # where the passes are not told apart
-NEEDS: "dict[str, Callable[[Looked], str]]" = {
+NEEDS: dict[str, Callable[[Looked], str]] = {
     "values": _values, "sums": _sums, "figures": _figures, "bits": _bits, "inputs": _inputs, "outputs": _outputs,
     "data": _data, "order": _order, "backward": _backward, "modules": _modules, "steps": _steps,
     "compiled": _compiled, "graph": _graph,
 }  # fmt: skip
 
-SETTINGS: "dict[str, dict[str, str]]" = {  # by the format of the dump; as in configs.py
+SETTINGS: dict[str, dict[str, str]] = {  # by the format of the dump; as in configs.py
     "msprobe": {
         "operators": '"rank": [] and "list": [] in config.json, and debugger.start() before the step',
         "values": '"task": "tensor" in config.json, or "tensor_list" for a few',

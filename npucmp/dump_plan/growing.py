@@ -17,10 +17,10 @@ Sizes = tuple[tuple[int, int], ...]  # operators by their order, and what each t
 class Few(NamedTuple):
     """What a configuration asks for: names, steps and ranks (empty: all), and what is known of one of the runs."""
 
-    names: "list[str]"
-    steps: "list[int]"
-    ranks: "list[int]"
-    run: "Given"
+    names: list[str]
+    steps: list[int]
+    ranks: list[int]
+    run: Given
 
 
 def _of_msprobe(asked: Few) -> Row:
@@ -41,8 +41,8 @@ def _of_mindspore(asked: Few) -> Row:
 class Format(NamedTuple):
     """How the operators of a format are asked for, and how its dump is configured."""
 
-    recorded: "Callable[[Run], Recorded]"
-    config: "Callable[[Few], Row]"
+    recorded: Callable[[Run], Recorded]
+    config: Callable[[Few], Row]
 
 
 FORMATS = {
@@ -76,10 +76,10 @@ class Given(NamedTuple):
     level: str
     step: Optional[int]
     rank: Optional[int]
-    names: "Mapping[str, Sizes]"
+    names: Mapping[str, Sizes]
 
     @classmethod
-    def of(cls, run: Run, names: "Optional[Iterable[str]]" = None) -> "Given":
+    def of(cls, run: Run, names: Optional[Iterable[str]] = None) -> Given:
         """With what is known of these names alone, small enough to be handed on; without: of all, when it is asked."""
         every = Names(FORMATS[run.format].recorded(run))
         known = run.format, run.detail, level(run) if run.format == "msprobe" else "", run.step, run.rank
@@ -90,14 +90,14 @@ class More(NamedTuple):
     """What one more name brings: operators and what they take, by run, and their size."""
 
     name: str
-    taken: "dict[int, dict[int, int]]"
+    taken: dict[int, dict[int, int]]
     size: int
 
 
 class Growing:
     """The dump of one side as it grows: names × steps and ranks, and what that takes on a disk. `runs` have numbers."""
 
-    def __init__(self, runs: "Mapping[int, Given]") -> None:
+    def __init__(self, runs: Mapping[int, Given]) -> None:
         self.runs = runs
         self.names: dict[str, None] = {}
         self.steps: set[Optional[int]] = set()

@@ -30,15 +30,15 @@ class Planned:
     asked: Asked
     framework: str
     source: str
-    files: "dict[str, str]"
-    script: "tuple[Line, ...]"
-    run: "tuple[str, ...]"
+    files: dict[str, str]
+    script: tuple[Line, ...]
+    run: tuple[str, ...]
     other: str
-    then: "tuple[str, ...]"
+    then: tuple[str, ...]
     size: Optional[Size]
-    notes: "tuple[str, ...]"
-    unverified: "tuple[str, ...]"
-    warnings: "tuple[str, ...]" = ()
+    notes: tuple[str, ...]
+    unverified: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -46,7 +46,7 @@ class Planned:
 
 
 def planned(
-    asked: Asked, framework: Framework, again: "list[str]", size: Optional[Size], warnings: "tuple[str, ...]"
+    asked: Asked, framework: Framework, again: list[str], size: Optional[Size], warnings: tuple[str, ...]
 ) -> Planned:
     """All of a plan; `again` are the options that the other side takes too."""
     prepared = framework.prepare(asked)
@@ -94,7 +94,7 @@ def _beside(asked: Asked) -> str:
     return f"{folder}{far}"
 
 
-def _of_steps(asked: Asked, framework: Framework) -> "list[str]":
+def _of_steps(asked: Asked, framework: Framework) -> list[str]:
     found = []
     if framework.SERVES:
         found.append(

@@ -20,10 +20,10 @@ class Question(NamedTuple):
     """
 
     name: str
-    kinds: "tuple[str, ...]"
+    kinds: tuple[str, ...]
     needs: str
     level: str = "L1"
-    steps: "tuple[int, int]" = (0, 0)
+    steps: tuple[int, int] = (0, 0)
     equal: bool = False
     second: str = ""
 

@@ -33,26 +33,26 @@ class Recorded:
         """The name that asks for an operator, "" if there is none."""
         return operator.name
 
-    def given(self, name: str) -> "Sequence[int]":
+    def given(self, name: str) -> Sequence[int]:
         """The operators, by their order, that are dumped where a name is asked for."""
         return self._by_name.get(name, ())
 
     @cached_property
-    def _by_name(self) -> "dict[str, list[int]]":
+    def _by_name(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = defaultdict(list)
         for operator in self.run.operators:
             if name := self.asked(operator):
                 found[name].append(operator.order)
         return found
 
-    def bytes(self, orders: "Iterable[int]") -> int:
+    def bytes(self, orders: Iterable[int]) -> int:
         """What operators take on a disk; npy has no bfloat16, MindSpore writes float32 for it."""
         widened = {"bfloat16": "float32"} if "mindspore" in (self.run.format, self.run.detail.split(" ")[0]) else {}
         tensors = (tensor for order in orders for tensor in self._by_order[order].tensors)
         return sum(size_of(widened.get(tensor.dtype, tensor.dtype), tensor.stored_shape) for tensor in tensors)
 
     @cached_property
-    def _by_order(self) -> "dict[int, Operator]":
+    def _by_order(self) -> dict[int, Operator]:
         return {operator.order: operator for operator in self.run.operators}
 
 
@@ -66,7 +66,7 @@ class OfMsprobe(Recorded):
             return f"{owner}.backward"
         return operator.name if operator.phase else ""  # else save() wrote it
 
-    def given(self, name: str) -> "Sequence[int]":
+    def given(self, name: str) -> Sequence[int]:
         found, operators = set(), self.run.operators
         at = self._text.find(name)
         while at >= 0:
@@ -86,12 +86,12 @@ class OfMsprobe(Recorded):
         return "".join(f"{_in_one_line(operator.name)}\n" for operator in self.run.operators)
 
     @cached_property
-    def _starts(self) -> "list[int]":
+    def _starts(self) -> list[int]:
         """Where each line begins, and where the last one ends."""
         return [*accumulate((len(operator.name) + 1 for operator in self.run.operators), initial=0)]
 
     @cached_property
-    def _inside(self) -> "dict[str, list[int]]":
+    def _inside(self) -> dict[str, list[int]]:
         """What runs inside of each module, where the level makes that go with it."""
         found: dict[str, list[int]] = defaultdict(list)
         if level(self.run) == "mix":
@@ -102,7 +102,7 @@ class OfMsprobe(Recorded):
         return found
 
     @cached_property
-    def _gradients(self) -> "dict[str, list[int]]":
+    def _gradients(self) -> dict[str, list[int]]:
         """Gradients of parameters by their module."""
         found: dict[str, list[int]] = defaultdict(list)
         for operator in self.run.operators:

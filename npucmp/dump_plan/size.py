@@ -31,13 +31,13 @@ class Fit(NamedTuple):
     """What is asked for so that it fits: names (none: all), how many steps (None: as they were), its size, and words
     on what was cut."""
 
-    names: "tuple[str, ...]"
+    names: tuple[str, ...]
     steps: Optional[int]
     size: Size
-    warnings: "tuple[str, ...]" = ()
+    warnings: tuple[str, ...] = ()
 
 
-def bytes_of(one: Recorded, kind: str, names: "Sequence[str]" = ()) -> "tuple[int, int]":
+def bytes_of(one: Recorded, kind: str, names: Sequence[str] = ()) -> tuple[int, int]:
     """What a run takes, and of how many operators; the device's detection may dump all, or nothing."""
     orders = {order for name in names for order in one.given(name)}
     chosen = [operator for operator in one.run.operators if not names or operator.order in orders]
@@ -46,16 +46,14 @@ def bytes_of(one: Recorded, kind: str, names: "Sequence[str]" = ()) -> "tuple[in
     return RECORD * sum(len(operator.tensors) for operator in chosen), len(chosen)
 
 
-def sized(runs: "Sequence[Run]", kind: str, steps: int, ranks: int, names: "Sequence[str]" = ()) -> Size:
+def sized(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str] = ()) -> Size:
     """The largest run stands for all: so many steps × ranks of it."""
     every = [recorded(run) or Recorded(run) for run in runs]
     each, operators, known = max((*bytes_of(one, kind, names), len(one.run.operators)) for one in every)
     return Size(each, steps, ranks, each * steps * ranks, operators, known)
 
 
-def fitted(
-    runs: "Sequence[Run]", kind: str, steps: int, ranks: int, names: "Sequence[str]", disk: int, least: int
-) -> Fit:
+def fitted(runs: Sequence[Run], kind: str, steps: int, ranks: int, names: Sequence[str], disk: int, least: int) -> Fit:
     """What fits: all of it; else fewer steps, `least` of them at least; else the first operators in time, whose errors
     are the first. No names come back where nothing is cut but steps."""
     size = sized(runs, kind, steps, ranks, names)
@@ -76,7 +74,7 @@ def fitted(
     return Fit(first, few, cut, (*words, f"{share}: what is wrong among them is decided, then --ops for the others"))
 
 
-def _first(runs: "Sequence[Run]", names: "Sequence[str]", disk: int) -> "tuple[str, ...]":
+def _first(runs: Sequence[Run], names: Sequence[str], disk: int) -> tuple[str, ...]:
     """The names of the first operators of the largest run that fit into a rank's share of the disk."""
     known = [one for run in runs if (one := recorded(run)) is not None]
     largest = max(known, key=lambda one: bytes_of(one, VALUES, names)[0])

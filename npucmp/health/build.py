@@ -27,11 +27,11 @@ Done = Callable[[int], None]  # is told the bytes of each Work
 class _Plan:
     """What is to be read, and what came of it; a tensor is known by its file, or by itself if it has none."""
 
-    probes: "Mapping[str, Callable[..., Probe]]" = field(default_factory=lambda: PROBES)
-    works: "list[Work]" = field(default_factory=list)
-    claimed: "set[object]" = field(default_factory=set)
-    figures: "dict[object, tuple[Figures, Mapping[str, Any]]]" = field(default_factory=dict)
-    together: "dict[tuple[object, ...], Mapping[str, Any]]" = field(default_factory=dict)
+    probes: Mapping[str, Callable[..., Probe]] = field(default_factory=lambda: PROBES)
+    works: list[Work] = field(default_factory=list)
+    claimed: set[object] = field(default_factory=set)
+    figures: dict[object, tuple[Figures, Mapping[str, Any]]] = field(default_factory=dict)
+    together: dict[tuple[object, ...], Mapping[str, Any]] = field(default_factory=dict)
 
     def side_by_side(self, work: Work) -> None:
         """Reads tensors together, but for those that others are read with already."""
@@ -40,11 +40,11 @@ class _Plan:
             self.works.append(work)
             self.claimed |= {one for one in key if one is not None}
 
-    def found(self, tensors: "Sequence[TensorRef]") -> "Mapping[str, Any]":
+    def found(self, tensors: Sequence[TensorRef]) -> Mapping[str, Any]:
         """What was found of tensors that were read together."""
         return self.together.get(tuple(map(_key, tensors)), NONE)
 
-    def alone(self, tensor: TensorRef, probes: "Sequence[str]") -> None:
+    def alone(self, tensor: TensorRef, probes: Sequence[str]) -> None:
         if _key(tensor) not in self.claimed:
             self.claimed.add(_key(tensor))
             self.works.append(Work((tensor,), {name: self.probes[name] for name in probes}))
@@ -71,23 +71,23 @@ class _Read:
     """One step before anything was read."""
 
     run: Run
-    operators: "tuple[Operator, ...]"
-    weights: "Mapping[str, Weight]"
-    forward: "tuple[Operator, ...]"
-    inputs: "tuple[Held, ...]"
-    groups: "tuple[Group, ...]"
+    operators: tuple[Operator, ...]
+    weights: Mapping[str, Weight]
+    forward: tuple[Operator, ...]
+    inputs: tuple[Held, ...]
+    groups: tuple[Group, ...]
 
 
 def build(
     path: str,
-    runs: "Sequence[Run]",
-    wants: "Callable[[Operator], bool]" = lambda operator: True,
+    runs: Sequence[Run],
+    wants: Callable[[Operator], bool] = lambda operator: True,
     jobs: int = 1,
     context: ReadContext = ANYWHERE,
     done: Done = lambda size: None,
-    expect: "Mapping[str, Any]" = NONE,
-    inside: "Optional[tuple[float, float]]" = None,
-) -> "tuple[Health, ...]":
+    expect: Mapping[str, Any] = NONE,
+    inside: Optional[tuple[float, float]] = None,
+) -> tuple[Health, ...]:
     """The facts of a dump, rank by rank. Trouble with a tensor stands in its figures. Of outputs it is found which
     share of them lies `inside` a range, if one is given."""
     by_rank: dict[Optional[int], list[Run]] = {}
@@ -104,14 +104,14 @@ def build(
     return tuple(replace(one, ranks=healths) for one in healths)
 
 
-def _looked_at(run: Run, wants: "Callable[[Operator], bool]") -> _Read:
+def _looked_at(run: Run, wants: Callable[[Operator], bool]) -> _Read:
     run = replace(run, operators=tuple(filter(wants, run.operators)))
     groups = tuple(groups_of(run))
     weights = weights_of(run) if not groups else {}
     return _Read(run, run.operators, weights, tuple(forward_of(run)), tuple(inputs_of(run, weights)), groups)
 
 
-def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
+def _plan(steps: Sequence[_Read], plan: _Plan) -> None:
     for group in (group for step in steps for group in step.groups):
         plan.side_by_side(group.work(NOTHING))
     for name, weight in _names(steps).items():
@@ -132,7 +132,7 @@ def _plan(steps: "Sequence[_Read]", plan: _Plan) -> None:
                 plan.alone(tensor, (*wanted.get(id(tensor), ()), *asked))
 
 
-def _names(steps: "Sequence[_Read]") -> "dict[str, Weight]":
+def _names(steps: Sequence[_Read]) -> dict[str, Weight]:
     """Parameters of all steps by name, in order of first use."""
     found: dict[str, Weight] = {}
     for step in steps:
@@ -141,7 +141,7 @@ def _names(steps: "Sequence[_Read]") -> "dict[str, Weight]":
     return dict(sorted(found.items(), key=lambda item: item[1].order))
 
 
-def _through_steps(name: str, steps: "Sequence[_Read]") -> "list[TensorRef]":
+def _through_steps(name: str, steps: Sequence[_Read]) -> list[TensorRef]:
     """A parameter in each step, and then its gradients, where they lie as it does."""
     some = [step.weights.get(name) for step in steps]
     weights = [one.weight[1] if one else NOTHING for one in some]
@@ -152,7 +152,7 @@ def _through_steps(name: str, steps: "Sequence[_Read]") -> "list[TensorRef]":
     return weights + gradients
 
 
-def _dropped(operator: Operator) -> "tuple[TensorRef, ...]":
+def _dropped(operator: Operator) -> tuple[TensorRef, ...]:
     """What a dropout read and wrote."""
     if not op_type_of(operator).has("drops"):
         return ()
@@ -161,7 +161,7 @@ def _dropped(operator: Operator) -> "tuple[TensorRef, ...]":
     return (both[0], both[1]) if both[0] and both[1] and both[0].shape == both[1].shape else ()
 
 
-def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
+def _probes(step: _Read) -> dict[int, tuple[str, ...]]:
     """What is to be found of single tensors, by what they are."""
     found: dict[int, tuple[str, ...]] = {id(tensor): ("samples", "whole") for _, tensor in step.inputs}
     found.update((id(one.weight[1]), ("rows",)) for one in step.weights.values() if one.type.has("looks up"))
@@ -170,7 +170,7 @@ def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
     for one in step.forward:
         kind = op_type_of(one)
         for tensor in one.tensors:
-            more: "tuple[str, ...]" = ()
+            more: tuple[str, ...] = ()
             if kind.has("rectifies") and tensor.is_output:
                 more = ("channels",)
             elif kind.has("saturates") and tensor.slot == "input:0":
@@ -188,9 +188,7 @@ def _probes(step: _Read) -> "dict[int, tuple[str, ...]]":
     return found
 
 
-def _health(
-    path: str, rank: Optional[int], steps: "Sequence[_Read]", plan: _Plan, expect: "Mapping[str, Any]"
-) -> Health:
+def _health(path: str, rank: Optional[int], steps: Sequence[_Read], plan: _Plan, expect: Mapping[str, Any]) -> Health:
     made = tuple(_step(index, step, plan) for index, step in enumerate(steps))
     parameters = tuple(_parameter(name, one, steps, plan) for name, one in _names(steps).items())
     parameters = parameters or tuple(_of_kernels(steps, plan))
@@ -211,7 +209,7 @@ def _op(step: int, operator: Operator, plan: _Plan) -> Op:
     return Op(operator, step, tensors, plan.found(pair) if pair else NONE)
 
 
-def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) -> Parameter:
+def _parameter(name: str, one: Weight, steps: Sequence[_Read], plan: _Plan) -> Parameter:
     some = [step.weights.get(name) for step in steps]
     wanted = [held.weight[1].trainable for held in some if held and held.weight[1].trainable is not None]
     weights = tuple(plan.tensor(held.weight) if held else None for held in some)
@@ -228,7 +226,7 @@ def _parameter(name: str, one: Weight, steps: "Sequence[_Read]", plan: _Plan) ->
     )
 
 
-def _moves(name: str, steps: "Sequence[_Read]", plan: _Plan) -> "Iterator[tuple[int, int, Moved]]":
+def _moves(name: str, steps: Sequence[_Read], plan: _Plan) -> Iterator[tuple[int, int, Moved]]:
     for at in range(0, len(steps), SIDE_BY_SIDE):
         some = steps[at : at + SIDE_BY_SIDE]
         found = plan.found(_through_steps(name, some)).get("moves") or ()
@@ -237,7 +235,7 @@ def _moves(name: str, steps: "Sequence[_Read]", plan: _Plan) -> "Iterator[tuple[
                 yield number, number + 1, move
 
 
-def _of_kernels(steps: "Sequence[_Read]", plan: _Plan) -> "list[Parameter]":
+def _of_kernels(steps: Sequence[_Read], plan: _Plan) -> list[Parameter]:
     """Parameters by what optimizers did to them, those of one name in several steps as one."""
     found: dict[str, list[Optional[Parameter]]] = {}
     for index, step in enumerate(steps):
@@ -249,7 +247,7 @@ def _of_kernels(steps: "Sequence[_Read]", plan: _Plan) -> "list[Parameter]":
     return sorted((_joined(some) for some in found.values()), key=lambda one: one.order)
 
 
-def _joined(steps: "Sequence[Optional[Parameter]]") -> Parameter:
+def _joined(steps: Sequence[Optional[Parameter]]) -> Parameter:
     known = [one for one in steps if one is not None]
     return replace(
         known[0],
@@ -260,7 +258,7 @@ def _joined(steps: "Sequence[Optional[Parameter]]") -> Parameter:
     )
 
 
-def _starts(parameters: "Sequence[Parameter]") -> str:
+def _starts(parameters: Sequence[Parameter]) -> str:
     """ "fresh" if all weights of norms are constant, as they start; where there are none nobody knows."""
     norms = [one.first.figures for one in parameters if one.type.has("normalises") and len(one.shape) == 1]
     known = [one for one in norms if one.minimum is not None]

@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
         return self.ref.slot
 
     @property
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return self.ref.shape
 
     @property
@@ -61,7 +61,7 @@ class Op:
 
     operator: Operator
     step: int
-    tensors: "tuple[Tensor, ...]"
+    tensors: tuple[Tensor, ...]
     found: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -73,12 +73,12 @@ class Op:
         return self.operator.name
 
     @cached_property
-    def inputs(self) -> "tuple[Tensor, ...]":
+    def inputs(self) -> tuple[Tensor, ...]:
         """In order, parameters of a module's record (`param:`) among them."""
         return tuple(one for one in self.tensors if not one.is_output)
 
     @cached_property
-    def outputs(self) -> "tuple[Tensor, ...]":
+    def outputs(self) -> tuple[Tensor, ...]:
         return tuple(one for one in self.tensors if one.is_output)
 
     @cached_property
@@ -90,12 +90,12 @@ class Op:
         """Whether it is the record of a module, not of a call within it."""
         return bool(self.operator.path)
 
-    def tensor(self, *names: "int | str", role: str = "input") -> Optional[Tensor]:
+    def tensor(self, *names: int | str, role: str = "input") -> Optional[Tensor]:
         """The first of the tensors `role:name` that there is: by place, or as a dump names an argument by its word."""
         slots = {one.slot: one for one in self.tensors}
         return next((slots[f"{role}:{name}"] for name in names if f"{role}:{name}" in slots), None)
 
-    def argument(self, *names: "int | str") -> Any:
+    def argument(self, *names: int | str) -> Any:
         """The first of the arguments that there is, by place or word; None if the dump tells none of them."""
         given = self.operator.arguments
         return next((given[f"input:{name}"] for name in names if f"input:{name}" in given), None)
@@ -113,16 +113,16 @@ class Step:
 
     index: int
     run: Run
-    operators: "tuple[Op, ...]"
-    forward: "tuple[Op, ...]" = ()
-    inputs: "tuple[Tensor, ...]" = ()
+    operators: tuple[Op, ...]
+    forward: tuple[Op, ...] = ()
+    inputs: tuple[Tensor, ...] = ()
 
     @property
     def number(self) -> Optional[int]:
         return self.run.step
 
     @cached_property
-    def backward(self) -> "Mapping[str, tuple[Op, ...]]":
+    def backward(self) -> Mapping[str, tuple[Op, ...]]:
         """Operators of the backward pass by the call whose gradient they are."""
         found: dict[str, list[Op]] = {}
         for one in self.operators:
@@ -131,14 +131,14 @@ class Step:
         return {call: tuple(some) for call, some in found.items()}
 
     @cached_property
-    def events(self) -> "tuple[Event, ...]":
+    def events(self) -> tuple[Event, ...]:
         """Where NaN, Inf and saturation are born, passed on and killed, as `npucmp overflow` finds them."""
         held = ((one.operator, tensor, tensor.figures) for one in self.operators for tensor in one.tensors)
         rows = [Scanned(one, tensor.ref, x.extremes, x.counted, x.problem) for one, tensor, x in held]
         return tuple(events_of(rows, {}, self.run.ordered))
 
     @cached_property
-    def losses(self) -> "tuple[Op, ...]":
+    def losses(self) -> tuple[Op, ...]:
         found = tuple(one for one in self.forward if one.type.has("loss"))
         return found or tuple(one for one in self.operators if not one.is_gradient and one.type.has("loss"))
 
@@ -153,7 +153,7 @@ class Step:
         return None
 
     @cached_property
-    def labels(self) -> "tuple[Tensor, ...]":
+    def labels(self) -> tuple[Tensor, ...]:
         """What losses hold the output against: their second input."""
         found = (one.tensor(1, "target") for one in self.losses)
         return tuple(one for one in found if one is not None)
@@ -187,11 +187,11 @@ class Parameter:
     type: OpType
     order: int
     trainable: Optional[bool]
-    weights: "tuple[Optional[Tensor], ...]"
-    gradients: "tuple[Optional[Tensor], ...]"
-    moves: "tuple[tuple[int, int, Moved], ...]" = ()
+    weights: tuple[Optional[Tensor], ...]
+    gradients: tuple[Optional[Tensor], ...]
+    moves: tuple[tuple[int, int, Moved], ...] = ()
     named: bool = True
-    updates: "tuple[Updated, ...]" = ()
+    updates: tuple[Updated, ...] = ()
     found: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -200,7 +200,7 @@ class Parameter:
         return next(one for one in self.weights if one is not None)
 
     @property
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return self.first.shape
 
     @property
@@ -257,17 +257,17 @@ class Health:
     """
 
     path: str
-    steps: "tuple[Step, ...]"
-    parameters: "tuple[Parameter, ...]"
+    steps: tuple[Step, ...]
+    parameters: tuple[Parameter, ...]
     rank: Optional[int] = None
     training: bool = False
     starts: str = "unknown"
-    ranks: "tuple[Health, ...]" = ()
+    ranks: tuple[Health, ...] = ()
     expect: Mapping[str, Any] = field(default_factory=dict)
     log: Optional[Log] = None
 
     @property
-    def runs(self) -> "tuple[Run, ...]":
+    def runs(self) -> tuple[Run, ...]:
         return tuple(step.run for step in self.steps)
 
     @cached_property
@@ -305,10 +305,10 @@ class Health:
         """Whether parameters have names of their own (levels L0 and mix, MindSpore), not those of an operator."""
         return any(one.named for one in self.parameters)
 
-    def tensors(self) -> "Iterator[Tensor]":
+    def tensors(self) -> Iterator[Tensor]:
         return (tensor for step in self.steps for one in step.operators for tensor in one.tensors)
 
-    def operators(self, *traits: str, path: str = "*") -> "Iterator[Op]":
+    def operators(self, *traits: str, path: str = "*") -> Iterator[Op]:
         """Calls of the forward pass in all steps that have any of the traits; `path` is a glob over their names."""
         for step in self.steps:
             for one in step.forward:
@@ -320,16 +320,16 @@ class Health:
         return self.steps[step].number
 
     @cached_property
-    def matrices(self) -> "tuple[Parameter, ...]":
+    def matrices(self) -> tuple[Parameter, ...]:
         """Matrices in order of first use."""
         return tuple(one for one in self.parameters if one.is_matrix)
 
     @cached_property
-    def by_name(self) -> "Mapping[str, Parameter]":
+    def by_name(self) -> Mapping[str, Parameter]:
         return {one.name: one for one in self.parameters}
 
     @cached_property
-    def groups(self) -> "tuple[tuple[Parameter, ...], ...]":
+    def groups(self) -> tuple[tuple[Parameter, ...], ...]:
         """Parameters that have the same bits in every step, in groups of two and more. Constants are in none, nor what
         may be one: checksums alone do not tell, and that of many constants is the same."""
         found: dict[object, list[Parameter]] = {}
@@ -339,12 +339,12 @@ class Health:
                 found.setdefault((one.dtype, one.shape, bits), []).append(one)
         return tuple(tuple(some) for some in found.values() if len(some) > 1)
 
-    def peers(self, one: Parameter) -> "Sequence[Parameter]":
+    def peers(self, one: Parameter) -> Sequence[Parameter]:
         """Other parameters of its shape whose names differ from its own in numbers only."""
         return [other for other in self._kinds[one.kind, one.shape] if other is not one]
 
     @cached_property
-    def _kinds(self) -> "Mapping[tuple[str, tuple[int, ...]], list[Parameter]]":
+    def _kinds(self) -> Mapping[tuple[str, tuple[int, ...]], list[Parameter]]:
         found: dict[tuple[str, tuple[int, ...]], list[Parameter]] = {}
         for one in self.parameters:
             found.setdefault((one.kind, one.shape), []).append(one)

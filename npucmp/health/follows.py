@@ -25,7 +25,7 @@ SCALES = ("input.raw_pixels", "input.scale", "input.feature_scales")
 STEP = ("optimizer.uphill", "weights.change_large", "weight.change_large", "loss.negated")
 CRASH = (*NONFINITE, *STEP)
 
-FOLLOWS: "Mapping[str, Sequence[str]]" = {  # rule → what explains it, the first cause first
+FOLLOWS: Mapping[str, Sequence[str]] = {  # rule → what explains it, the first cause first
     "weight.nonfinite": ("grad.nonfinite",),
     "loss.nonfinite": (*CAME_IN, "label.none", "loss.not_log_probabilities"),
     "overflow.summary": ("input.nonfinite", "weight.nonfinite", "divide.zero", "label.none", *STEP),
@@ -77,7 +77,7 @@ LATER = ("weight.nonfinite",)  # follows only from an earlier step
 RAISED = ("weight.scale_large", "weight.scale_small", *SCALES)  # hints that explain what is graver
 
 
-def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
+def explained(symptoms: Sequence[Symptom]) -> list[Symptom]:
     """The same, roots first by severity, each followed by what follows from it; places and `follows` are set."""
     causes = [_cause(one, symptoms) for one in symptoms]
     symptoms = _raised(symptoms, causes)
@@ -92,7 +92,7 @@ def explained(symptoms: "Sequence[Symptom]") -> "list[Symptom]":
     return made
 
 
-def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
+def _cause(one: Symptom, symptoms: Sequence[Symptom]) -> Optional[int]:
     """Which of them explains it: the first in the order of its rule's row, of the same rank; else the same rule's, of
     something graver."""
     for glob in FOLLOWS.get(one.rule, ()):
@@ -105,7 +105,7 @@ def _cause(one: Symptom, symptoms: "Sequence[Symptom]") -> Optional[int]:
     return next((at for at, other in enumerate(symptoms) if _is_graver(other, one)), None)
 
 
-def _raised(symptoms: "Sequence[Symptom]", causes: "Sequence[Optional[int]]") -> "list[Symptom]":
+def _raised(symptoms: Sequence[Symptom], causes: Sequence[Optional[int]]) -> list[Symptom]:
     """The same; a hint that explains a warning or an error is a warning too."""
     graver = {cause for one, cause in zip(symptoms, causes) if cause is not None and one.severity != "hint"}
     return [
@@ -126,7 +126,7 @@ def _was_there(cause: Symptom, one: Symptom) -> bool:
     return cause.step < one.step if one.rule in LATER else cause.step <= one.step
 
 
-def _root(at: int, causes: "Sequence[Optional[int]]") -> int:
+def _root(at: int, causes: Sequence[Optional[int]]) -> int:
     seen = {at}
     while (cause := causes[at]) is not None and cause not in seen:
         seen.add(cause)
@@ -134,7 +134,7 @@ def _root(at: int, causes: "Sequence[Optional[int]]") -> int:
     return at
 
 
-def _family(root: int, causes: "Sequence[Optional[int]]", symptoms: "Sequence[Symptom]") -> "list[int]":
+def _family(root: int, causes: Sequence[Optional[int]], symptoms: Sequence[Symptom]) -> list[int]:
     """A root and all that follows from it, the gravest first, and what is nearer to the root before what is not."""
     below = [at for at, cause in enumerate(causes) if cause is not None and _root(at, causes) == root]
     below.sort(key=lambda at: (-_gravity(symptoms[at]), _depth(symptoms[at].rule), at))

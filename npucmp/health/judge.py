@@ -17,11 +17,11 @@ NAMED = 100  # places of one finding that are named
 
 
 class Examined(NamedTuple):
-    symptoms: "tuple[Symptom, ...]"
-    decisions: "tuple[Decision, ...]"
+    symptoms: tuple[Symptom, ...]
+    decisions: tuple[Decision, ...]
 
 
-def examine(healths: "Sequence[Health]", rules: "Sequence[Rule]", settings: Settings = Settings()) -> Examined:
+def examine(healths: Sequence[Health], rules: Sequence[Rule], settings: Settings = Settings()) -> Examined:
     """Asks all rules about all ranks. A rule that raises costs its row, and no other."""
     symptoms: list[Symptom] = []
     decisions = []
@@ -32,7 +32,7 @@ def examine(healths: "Sequence[Health]", rules: "Sequence[Rule]", settings: Sett
     return Examined(tuple(explained(symptoms)), tuple(decisions))
 
 
-def _asked(rule: Rule, healths: "Sequence[Health]", settings: Settings) -> "tuple[list[Symptom], Decision]":
+def _asked(rule: Rule, healths: Sequence[Health], settings: Settings) -> tuple[list[Symptom], Decision]:
     own = settings.of(rule)
     limit = rule.limit if own.limit is None else own.limit
     start = Decision(rule.name, own.severity or rule.severity, "no", limit=limit, source=rule.source)
@@ -64,8 +64,8 @@ def _asked(rule: Rule, healths: "Sequence[Health]", settings: Settings) -> "tupl
 
 
 def _symptoms(
-    rule: Rule, own: Own, limit: Optional[float], health: Health, found: "Sequence[Found]"
-) -> "Iterator[Symptom]":
+    rule: Rule, own: Own, limit: Optional[float], health: Health, found: Sequence[Found]
+) -> Iterator[Symptom]:
     """One for all that it found of a severity: the first stands for all."""
     with_severity = [(own.severity or one.severity or rule.severity, one) for one in found]
     with_severity.sort(key=lambda item: -SEVERITIES.index(item[0]))

@@ -41,10 +41,10 @@ class Update(NamedTuple):
 class Group(NamedTuple):
     """Updates of one shape, and what may have been their parameters before."""
 
-    updates: "tuple[Update, ...]"
-    candidates: "tuple[Held, ...]"
+    updates: tuple[Update, ...]
+    candidates: tuple[Held, ...]
 
-    def tensors(self, nothing: TensorRef) -> "list[TensorRef]":
+    def tensors(self, nothing: TensorRef) -> list[TensorRef]:
         """After, gradient, moment of each update; then the candidates."""
         sides = [(one.after, one.gradient or nothing, one.moment or nothing) for one in self.updates]
         return [tensor for some in sides for tensor in some] + [tensor for _, tensor in self.candidates]
@@ -53,7 +53,7 @@ class Group(NamedTuple):
         return Work(tuple(self.tensors(nothing)), {"steps": partial(Nearest, updates=len(self.updates))})
 
 
-def groups_of(run: Run) -> "list[Group]":
+def groups_of(run: Run) -> list[Group]:
     """The updates of a run by shape; none where no optimizer was dumped, or no forward read what it updates."""
     by_shape: dict[tuple[int, ...], list[Update]] = {}
     for operator in run.operators:
@@ -90,7 +90,7 @@ def _update(operator: Operator) -> Optional[Update]:
     return Update(operator, after, gradient, moment, called(*RATE), plain and gradient is not None)
 
 
-def _read(operator: Operator) -> "Iterator[Held]":
+def _read(operator: Operator) -> Iterator[Held]:
     """What a forward operator may read as its parameters."""
     kind = op_type_of(operator)
     places = {*kind.parameters, *((1,) if kind.has("contracts") else ())}
@@ -102,14 +102,14 @@ def _read(operator: Operator) -> "Iterator[Held]":
 class Nearest:
     """For each update the candidate that is nearest to what it made, and the sums of the step between them."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]", updates: int) -> None:
+    def __init__(self, payloads: Sequence[Optional[Payload]], updates: int) -> None:
         import numpy as np
 
         self.updates, self.candidates = updates, len(payloads) - 3 * updates
         self.has = [one is not None for one in payloads]
         self.sums = np.zeros((updates, self.candidates, 9))  # n, |w|, |d|, d², d·g, d·m, g², m², w²
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         import numpy as np
 
         some = [None if block is None else wide(block) for block in blocks]
@@ -125,9 +125,9 @@ class Nearest:
                     sizes = len(d), np.abs(before).sum(), np.abs(d).sum()
                     self.sums[k, c] += (*sizes, d @ d, d @ g, d @ m, g @ g, m @ m, before @ before)
 
-    def found(self) -> "list[Optional[tuple[int, tuple[float, ...]]]]":
+    def found(self) -> list[Optional[tuple[int, tuple[float, ...]]]]:
         """(number of the candidate, the sums) of each update; None where none could be read."""
-        made: "list[Optional[tuple[int, tuple[float, ...]]]]" = []
+        made: list[Optional[tuple[int, tuple[float, ...]]]] = []
         for k in range(self.updates):
             known = [(float(self.sums[k, c, 3]), c) for c in range(self.candidates) if self.sums[k, c, 0]]
             finite = [one for one in known if math.isfinite(one[0])]
@@ -136,8 +136,8 @@ class Nearest:
 
 
 def parameters_of(
-    step: int, group: Group, found: "Sequence[Any]", tensor: "Callable[[Held], Tensor]", names: "Mapping[object, str]"
-) -> "Iterator[Parameter]":
+    step: int, group: Group, found: Sequence[Any], tensor: Callable[[Held], Tensor], names: Mapping[object, str]
+) -> Iterator[Parameter]:
     """What a group tells of parameters in one step; `names` are those of parameters by dtype, shape and bits."""
     for update, nearest in zip(group.updates, found):
         if nearest is None:
@@ -167,7 +167,7 @@ def parameters_of(
         )
 
 
-def named(run: Run, tensor: "Callable[[Held], Tensor]") -> "dict[object, str]":
+def named(run: Run, tensor: Callable[[Held], Tensor]) -> dict[object, str]:
     """Parameters that are dumped by their names, by dtype, shape and bits: records of one tensor that nothing reads.
     Bits that two have name neither."""
     found: dict[object, str] = {}

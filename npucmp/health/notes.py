@@ -12,10 +12,10 @@ from npucmp.model import first_of
 FEW = 4  # kinds of operators that are named
 
 
-def notes_of(healths: "Sequence[Health]") -> "Iterator[str]":
+def notes_of(healths: Sequence[Health]) -> Iterator[str]:
     """Of the first rank and step."""
     for step in [step for one in healths for step in one.steps][:1]:
-        types: "dict[str, Counter[str]]" = {}
+        types: dict[str, Counter[str]] = {}
         for op in step.forward:
             for tensor in op.outputs[:1]:
                 if is_float(tensor):

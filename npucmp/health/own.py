@@ -30,9 +30,7 @@ from npucmp.health.settings import Own, Settings
 LARGEST = 1 << 20  # bytes of a file
 
 
-def load_settings(
-    path: "str | PathLike[str]", rules: "Sequence[Rule]", rows: "Optional[Sequence[str]]" = None
-) -> Settings:
+def load_settings(path: str | PathLike[str], rules: Sequence[Rule], rows: Optional[Sequence[str]] = None) -> Settings:
     """The settings of a file. DumpError if it cannot be read, UsageError for a word or a value that is none.
 
     Where the names of rows are not given, any will do: check reads the same file as precheck.
@@ -77,7 +75,7 @@ def _row(path: Path, name: str, given: object) -> Own:
     return found
 
 
-def _expect(path: Path, given: object) -> "dict[str, Any]":
+def _expect(path: Path, given: object) -> dict[str, Any]:
     table = _Table(path, "expect", given)
     found = {name: table.take(name, _texts) for name in ("frozen", "trained")}
     found.update({name: table.take(name, _groups) for name in ("shared", "only")})
@@ -94,14 +92,14 @@ class _Table:
         if not isinstance(given, dict):
             raise UsageError(f"{self.at}: a table is wanted")
         self._given = given
-        self._known: "list[str]" = []
+        self._known: list[str] = []
 
-    def take(self, word: str, reads: "Callable[[str, Any], Any]") -> Any:
+    def take(self, word: str, reads: Callable[[str, Any], Any]) -> Any:
         """What stands there; None if it does not."""
         self._known.append(word)
         return reads(f"{self.at}: {word}", self._given[word]) if word in self._given else None
 
-    def tables(self, word: str, known: "Optional[Sequence[str] | Mapping[str, Any]]") -> "list[tuple[str, Any]]":
+    def tables(self, word: str, known: Optional[Sequence[str] | Mapping[str, Any]]) -> list[tuple[str, Any]]:
         """The tables below a word by name, each of which must be known."""
         found = self.take(word, _table) or {}
         for name in found:
@@ -116,7 +114,7 @@ class _Table:
                 raise UsageError(f"{self.at}: no word {word!r:.60}", near)
 
 
-def _table(where: str, value: object) -> "dict[str, Any]":
+def _table(where: str, value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{where}: a table is wanted, not {value!r:.60}")
     return value
@@ -134,19 +132,19 @@ def _truth(where: str, value: object) -> bool:
     return value
 
 
-def _texts(where: str, value: object) -> "tuple[str, ...]":
+def _texts(where: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise UsageError(f"{where}: a list of names is wanted, not {value!r:.60}")
     return tuple(value)
 
 
-def _groups(where: str, value: object) -> "tuple[tuple[str, ...], ...]":
+def _groups(where: str, value: object) -> tuple[tuple[str, ...], ...]:
     if not isinstance(value, list):
         raise UsageError(f"{where}: a list of groups of names is wanted, not {value!r:.60}")
     return tuple(_texts(where, one) for one in value)
 
 
-def _one_of(*words: str) -> "Callable[[str, object], str]":
+def _one_of(*words: str) -> Callable[[str, object], str]:
     def reads(where: str, value: object) -> str:
         if value not in words:
             raise UsageError(f"{where}: no {value!r:.60}; it is one of {', '.join(words)}")
@@ -155,10 +153,10 @@ def _one_of(*words: str) -> "Callable[[str, object], str]":
     return reads
 
 
-def _globs(rules: "Mapping[str, Rule]", rows: "Optional[Sequence[str]]") -> "Callable[[str, object], tuple[str, ...]]":
+def _globs(rules: Mapping[str, Rule], rows: Optional[Sequence[str]]) -> Callable[[str, object], tuple[str, ...]]:
     """Globs over names of rules and rows; one that fits none of them is a slip."""
 
-    def reads(where: str, value: object) -> "tuple[str, ...]":
+    def reads(where: str, value: object) -> tuple[str, ...]:
         for glob in _texts(where, value):
             check_glob(where, glob, [*rules, *(rows or ())], rows is None)
         return _texts(where, value)
@@ -166,7 +164,7 @@ def _globs(rules: "Mapping[str, Rule]", rows: "Optional[Sequence[str]]") -> "Cal
     return reads
 
 
-def check_glob(where: str, glob: str, names: "Sequence[str]", others: bool = False) -> None:
+def check_glob(where: str, glob: str, names: Sequence[str], others: bool = False) -> None:
     """UsageError for a glob that fits no name; where there may be `others`, for one that looks like a slip."""
     if any(fnmatchcase(name, glob) for name in names):
         return

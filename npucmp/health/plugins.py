@@ -19,11 +19,11 @@ GROUP = "npucmp.rules"
 
 
 def own_rules(
-    files: "Sequence[str | PathLike[str]]", installed: bool = True, known: "Sequence[Rule]" = ()
-) -> "tuple[Rule, ...]":
+    files: Sequence[str | PathLike[str]], installed: bool = True, known: Sequence[Rule] = ()
+) -> tuple[Rule, ...]:
     """The rules of files, in the order of their text, and of packages. UsageError for what holds none or cannot be
     run, and for a name that there is already."""
-    found: "list[Rule]" = []
+    found: list[Rule] = []
     names = {one.name: "npucmp" for one in known}
     for source, some in [*_of_files(files), *(_of_packages() if installed else ())]:
         for one in some:
@@ -34,7 +34,7 @@ def own_rules(
     return tuple(found)
 
 
-def _of_files(files: "Sequence[str | PathLike[str]]") -> "Iterator[tuple[str, list[Rule]]]":
+def _of_files(files: Sequence[str | PathLike[str]]) -> Iterator[tuple[str, list[Rule]]]:
     for number, file in enumerate(files):
         path, name = Path(file), f"npucmp_plugin_{number}"
         if not path.is_file():
@@ -51,7 +51,7 @@ def _of_files(files: "Sequence[str | PathLike[str]]") -> "Iterator[tuple[str, li
         yield str(path), _rules(str(path), module)
 
 
-def _of_packages() -> "Iterator[tuple[str, list[Rule]]]":
+def _of_packages() -> Iterator[tuple[str, list[Rule]]]:
     found: Any = importlib.metadata.entry_points()
     chosen = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())  # a dict in Python 3.9
     for one in sorted(chosen, key=lambda point: str(point.name)):
@@ -63,7 +63,7 @@ def _of_packages() -> "Iterator[tuple[str, list[Rule]]]":
         yield f"entry point {one.name}", _rules(f"entry point {one.name}", held)
 
 
-def _rules(source: str, held: Any) -> "list[Rule]":
+def _rules(source: str, held: Any) -> list[Rule]:
     """The rules in a module, in a sequence, or the one that this is."""
     some = [held] if isinstance(held, Rule) else held if isinstance(held, (list, tuple)) else vars(held).values()
     found = [*dict.fromkeys(one for one in some if isinstance(one, Rule))]

@@ -44,14 +44,14 @@ class Moved(NamedTuple):
 class Moves:
     """Of a parameter through all its steps: first the weights, then as many gradients; a Moved for each two steps."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.steps = len(payloads) // 2
         self.has = [one is not None for one in payloads]
         self.types = [one.dtype if one is not None else "" for one in payloads]
         self.sums = np.zeros((max(self.steps - 1, 0), 6))  # elements, |w|, |w'-w|, (w'-w)², g², (w'-w)·g
         self.same = [self.types[k] == self.types[k + 1] for k in range(self.steps - 1)]
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         some = [None if block is None else wide(block) for block in blocks]
         for k in range(self.steps - 1):
             before, after, gradient = some[k], some[k + 1], some[self.steps + k]
@@ -68,7 +68,7 @@ class Moves:
                 if gradient is not None:
                     self.sums[k, 4:] += np.dot(gradient, gradient), np.dot(moved, gradient)
 
-    def found(self) -> "list[Optional[Moved]]":
+    def found(self) -> list[Optional[Moved]]:
         return [self._moved(k) if self.has[k] and self.has[k + 1] else None for k in range(self.steps - 1)]
 
     def _moved(self, k: int) -> Optional[Moved]:
@@ -86,7 +86,7 @@ class Channels:
     Found: (channels of zeros, channels, values in each), None where there are no channels or too many.
     """
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         shape = payloads[0].shape if payloads[0] is not None else ()
         axis = (1 if len(shape) > 3 else len(shape) - 1) if len(shape) > 1 else None
         self.channels = shape[axis] if axis is not None else 0
@@ -94,13 +94,13 @@ class Channels:
         self.each = math.prod(shape) // self.channels if self.channels else 0
         self.alive = np.zeros(self.channels if self.channels <= MANY else 0, bool)
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         block = blocks[0]
         if block is not None and len(self.alive):
             at = np.flatnonzero(block != 0) + start
             self.alive[at // self.below % self.channels] = True
 
-    def found(self) -> "Optional[tuple[int, int, int]]":
+    def found(self) -> Optional[tuple[int, int, int]]:
         if not len(self.alive):
             return None
         return int(np.count_nonzero(~self.alive)), self.channels, self.each
@@ -109,50 +109,50 @@ class Channels:
 class ZeroRows:
     """Of a table, the first tensor: (rows of zeros, rows); None where there are too many."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
-        shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
+        shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
         elements: int = math.prod(shape)
         self.alive = np.zeros(shape[0] if shape and elements and shape[0] <= KEPT else 0, bool)
         self.each = elements // len(self.alive) if len(self.alive) else 0
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if blocks[0] is not None and self.each:
             self.alive[(np.flatnonzero(blocks[0] != 0) + start) // self.each] = True
 
-    def found(self) -> "Optional[tuple[int, int]]":
+    def found(self) -> Optional[tuple[int, int]]:
         return (int(np.count_nonzero(~self.alive)), len(self.alive)) if self.each else None
 
 
 class Means:
     """Of a tensor with channels in its second axis: the mean of each, None where there are none or too many."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
-        shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
+        shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
         self.channels = shape[1] if len(shape) > 1 and shape[1] <= MANY else 0
         self.below, self.each = math.prod(shape[2:]), math.prod(shape) // self.channels if self.channels else 0
         self.sums = np.zeros(self.channels)
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if blocks[0] is not None and self.channels:
             at = (start + np.arange(len(blocks[0]))) // self.below % self.channels
             with np.errstate(all="ignore"):
                 self.sums += np.bincount(at, wide(blocks[0]), self.channels)
 
-    def found(self) -> "Optional[Array]":
+    def found(self) -> Optional[Array]:
         return self.sums / self.each if self.each else None
 
 
 class Samples:
     """Of a batch: a digest of each sample, that is of each row of the first axis; None where there are too many."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
-        shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
+        shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
         elements: int = math.prod(shape)
         self.rows = shape[0] if shape and elements and shape[0] <= MANY else 0
         self.size = elements // self.rows if self.rows else 0
         self.digests = [hashlib.blake2b(digest_size=8) for _ in range(self.rows)]
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         block = blocks[0]
         at = 0
         while block is not None and self.rows and at < len(block):
@@ -161,22 +161,22 @@ class Samples:
             self.digests[row].update(_bits(block[at : at + some]))
             at += some
 
-    def found(self) -> "Optional[tuple[bytes, ...]]":
+    def found(self) -> Optional[tuple[bytes, ...]]:
         return tuple(one.digest() for one in self.digests) if self.rows else None
 
 
 class Whole:
     """The values themselves, in their shape, of a tensor that is small: labels, tokens, what goes into a loss."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
-        self.shape: "tuple[int, ...]" = payloads[0].shape if payloads[0] is not None else ()
-        self.blocks: "Optional[list[Array]]" = [] if math.prod(self.shape) <= KEPT else None
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
+        self.shape: tuple[int, ...] = payloads[0].shape if payloads[0] is not None else ()
+        self.blocks: Optional[list[Array]] = [] if math.prod(self.shape) <= KEPT else None
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if self.blocks is not None and blocks[0] is not None:
             self.blocks.append(blocks[0].copy())
 
-    def found(self) -> "Optional[Array]":
+    def found(self) -> Optional[Array]:
         if not self.blocks:
             return None
         joined = np.concatenate(self.blocks)
@@ -188,17 +188,17 @@ class Beyond:
 
     SIZES = (5.0, 8.0)
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.counts, self.elements = [0] * len(self.SIZES), 0
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if blocks[0] is not None:
             with np.errstate(all="ignore"):
                 size = np.abs(wide(blocks[0]))
             self.elements += len(size)
             self.counts = [count + int(np.count_nonzero(size > one)) for count, one in zip(self.counts, self.SIZES)]
 
-    def found(self) -> "Optional[dict[float, float]]":
+    def found(self) -> Optional[dict[float, float]]:
         if not self.elements:
             return None
         return {size: count / self.elements for size, count in zip(self.SIZES, self.counts)}
@@ -207,11 +207,11 @@ class Beyond:
 class Inside:
     """Share of the elements of a tensor that lie from `start` to `end`, in per cent; None without elements."""
 
-    def __init__(self, start: float, end: float, payloads: "Sequence[Optional[Payload]]") -> None:
+    def __init__(self, start: float, end: float, payloads: Sequence[Optional[Payload]]) -> None:
         self.start, self.end = start, end
         self.inside = self.elements = 0
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         if blocks[0] is not None:
             values = wide(blocks[0])
             self.elements += len(values)
@@ -224,22 +224,22 @@ class Inside:
 class Dropped:
     """Of what a dropout read and wrote: (elements that became zero, elements that were not), None without both."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None:
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None:
         self.both = len(payloads) == 2 and None not in payloads
         self.zeroed = self.there = 0
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         read, written = blocks[0], blocks[-1]
         if self.both and read is not None and written is not None:
             there = read != 0
             self.there += int(np.count_nonzero(there))
             self.zeroed += int(np.count_nonzero(there & (written == 0)))
 
-    def found(self) -> "Optional[tuple[int, int]]":
+    def found(self) -> Optional[tuple[int, int]]:
         return (self.zeroed, self.there) if self.both else None
 
 
-PROBES: "dict[str, type[Probe]]" = {
+PROBES: dict[str, type[Probe]] = {
     "moves": Moves,
     "channels": Channels,
     "rows": ZeroRows,
@@ -251,12 +251,12 @@ PROBES: "dict[str, type[Probe]]" = {
 }
 
 
-def wide(block: "Array") -> "Array":
+def wide(block: Array) -> Array:
     """Values in float64, magnitudes of complex ones."""
     with np.errstate(all="ignore"):
         found = widen(block)
     return np.abs(found) if found.dtype.kind == "c" else found
 
 
-def _bits(block: "Optional[Array]") -> bytes:
+def _bits(block: Optional[Array]) -> bytes:
     return b"" if block is None else np.ascontiguousarray(block).tobytes()

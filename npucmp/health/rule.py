@@ -38,7 +38,7 @@ class Found(NamedTuple):
     remedy: str = ""
     step: Optional[int] = None
     places: int = 1
-    also: "tuple[str, ...]" = ()
+    also: tuple[str, ...] = ()
     limit: Optional[float] = None
     unit: str = ""
 
@@ -50,7 +50,7 @@ class Need(NamedTuple):
     missing: str
 
 
-def _operators(*traits: str) -> "Callable[[Health], int]":
+def _operators(*traits: str) -> Callable[[Health], int]:
     return lambda health: sum(1 for _ in health.operators(*traits))
 
 
@@ -59,7 +59,7 @@ def _pairs(health: Health) -> int:
     return max(len(health.steps) - 1, sum(any(one.updates) for one in health.parameters))
 
 
-NEEDS: "Mapping[str, Need]" = {
+NEEDS: Mapping[str, Need] = {
     "figures": Need(lambda health: int(health.has_figures), "the dump holds no statistics and no values"),
     "values": Need(lambda health: int(health.has_values), "needs values: the dump holds statistics only"),
     "bits": Need(lambda health: int(health.has_bits), "needs values or checksums"),
@@ -109,15 +109,15 @@ class Rule:
     """
 
     name: str
-    find: "Callable[[Health, Any], Iterable[Found]]"
+    find: Callable[[Health, Any], Iterable[Found]]
     severity: str
-    needs: "tuple[str, ...]"
+    needs: tuple[str, ...]
     limit: Optional[float]
     says: str
     remedy: str
     source: str
     off: bool = False
-    words: "tuple[str, ...]" = ()
+    words: tuple[str, ...] = ()
 
     @property
     def group(self) -> str:
@@ -142,7 +142,7 @@ def rule(
     source: str = "",
     off: bool = False,
     words: str = "",
-) -> "Callable[[Callable[..., Iterable[Found]]], Rule]":
+) -> Callable[[Callable[..., Iterable[Found]]], Rule]:
     """Makes a function of (health, limit) a Rule. `needs` are words of NEEDS, with commas."""
     wanted, own = tuple(word.strip() for word in needs.split(",")), tuple(words.split())
     unknown = [word for word in wanted if word not in NEEDS]

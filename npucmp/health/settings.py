@@ -20,8 +20,8 @@ class Own:
 
     limit: Optional[float] = None
     severity: str = ""
-    include: "tuple[str, ...]" = ()
-    exclude: "tuple[str, ...]" = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def wants(self, name: str) -> bool:
@@ -41,8 +41,8 @@ class Settings:
     origin      where limits and severities of `own` come from, for reports
     """
 
-    only: "tuple[str, ...]" = ()
-    skip: "tuple[str, ...]" = ()
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
     own: Mapping[str, Own] = field(default_factory=dict)
     rows: Mapping[str, Own] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Settings:
             return "off: ask for it with --only, or set it in --rules"
         return ""
 
-    def require_known(self, rules: "Sequence[Rule]") -> None:
+    def require_known(self, rules: Sequence[Rule]) -> None:
         """UsageError for a name that no rule has, or a glob that fits none."""
         names = [rule.name for rule in rules]
         for glob in (*self.only, *self.skip, *self.own):

@@ -9,7 +9,7 @@ from npucmp.health.probes import Moved
 from npucmp.model.symptom import ParameterRow, Spread
 
 
-def parameter_rows(health: Health) -> "Iterator[ParameterRow]":
+def parameter_rows(health: Health) -> Iterator[ParameterRow]:
     """In order of first use, step by step."""
     same = {
         id(one): ", ".join(other.name for other in group if other is not one)
@@ -23,7 +23,7 @@ def parameter_rows(health: Health) -> "Iterator[ParameterRow]":
                 yield _row(health, one, step, moves.get(step), same.get(id(one), ""))
 
 
-def _row(health: Health, one: Parameter, step: int, move: "Moved | None", same: str) -> ParameterRow:
+def _row(health: Health, one: Parameter, step: int, move: Moved | None, same: str) -> ParameterRow:
     weight, gradient = one.weights[step], one.gradients[step]
     assert weight is not None
     x, g = weight.figures, gradient.figures.rms if gradient is not None else None
@@ -47,7 +47,7 @@ def _row(health: Health, one: Parameter, step: int, move: "Moved | None", same: 
     )
 
 
-def spreads(health: Health) -> "Iterator[Spread]":
+def spreads(health: Health) -> Iterator[Spread]:
     """Of the first output of each call of the forward pass that has figures, in the first dumped step."""
     for op in health.steps[0].forward if health.steps else ():
         rms = op.outputs[0].figures.rms if op.outputs else None

@@ -192,7 +192,7 @@ def _variance(side: Side, squares: float, n: int) -> Optional[float]:
     return found if math.isfinite(found) and found > DROWNED * squares / n else None
 
 
-def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
+def reduced_products(steps: Iterable[Sequence[Measurement]]) -> bool:
     """Whether the float32 matrix products of these runs were computed with HF32 or TF32, by all steps and ranks.
 
     All products whose inputs agree must show it: a single one that does not is computed in float32. One alone that does
@@ -205,12 +205,12 @@ def reduced_products(steps: "Iterable[Sequence[Measurement]]") -> bool:
     return True in said and False not in said
 
 
-def reduced_in(measurements: "Sequence[Measurement]") -> Optional[bool]:
+def reduced_in(measurements: Sequence[Measurement]) -> Optional[bool]:
     """What those of one step and rank say."""
     return _are_reduced(list(_products(measurements)))
 
 
-def _are_reduced(products: "list[_Product]") -> Optional[bool]:
+def _are_reduced(products: list[_Product]) -> Optional[bool]:
     """What the products of one step say; None if nothing, because all of them read noise or a single one does not."""
     witnesses = [one for one in products if max(one.read) <= 8 * SINGLE]
     if not witnesses:
@@ -226,7 +226,7 @@ def _are_reduced(products: "list[_Product]") -> Optional[bool]:
 class _Product(NamedTuple):
     """A float32 matrix product of a forward pass: the errors of what it read and wrote."""
 
-    read: "list[float]"
+    read: list[float]
     wrote: float
     is_reduced: bool
 
@@ -236,7 +236,7 @@ class _Product(NamedTuple):
         return math.sqrt(max(0.0, self.wrote * self.wrote - sum(error * error for error in self.read)))
 
 
-def _products(measurements: Sequence[Measurement]) -> "Iterator[_Product]":
+def _products(measurements: Sequence[Measurement]) -> Iterator[_Product]:
     for _, group in groupby(measurements, key=lambda one: one.pair.order):
         rows = list(group)
         operator = rows[0].pair.operator

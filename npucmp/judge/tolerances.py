@@ -66,7 +66,7 @@ def load_tolerances(path: Path) -> tuple[Tolerance, ...]:
     return tuple(_tolerance(path, number, row) for number, row in enumerate(rows, 1))
 
 
-def load_noise(path: Path) -> "dict[tuple[str, str], float]":
+def load_noise(path: Path) -> dict[tuple[str, str], float]:
     """(operator, slot) → rel_l2 of a noise.csv that rerun-diff wrote.
 
     Raises DumpError if the file cannot be read, UsageError if it is no such table.

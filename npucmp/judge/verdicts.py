@@ -99,7 +99,7 @@ def _value(metric: str, moments: Moments) -> float:
     return math.nan if value is None else float(value)
 
 
-def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moments) -> "tuple[Tolerance, str]":
+def _tolerance(tolerances: Tolerances, pair: Pair, limit: Limit, moments: Moments) -> tuple[Tolerance, str]:
     """(what the tensor is held against, the name of the rule that says so)."""
     if tolerances.closeness:
         return Tolerance("mismatch_ratio", 0.0, why="--rtol/--atol were given"), "closeness"

@@ -26,7 +26,7 @@ class _Execution(NamedTuple):
     figures: Optional[Hashable]
 
 
-def ran_again(findings: Sequence[Finding]) -> "frozenset[int]":
+def ran_again(findings: Sequence[Finding]) -> frozenset[int]:
     """The places, in merged graph order, of operators without partner that an operator of the same type wrote the same
     outputs as before on that side."""
     if not any(finding.pair.target_op is None or finding.pair.golden_op is None for finding in findings):
@@ -39,8 +39,8 @@ def ran_again(findings: Sequence[Finding]) -> "frozenset[int]":
     return frozenset(found)
 
 
-def _executions(findings: Sequence[Finding], of_target: bool) -> "Iterator[_Execution]":
-    seen: "dict[str, Producers[int]]" = {}
+def _executions(findings: Sequence[Finding], of_target: bool) -> Iterator[_Execution]:
+    seen: dict[str, Producers[int]] = {}
     for order, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = list(group)
         pair = rows[0].pair
@@ -57,12 +57,12 @@ def _executions(findings: Sequence[Finding], of_target: bool) -> "Iterator[_Exec
         yield _Execution(order, alone, again, None if marks else _figures(operator, rows, of_target))
 
 
-def _between(executions: "Sequence[_Execution]") -> "Iterator[int]":
+def _between(executions: Sequence[_Execution]) -> Iterator[int]:
     """The places of operators whose outputs link nothing, that hold what one of their type held before, between
     operators that ran again."""
-    held: "set[Hashable]" = set()
+    held: set[Hashable] = set()
     before = False
-    waiting: "list[int]" = []
+    waiting: list[int] = []
     for one in executions:
         if one.again is not None:
             before = one.again and one.alone
@@ -79,7 +79,7 @@ def _kind(operator: Operator) -> str:
     return operator.op_type if op_type_of(operator).name else operator.kind
 
 
-def _figures(operator: Operator, rows: "Sequence[Finding]", of_target: bool) -> Optional[Hashable]:
+def _figures(operator: Operator, rows: Sequence[Finding], of_target: bool) -> Optional[Hashable]:
     """The type of an operator and the figures of its tensors; None where values were not read."""
     figures = []
     for row in rows:

@@ -73,7 +73,7 @@ class Rank:
         else:
             without_buffers(self._walk, one.rank)
 
-    def beforehand(self, noisy: bool) -> "Beforehand":
+    def beforehand(self, noisy: bool) -> Beforehand:
         """What others need to know of it, whatever they tell; noisy: of noise too."""
         if not noisy:
             return Beforehand(self.crossing(), None, [])
@@ -83,7 +83,7 @@ class Rank:
     def crossing(self) -> Crossing:
         operators = [golden_of(node) for node in self._walk.nodes]
         joint = [at for at, operator in enumerate(operators) if op_type_of(operator).has("collective")]
-        sequence: "list[Optional[Operator]]" = [None] * len(operators)
+        sequence: list[Optional[Operator]] = [None] * len(operators)
         for at in joint:
             sequence[at] = operators[at]._replace(stack=())
         nodes = {at: self._walk.nodes[at] for at in joint}
@@ -98,12 +98,12 @@ class Rank:
             *(frozenset(_digest(content.mark.key) for content in some) for some in known),
         )
 
-    def contents(self, digests: "frozenset[bytes]") -> Contents:
+    def contents(self, digests: frozenset[bytes]) -> Contents:
         """Those of its tensors that are known by these digests, in a shape that survives a process."""
         known = contents(self._walk.nodes)
         return Contents(*([_told(one) for one in some if _digest(one.mark.key) in digests] for some in known))
 
-    def raw(self, asks: "Sequence[Ask]") -> "list[Arrival]":
+    def raw(self, asks: Sequence[Ask]) -> list[Arrival]:
         """What is asked for, before anything was walked."""
         return [Arrival(self._rank, self._tensor(one), False) for one in asks]
 
@@ -117,21 +117,21 @@ class Rank:
 
     def walked(
         self,
-        clocks: "Sequence[int]",
+        clocks: Sequence[int],
         heard: Heard,
-        asks: "Sequence[Ask]",
-        asked: "Optional[Asked]" = None,
-        unequal: "Optional[Unequal]" = None,
-    ) -> "tuple[Told, list[Arrival], list[Candidate]]":
+        asks: Sequence[Ask],
+        asked: Optional[Asked] = None,
+        unequal: Optional[Unequal] = None,
+    ) -> tuple[Told, list[Arrival], list[Candidate]]:
         """Findings and roots, these with their clocks; what is asked for; who may be the first out of the noise.
         `unequal` are outputs of collectives that differ from those of other ranks, by operator."""
         walk = self._walk
         for at, some in (unequal or {}).items():
             walk.nodes[at].unequal.update(some)
         noise = Noise(asked.facts) if asked else None
-        brought: "dict[int, Arrival]" = {}
-        found: "dict[Ask, Arrival]" = {}
-        when: "dict[int, list[Ask]]" = defaultdict(list)
+        brought: dict[int, Arrival] = {}
+        found: dict[Ask, Arrival] = {}
+        when: dict[int, list[Ask]] = defaultdict(list)
         for ask in asks:
             when[ask.visited].append(ask)
         for at, node in enumerate(walk.nodes):
@@ -151,7 +151,7 @@ class Rank:
         first = self._candidates(told, 0, clocks, noise, asked) if noise and asked else []
         return (findings, told), [found[ask] for ask in asks], first
 
-    def again(self, told: Told, clocks: "Sequence[int]", heard: Heard, asked: Asked) -> "list[Candidate]":
+    def again(self, told: Told, clocks: Sequence[int], heard: Heard, asked: Asked) -> list[Candidate]:
         """Of what is behind the first that stands out: who may be the first. What was found when all operators were
         walked is known: neither findings nor roots depend on noise."""
         walk, noise, end = self._walk, Noise(asked.facts), self._end(clocks, asked)
@@ -163,20 +163,20 @@ class Rank:
         return self._candidates(told[1], asked.until, clocks, noise, asked)
 
     def _candidates(
-        self, roots: "Sequence[tuple[int, Root]]", start: int, clocks: "Sequence[int]", noise: Noise, asked: Asked
-    ) -> "list[Candidate]":
+        self, roots: Sequence[tuple[int, Root]], start: int, clocks: Sequence[int], noise: Noise, asked: Asked
+    ) -> list[Candidate]:
         """Who may be the first, of the operators from number `start` on that are asked."""
         rooted = {(0, root.pair.order): root for _, root in roots}
         some = zip(clocks, self._walk.nodes[: self._end(clocks, asked)])
         return [*candidates(((0, *one) for one in some), rooted, noise, start)]
 
-    def _end(self, clocks: "Sequence[int]", asked: Asked) -> int:
+    def _end(self, clocks: Sequence[int], asked: Asked) -> int:
         """Behind the last operator that is asked: those of the clock of the first that stands out, and of its name."""
         nodes = enumerate(self._walk.nodes)
         alike = [at + 1 for at, node in nodes if at >= asked.until and node.operator.name == asked.name]
         return max([bisect_right(clocks, asked.clock), *alike[-1:]])
 
-    def _clocks(self, clocks: "Sequence[int]") -> "dict[int, int]":
+    def _clocks(self, clocks: Sequence[int]) -> dict[int, int]:
         return {node.pair.order: clock for node, clock in zip(self._walk.nodes, clocks)}
 
     def _tensor(self, ask: Ask) -> Finding:
@@ -195,11 +195,11 @@ class Everyone(Protocol):
 
     Of a rank that was walked, what was found is the first argument, and lies where that rank is."""
 
-    def __call__(self, what: str, whom: "Mapping[int, tuple[Any, ...]]") -> "dict[int, Any]":
+    def __call__(self, what: str, whom: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """The method of Rank of that name, or `concluded`, of these ranks with these arguments."""
 
 
-def walked_apart(count: int, everyone: Everyone, noise: Optional[NoiseOf] = None) -> "list[Told]":
+def walked_apart(count: int, everyone: Everyone, noise: Optional[NoiseOf] = None) -> list[Told]:
     """For each rank its findings, and its roots with their clocks, as `ranks.py` has them of walks side by side. noise:
     statistics are all there is."""
     return _Apart(count, everyone, noise).told()
@@ -211,19 +211,19 @@ class _Apart:
     def __init__(self, count: int, everyone: Everyone, noise: Optional[NoiseOf]) -> None:
         self._everyone, self._all, self._noise = everyone, range(count), noise
         known_before = everyone("beforehand", dict.fromkeys(self._all, (noise is not None,)))
-        self._before: "list[Beforehand]" = [known_before[rank] for rank in self._all]
+        self._before: list[Beforehand] = [known_before[rank] for rank in self._all]
         crossings = [one.crossing for one in self._before]
         both = _shared(crossings)
         known = everyone("contents", dict.fromkeys(self._all, (both,))) if both else {}
         self._schedule = Schedule(crossings, [known.get(rank, Contents([], [])) for rank in self._all])
         self._asks = {rank: [*asks] for rank, asks in self._schedule.asks.items()}
-        self._answers: "dict[tuple[int, Ask], Arrival]" = {}
+        self._answers: dict[tuple[int, Ask], Arrival] = {}
         for rank, raw in everyone("raw", {rank: (asks,) for rank, asks in self._asks.items()}).items():
             self._answers.update(((rank, ask), one) for ask, one in zip(self._asks[rank], raw))
-        self._told: "dict[int, Told]" = {}
-        self._first: "dict[int, list[Candidate]]" = {}
+        self._told: dict[int, Told] = {}
+        self._first: dict[int, list[Candidate]] = {}
 
-    def told(self) -> "list[Told]":
+    def told(self) -> list[Told]:
         if self._noise is None:
             self._walk(None)
             return [self._told[rank] for rank in self._all]
@@ -251,7 +251,7 @@ class _Apart:
         found = self._everyone("concluded", sent)
         return [found[rank] for rank in self._all]
 
-    def _added(self, facts: Facts) -> "dict[int, Added]":
+    def _added(self, facts: Facts) -> dict[int, Added]:
         """What ranks add to the noise. It is another thing than they said beforehand only where others put something
         in, or know of other modules that have operators inside."""
         added = {rank: one.added for rank, one in enumerate(self._before)}
@@ -265,19 +265,19 @@ class _Apart:
         added.update(self._everyone("contributions", others) if others else {})
         return added
 
-    def _start(self, noise: Optional[StepNoise]) -> "tuple[Optional[int], Mapping[int, Asked]]":
+    def _start(self, noise: Optional[StepNoise]) -> tuple[Optional[int], Mapping[int, Asked]]:
         """The place in the order of the first that stands out, as far as is known, and what is asked if it is that."""
         return (None, {}) if noise is None else noise.asked(one for some in self._first.values() for one in some)
 
-    def _walk(self, noise: Optional[StepNoise]) -> "dict[int, Optional[int]]":
+    def _walk(self, noise: Optional[StepNoise]) -> dict[int, Optional[int]]:
         """All ranks, until nobody has news for another. Of each what was taken for the first that stands out."""
         clocks, letters, todo = self._schedule.clocks, self._schedule.letters.items(), [*self._all]
-        assumed: "dict[int, Optional[int]]" = {}
+        assumed: dict[int, Optional[int]] = {}
         while todo:
             some = todo[:PILOTS] if noise and not self._told else todo
             start, asked = self._start(noise)
             assumed.update(dict.fromkeys(some, start))
-            sent: "dict[int, tuple[Any, ...]]" = {
+            sent: dict[int, tuple[Any, ...]] = {
                 rank: (
                     clocks[rank],
                     self._heard(rank),
@@ -301,7 +301,7 @@ class _Apart:
                 todo = [rank for rank, one in assumed.items() if one is not None and (now is None or one < now)]
         return assumed
 
-    def _heard(self, rank: int) -> "dict[int, tuple[list[Arrival], list[Arrival]]]":
+    def _heard(self, rank: int) -> dict[int, tuple[list[Arrival], list[Arrival]]]:
         return {
             place.at: ([self._answers[one] for one in sent], [self._answers[one] for one in given])
             for place, (sent, given) in self._schedule.letters.items()
@@ -309,7 +309,7 @@ class _Apart:
         }
 
 
-def _shared(crossings: "Sequence[Crossing]") -> "frozenset[bytes]":
+def _shared(crossings: Sequence[Crossing]) -> frozenset[bytes]:
     """Digests of what one rank wants and any has made."""
     made = frozenset().union(*(one.made for one in crossings))
     return frozenset().union(*(one.wanted & made for one in crossings)) if len(crossings) > 1 else frozenset()
@@ -325,7 +325,7 @@ def _digest(key: object) -> bytes:
     return blake2b(repr(_plain(key)).encode("utf-8", "backslashreplace"), digest_size=8).digest()
 
 
-def _plain(key: object) -> "tuple[object, ...]":
+def _plain(key: object) -> tuple[object, ...]:
     """A key whose parts are equal as text if they are equal: 1 is 1.0, -0.0 is 0.0, NaN is NaN."""
     parts = key if isinstance(key, tuple) else (key,)
     return tuple(one if isinstance(one, str) else "nan" if one != one else float(one) + 0.0 for one in parts)

@@ -36,8 +36,8 @@ class Content(NamedTuple):
 class Contents(NamedTuple):
     """What a rank reads that nothing on it wrote or read before, and what it wrote or sent, each in order."""
 
-    wanted: "list[Content]"
-    made: "list[Content]"
+    wanted: list[Content]
+    made: list[Content]
 
 
 def golden_of(node: OperatorFindings) -> Operator:
@@ -62,9 +62,7 @@ def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
 
 
-def take_in(
-    walk: Walk, node: OperatorFindings, read: "Sequence[Arrival]", given: "Sequence[Arrival]"
-) -> Optional[Arrival]:
+def take_in(walk: Walk, node: OperatorFindings, read: Sequence[Arrival], given: Sequence[Arrival]) -> Optional[Arrival]:
     """Tells an operator what comes to it: what it reads that another rank wrote, and what others put in. The one that
     brings an error that descends from a root, None if none does."""
     brought = None
@@ -82,7 +80,7 @@ def take_in(
     return brought
 
 
-def _are_missing(node: OperatorFindings, given: "Sequence[Arrival]") -> bool:
+def _are_missing(node: OperatorFindings, given: Sequence[Arrival]) -> bool:
     """Whether the group of a collective, where it is recorded, has ranks that put nothing in: they are not compared."""
     if not given or node.op.has("point to point", "one to all") or any(one.rank is None for one in given):
         return False
@@ -103,7 +101,7 @@ def arrived(root: Root, brought: Arrival) -> Root:
     return replace(root, evidence=(found, *root.evidence), rule="collective")
 
 
-def contents(nodes: "Sequence[OperatorFindings]") -> Contents:
+def contents(nodes: Sequence[OperatorFindings]) -> Contents:
     """Of one rank: what may have come from others by receives that return before the data is there, or that were not
     recorded; and what others may have got so."""
     seen: Producers[bool] = Producers()
@@ -145,17 +143,17 @@ def without_others(walk: Walk) -> None:
 
 
 def read_elsewhere(
-    ranks: "Sequence[Contents]",
-) -> "Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]":
+    ranks: Sequence[Contents],
+) -> Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]:
     """(rank, operator) that reads what another rank wrote or sent → where: rank, operator, tensor."""
-    made: "list[Producers[Content]]" = [Producers() for _ in ranks]
-    makers: "dict[object, dict[int, None]]" = {}  # the ranks that made something of a key
+    made: list[Producers[Content]] = [Producers() for _ in ranks]
+    makers: dict[object, dict[int, None]] = {}  # the ranks that made something of a key
     for rank, one in enumerate(ranks):
         for some in one.made:
             made[rank].add(some.mark, some)
             makers.setdefault(some.mark.key, {})[rank] = None
     for rank, one in enumerate(ranks):
-        by_operator: "dict[int, list[Content]]" = {}
+        by_operator: dict[int, list[Content]] = {}
         for some in one.wanted:
             by_operator.setdefault(some.at, []).append(some)
         for at, wanted in by_operator.items():

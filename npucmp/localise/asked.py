@@ -20,7 +20,7 @@ class Asked(NamedTuple):
     what stands out first, at `clock`; of those behind, the ones of that `name` are held against it as it is then."""
 
     facts: Facts
-    before: "Sequence[Before]"
+    before: Sequence[Before]
     until: int
     name: str = ""
     clock: float = math.inf
@@ -30,16 +30,16 @@ class StepNoise:
     """The noise of a step: what each operator adds, in the order in which operators of all ranks are asked."""
 
     def __init__(
-        self, facts: Facts, added: "Mapping[int, Added]", order: "Sequence[Place]", clocks: "Sequence[Sequence[int]]"
+        self, facts: Facts, added: Mapping[int, Added], order: Sequence[Place], clocks: Sequence[Sequence[int]]
     ) -> None:
         self._facts, self._added, self._order, self._clocks = facts, added, order, clocks
         self._history = History()
-        self._latest: "tuple[int, dict[int, Asked]]" = -1, {}  # a place, and what is asked where it is the first
+        self._latest: tuple[int, dict[int, Asked]] = -1, {}  # a place, and what is asked where it is the first
 
     @cached_property
-    def _all(self) -> "dict[int, Asked]":
+    def _all(self) -> dict[int, Asked]:
         """Where nothing stands out."""
-        before: "dict[int, list[Before]]" = {rank: [] for rank in self._added}
+        before: dict[int, list[Before]] = {rank: [] for rank in self._added}
         for place in self._order:
             kind, one = self._added[place.rank][place.at]
             now = self._history.before(kind)
@@ -48,7 +48,7 @@ class StepNoise:
                 self._history.add(one, now)
         return {rank: Asked(self._facts, some, len(some)) for rank, some in before.items()}
 
-    def asked(self, some: "Iterable[Candidate]") -> "tuple[Optional[int], Mapping[int, Asked]]":
+    def asked(self, some: Iterable[Candidate]) -> tuple[Optional[int], Mapping[int, Asked]]:
         """Which place in the order is the first of those that stand out, None if none does; and of each rank what is
         asked then: that operator is no noise, and nothing behind it but the same one is held against any."""
         out = {(one.rank, one.clock): one.pair.operator.name for one in some if one.standing}
@@ -60,7 +60,7 @@ class StepNoise:
             self._latest = start, self._until(start, out[key])
         return start, self._latest[1]
 
-    def _until(self, start: int, name: str) -> "dict[int, Asked]":
+    def _until(self, start: int, name: str) -> dict[int, Asked]:
         place, then = self._order[start], self._then(start)
         kinds = self._history.kinds(then.seen)
         frozen = cache(lambda kind: then._replace(kind=kinds.get(kind, Level())))
@@ -77,7 +77,7 @@ class StepNoise:
             for rank, one in self._all.items()
         }
 
-    def movements(self, start: int) -> "list[float]":
+    def movements(self, start: int) -> list[float]:
         """Those that are noise, in ascending order."""
         return sorted(self._history.largest[: self._then(start).seen])
 

@@ -20,12 +20,12 @@ UNRELATED = 0.5  # rel_l2 from which two tensors count as two gradients, not as 
 _DIFFERS = (Verdict.SHAPE, Verdict.DIVERGED, Verdict.NONFINITE)
 
 
-def undecided_nodes(findings: "Sequence[Finding]") -> "list[Finding]":
+def undecided_nodes(findings: Sequence[Finding]) -> list[Finding]:
     """The findings in the same order; the differing outputs of such operators are unknown."""
     found = [*findings]
-    alike: "set[tuple[str, str]]" = set()  # calls on both sides whose forwards have the same shapes
-    kinds: "set[str]" = set()  # of calls that are proven to have recorded two nodes
-    backwards: "list[list[int]]" = []  # places of the outputs of each backward call
+    alike: set[tuple[str, str]] = set()  # calls on both sides whose forwards have the same shapes
+    kinds: set[str] = set()  # of calls that are proven to have recorded two nodes
+    backwards: list[list[int]] = []  # places of the outputs of each backward call
     for _, group in groupby(range(len(found)), key=lambda at: found[at].pair.order):
         places = [*group]
         pair = found[places[0]].pair
@@ -45,7 +45,7 @@ def undecided_nodes(findings: "Sequence[Finding]") -> "list[Finding]":
     return found
 
 
-def _are_two(outputs: "Sequence[Finding]") -> bool:
+def _are_two(outputs: Sequence[Finding]) -> bool:
     """Whether outputs of one call are those of two nodes: by their shapes or their number, or because the first has
     nothing in common."""
     first = outputs[0]

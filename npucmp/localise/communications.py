@@ -35,9 +35,9 @@ class Communications:
 
     def __init__(
         self,
-        sequences: "Sequence[Sequence[Optional[Operator]]]",
-        numbers: "Sequence[Optional[int]]",
-        read: "Optional[Mapping[Place, Sequence[Place]]]" = None,
+        sequences: Sequence[Sequence[Optional[Operator]]],
+        numbers: Sequence[Optional[int]],
+        read: Optional[Mapping[Place, Sequence[Place]]] = None,
     ) -> None:
         self._sequences, self._numbers = sequences, numbers
         self._read = read or {}
@@ -48,12 +48,12 @@ class Communications:
             self._match_peers()
         self.clocks = self._clocks()
 
-    def in_order(self) -> "Iterator[list[Place]]":
+    def in_order(self) -> Iterator[list[Place]]:
         """All operators, those of one clock together."""
         for _, group in groupby(sorted(self.clocks, key=lambda place: (self.clocks[place], place)), self.clocks.get):
             yield list(group)
 
-    def _communicating(self) -> "Iterator[tuple[Place, Operator]]":
+    def _communicating(self) -> Iterator[tuple[Place, Operator]]:
         for rank, sequence in enumerate(self._sequences):
             for at, operator in enumerate(sequence):
                 if operator is not None and op_type_of(operator).has("collective"):
@@ -98,13 +98,13 @@ class Communications:
             return self._numbers.index(number)
         return 1 - own if len(self._numbers) == 2 else None
 
-    def _clocks(self) -> "dict[Place, int]":
+    def _clocks(self) -> dict[Place, int]:
         """Ranks go on until they wait; where all wait for each other (calls that were matched wrongly), the one that is
         least far goes on."""
         clocks: dict[Place, int] = {}
         at, now = [0] * len(self._sequences), [0] * len(self._sequences)
 
-        def before(place: Place) -> "list[Place]":
+        def before(place: Place) -> list[Place]:
             told, together = (*self.given.get(place, ()), *self._read.get(place, ())), self.joint.get(place, ())
             return [one for one in told if one not in together] if told else []
 
@@ -114,7 +114,7 @@ class Communications:
             behind = (one.rank for one in before(place) if at[one.rank] <= one.at)
             return next(behind, next((one.rank for one in self.joint.get(place, ()) if at[one.rank] < one.at), None))
 
-        ready: "list[tuple[int, int]]" = []  # a heap of how far ranks are that can go on; outdated once they did
+        ready: list[tuple[int, int]] = []  # a heap of how far ranks are that can go on; outdated once they did
         waiting: set[int] = set()
         awaiting: dict[int, list[int]] = defaultdict(list)  # by rank: those that may be ready once it went on
 
@@ -161,7 +161,7 @@ def peer_of(operator: Operator) -> Optional[int]:
     return next((one for one in named if isinstance(one, int) and not isinstance(one, bool)), None)
 
 
-def groups_of(operator: Operator) -> "tuple[tuple[int, ...], ...]":
+def groups_of(operator: Operator) -> tuple[tuple[int, ...], ...]:
     """The groups of ranks that an operator names."""
     return tuple(tuple(sorted(one)) for one in operator.arguments.values() if isinstance(one, Group))
 

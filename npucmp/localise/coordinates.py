@@ -31,7 +31,7 @@ class Coordinates(NamedTuple):
         return ", ".join(f"{name} {value}" for name, value in named if value is not None)
 
 
-def coordinates(step: "Sequence[Joint]") -> "dict[int, Coordinates]":
+def coordinates(step: Sequence[Joint]) -> dict[int, Coordinates]:
     """Those of the ranks of one step that are known by a number."""
     ranks = {one.rank: one for one in step if one.rank is not None}
     if len(ranks) < 2 or len(ranks) < len(step):
@@ -41,17 +41,17 @@ def coordinates(step: "Sequence[Joint]") -> "dict[int, Coordinates]":
     return {rank: Coordinates(stages.get(rank), parts.get(rank)) for rank in ranks}
 
 
-def _stages(ranks: "Mapping[int, Joint]") -> "dict[int, int]":
+def _stages(ranks: Mapping[int, Joint]) -> dict[int, int]:
     first = {(rank, peer): sends for rank, one in ranks.items() for peer, sends in one.peers}
-    after: "dict[int, list[int]]" = defaultdict(list)
-    before: "dict[int, list[int]]" = defaultdict(list)
+    after: dict[int, list[int]] = defaultdict(list)
+    before: dict[int, list[int]] = defaultdict(list)
     for (rank, peer), sends in first.items():
         if peer not in ranks or first.get((peer, rank)) is not (not sends):
             return {}  # whom it names is not here, or says otherwise: the way may be another
         if sends:
             after[rank].append(peer)
             before[peer].append(rank)
-    found: "dict[int, int]" = {}
+    found: dict[int, int] = {}
     todo = [rank for rank in after if rank not in before]
     for rank in todo:
         found[rank] = 0
@@ -66,13 +66,13 @@ def _stages(ranks: "Mapping[int, Joint]") -> "dict[int, int]":
     return found if len(found) == len({*after, *before}) else {}
 
 
-def _tensor_ranks(ranks: "Mapping[int, Joint]", stages: "Mapping[int, int]") -> "dict[int, int]":
+def _tensor_ranks(ranks: Mapping[int, Joint], stages: Mapping[int, int]) -> dict[int, int]:
     told = _told(ranks)
     alone = {rank for some in told.values() for group in some.values() if len(group) == 1 for rank in group}
     groups = {group for one in ranks.values() for group in one.groups if ranks.keys() >= {*group}}
     if len(ranks) == max(ranks) + 1:  # those who are missing come after all that are here: numbers in a group are right
         groups |= {tuple(sorted(group)) for some in told.values() for group in some.values()}
-    found: "dict[int, int]" = {}
+    found: dict[int, int] = {}
     for group in sorted(groups, key=len):
         is_new = len(group) > 1 and not any(rank in found or rank in alone for rank in group)
         if is_new and len({stages.get(rank) for rank in group}) == 1 and _is_split([ranks[rank] for rank in group]):
@@ -80,9 +80,9 @@ def _tensor_ranks(ranks: "Mapping[int, Joint]", stages: "Mapping[int, int]") -> 
     return found
 
 
-def _told(ranks: "Mapping[int, Joint]") -> "dict[tuple[str, str], dict[bytes, list[int]]]":
+def _told(ranks: Mapping[int, Joint]) -> dict[tuple[str, str], dict[bytes, list[int]]]:
     """By tensor that a collective of the forward pass gave out: the ranks that hold the same."""
-    found: "dict[tuple[str, str], dict[bytes, list[int]]]" = defaultdict(lambda: defaultdict(list))
+    found: dict[tuple[str, str], dict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, one in ranks.items():
         for at, kind in enumerate(one.kinds):
             if kind == TOLD_FORWARD:
@@ -90,7 +90,7 @@ def _told(ranks: "Mapping[int, Joint]") -> "dict[tuple[str, str], dict[bytes, li
     return found
 
 
-def _is_split(group: "Sequence[Joint]") -> bool:
+def _is_split(group: Sequence[Joint]) -> bool:
     """Whether each holds parameters of the same names as the others, and some of its own."""
     weights = [dict(_weights(one)) for one in group]
     if any(one.keys() != weights[0].keys() for one in weights):
@@ -98,5 +98,5 @@ def _is_split(group: "Sequence[Joint]") -> bool:
     return any(len({one[name] for one in weights}) == len(weights) for name in weights[0])
 
 
-def _weights(one: Joint) -> "Iterator[tuple[tuple[str, str], bytes]]":
+def _weights(one: Joint) -> Iterator[tuple[tuple[str, str], bytes]]:
     return ((one.names[at], one.digests(at)[0]) for at, kind in enumerate(one.kinds) if kind == WEIGHT)

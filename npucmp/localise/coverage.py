@@ -31,7 +31,7 @@ from npucmp.model.roles import is_argument, is_meaningless
 NO_TENSORS = "the record of one side holds no tensors"
 
 
-def coverage_of(findings: "Sequence[Finding]", left_out: "Sequence[Pair]", context: Optional[ReadContext]) -> Coverage:
+def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
     golden, open_rows = _sorted(findings)
@@ -62,7 +62,7 @@ def _open_tensor(row: GoldenRow) -> OpenTensor:
     return OpenTensor(row.operator.name, finding.pair.slot, row.elements, finding.verdict.value, because)
 
 
-def _sorted(findings: "Sequence[Finding]") -> "tuple[list[GoldenRow], list[GoldenRow]]":
+def _sorted(findings: Sequence[Finding]) -> tuple[list[GoldenRow], list[GoldenRow]]:
     """The golden tensors that a comparison has to account for, and those of them that were not compared."""
     golden, open_rows = [], []
     for finding in findings:
@@ -89,7 +89,7 @@ def _is_exempt(finding: Finding) -> bool:
     return finding.rule in MEANINGLESS or is_meaningless(pair) or (own and pair.is_inside) or is_argument(pair)
 
 
-def _bare_records(findings: "Sequence[Finding]") -> "Iterator[OpenTensor]":
+def _bare_records(findings: Sequence[Finding]) -> Iterator[OpenTensor]:
     """Records of which one side holds no tensors though the other does: no tensor of theirs was looked at."""
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):
         first = next(group)

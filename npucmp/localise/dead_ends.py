@@ -23,12 +23,12 @@ from npucmp.model.roles import is_meaningless, is_output
 SUM_WALK = 4.0  # roundings of the norm of all terms that the sum over a tensor may move by
 
 
-def dead_ends(findings: "Sequence[Finding]", matched: "Sequence[int]", again: "AbstractSet[int]") -> "Iterator[int]":
+def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: AbstractSet[int]) -> Iterator[int]:
     """The places of operators of the target alone of which no output is read or compared, in merged graph order.
     `matched` are the places of operators that both sides have, `again` those of operators that only ran once more."""
-    read: "Producers[bool]" = Producers()
-    named: "set[str]" = set()
-    sums: "dict[int, list[Side]]" = defaultdict(list)  # of compared gradients, by elements
+    read: Producers[bool] = Producers()
+    named: set[str] = set()
+    sums: dict[int, list[Side]] = defaultdict(list)  # of compared gradients, by elements
     for finding in findings:
         pair = finding.pair
         if pair.target is not None and (finding.verdict in DECIDED or not is_output(pair)):
@@ -36,8 +36,8 @@ def dead_ends(findings: "Sequence[Finding]", matched: "Sequence[int]", again: "A
             named.add(escaped(pair.target.source))
             if finding.verdict in DECIDED and is_gradient(pair.operator) and finding.measurement.moments:
                 sums[math.prod(pair.target.shape)].append(finding.measurement.moments.target)
-    unread: "dict[tuple[int, int], list[Finding]]" = defaultdict(list)  # gradients, by gap and elements
-    dead: "list[tuple[int, list[Finding]]]" = []
+    unread: dict[tuple[int, int], list[Finding]] = defaultdict(list)  # gradients, by gap and elements
+    dead: list[tuple[int, list[Finding]]] = []
     for order, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = list(group)
         operator = rows[0].pair.target_op
@@ -70,7 +70,7 @@ def elements_of(finding: Finding) -> int:
     return math.prod(finding.pair.target.shape) if finding.pair.target is not None else 0
 
 
-def _add_up(parts: "Sequence[Finding]", compared: "Sequence[Side]") -> bool:
+def _add_up(parts: Sequence[Finding], compared: Sequence[Side]) -> bool:
     """Whether gradients that no operator reads are the terms of a compared one: autograd adds up the gradients of a
     tensor that several operators read, and no dump records that sum."""
     sides = [one.measurement.moments.target for one in parts if one.measurement.moments is not None]

@@ -30,7 +30,7 @@ class Worst(NamedTuple):
     alike: str = "bit for bit"
 
 
-def worst_of(apart: "Sequence[tuple[float, Finding, bool]]", read: Sequence[Finding]) -> Worst:
+def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Finding]) -> Worst:
     """Of what differs, as (its error as far as it reaches what is written, the tensor, whether it is no input of its
     own), and of all that an operator reads."""
     if apart:
@@ -81,7 +81,7 @@ def tensor_reason(finding: Finding) -> Evidence:
     return reason("tensor", "{slot}: {because}", slot=finding.pair.slot, because=measured(finding.because, finding))
 
 
-def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool) -> "list[Evidence]":
+def own_reasons(pair: Pair, own: Finding, worst: Worst, reads: bool) -> list[Evidence]:
     """Of an operator that bears error: inputs, output, and what stands out besides."""
     reasons = [_inputs(own, worst, reads), tensor_reason(own), *argument_reasons(pair), *pattern_reasons(own)]
     if op_type_of(pair.operator).has("random"):
@@ -123,7 +123,7 @@ def gap_reasons(
     writer: Optional[Writer],
     alone: Sequence[Pair],
     left_out: Sequence[Pair] = (),
-) -> "list[Evidence]":
+) -> list[Evidence]:
     """Of an input that differs although everything dumped upstream agrees; `before` is the last tensor that agrees,
     `writer` the output that it comes from, where that is known and was not dumped; `alone` are operators of one run
     that may have written it, `left_out` operators before it that the user did not want compared."""
@@ -185,7 +185,7 @@ def _tells_outputs(pair: Pair) -> bool:
     return any(tensor.is_output for one in (pair.target_op, pair.golden_op) if one for tensor in one.tensors)
 
 
-def unwritten_reasons(read: Finding, writer: Writer) -> "list[Evidence]":
+def unwritten_reasons(read: Finding, writer: Writer) -> list[Evidence]:
     """Of an input that differs, where the output that it is was dumped and not compared."""
     because = measured(read.because, read)
     differs = reason("inputs differ", "{slot} differs ({because})", slot=read.pair.slot, because=because)
@@ -197,7 +197,7 @@ def writer_reason(writer: Writer) -> Evidence:
     return reason("writer", "it is {writer}, which {why}: look there first", writer=writer.name, why=writer.why)
 
 
-def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> "list[Evidence]":
+def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, recomputed: str) -> list[Evidence]:
     """Of a gradient of which it is not known what its forward saved; `left_out` is that, if the user left it out,
     `recomputed` if it ran again and only one run shows that."""
     words = "what its forward saved was not dumped"
@@ -214,13 +214,13 @@ def unsaved_reasons(own: Finding, unread: Sequence[Finding], left_out: str, reco
     return [tensor_reason(own), reason("unsaved", words, names=_first(names))]
 
 
-def unheard_reasons(own: Finding, reads: bool) -> "list[Evidence]":
+def unheard_reasons(own: Finding, reads: bool) -> list[Evidence]:
     """Of an operator into which other ranks put something, where not all of them are compared."""
     words = "what other ranks put in was not compared: compare all ranks of the step"
     return [tensor_reason(own), reason("unheard", f"its own inputs agree; {words}" if reads else words)]
 
 
-def is_fed(root_cause: Cause, evidence: "Sequence[Evidence]") -> bool:
+def is_fed(root_cause: Cause, evidence: Sequence[Evidence]) -> bool:
     """Whether it is an input of the network or a parameter that differs."""
     return root_cause is Cause.GAP and any(one.kind == "fed" for one in evidence)
 
@@ -233,7 +233,7 @@ def _first(names: Sequence[str]) -> str:
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
-def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
+def _numbers(finding: Finding) -> Optional[tuple[float, float]]:
     """The two values of a tensor that is a number, from its values or from what was recorded of them."""
     moments, recorded = finding.measurement.moments, finding.measurement.statistics
     if finding.pair.golden is None or finding.pair.golden.shape != ():
@@ -244,7 +244,7 @@ def _numbers(finding: Finding) -> "Optional[tuple[float, float]]":
     return None if None in values else (float(values[0] or 0), float(values[1] or 0))
 
 
-def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]":
+def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> list[Evidence]:
     """Of an operator whose inputs nobody knows: which of them, and what wrote them, where a graph tells. A weight of a
     checkpoint has none."""
     if is_weight(own.pair.operator):
@@ -261,7 +261,7 @@ def unknown_reasons(own: Finding, unseen: Sequence[Finding]) -> "list[Evidence]"
     return [tensor_reason(own), reason(UNSEEN, f"{words} ({{names}})", names=_first(named))]
 
 
-def passed_reasons(own: Finding, worst: Worst) -> "list[Evidence]":
+def passed_reasons(own: Finding, worst: Worst) -> list[Evidence]:
     """Of an operator that passes on what it got."""
     if worst.differs and worst.finding is not None:
         got = _differing(own.pair, worst.finding, worst.saved)
@@ -273,7 +273,7 @@ def passed_reasons(own: Finding, worst: Worst) -> "list[Evidence]":
     return [got, tensor_reason(own)]
 
 
-def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> "list[Evidence]":
+def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Finding) -> list[Evidence]:
     """Of a run whose errors grow step by step, no operator being to blame alone."""
     words = (
         "no operator turns its inputs' error into more than {most} times as much, yet errors grow to {error} at {op}"
@@ -286,7 +286,7 @@ def gradual_reasons(steepest: Finding, growth: float, most: float, worst: Findin
     ]
 
 
-def argument_reasons(pair: Pair) -> "list[Evidence]":
+def argument_reasons(pair: Pair) -> list[Evidence]:
     """Non-tensor arguments that differ: nothing convinces more."""
     if pair.target_op is None or pair.golden_op is None:
         return []
@@ -297,7 +297,7 @@ def argument_reasons(pair: Pair) -> "list[Evidence]":
     ]
 
 
-def pattern_reasons(finding: Finding) -> "list[Evidence]":
+def pattern_reasons(finding: Finding) -> list[Evidence]:
     """What the error looks like, where one pass over the tensor shows it."""
     moments = finding.measurement.moments
     if moments is None or not moments.max_abs or not moments.yy:
@@ -311,11 +311,11 @@ def pattern_reasons(finding: Finding) -> "list[Evidence]":
     return []
 
 
-def _dtype(tensor: "Optional[TensorRef]") -> str:
+def _dtype(tensor: Optional[TensorRef]) -> str:
     return tensor.dtype if tensor is not None else ""
 
 
-def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[Evidence]":
+def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> list[Evidence]:
     """Of an operator that writes floats of another type than the golden's, or what looks rounded to one: where what it
     reads is so already, it was decided before."""
     if any(len(float_types(one.pair)) > 1 for one in read):
@@ -335,7 +335,7 @@ def type_reasons(read: Sequence[Finding], outputs: Sequence[Finding]) -> "list[E
     return [reason("type", words, slot=one.pair.slot, dtype=measured(kind, one)) for one, kind in found[:1]]
 
 
-def fused_reasons(pair: Pair) -> "list[Evidence]":
+def fused_reasons(pair: Pair) -> list[Evidence]:
     """What a fused operator is made of and by which passes; nothing for others."""
     operator = pair.target_op
     if operator is None or (len(operator.originals) < 2 and not operator.passes):
@@ -346,14 +346,14 @@ def fused_reasons(pair: Pair) -> "list[Evidence]":
     return [reason("fused", f"{words} by {{passes}}" if passes else words, names=names, passes=passes)]
 
 
-def folded_reasons(inputs: "Sequence[Finding]") -> "list[Evidence]":
+def folded_reasons(inputs: Sequence[Finding]) -> list[Evidence]:
     """Of an operator that reads weights that the compiler made of several: they may be what is wrong."""
     names = [finding.pair.slot for finding in inputs if is_folded(finding.pair)]
     words = "in this operator or in its folded weights ({slots}): the golden run has none like them"
     return [reason("folded", words, slots=_first(names))] if names else []
 
 
-def follower_reasons(pair: Pair, after: Optional[Pair]) -> "list[Evidence]":
+def follower_reasons(pair: Pair, after: Optional[Pair]) -> list[Evidence]:
     """Of an operator of a graph that is known by its name alone: what the other run has right after it, of the same
     shape, may be fused into it here."""
     target, golden = pair.target_op, after.golden_op if after is not None and after.target_op is None else None

@@ -23,13 +23,13 @@ _NETWORK = -1  # the place of all that is in no module
 class Placed(NamedTuple):
     """Measurements and excluded pairs in the order of their places, and what is to be told of that order."""
 
-    measured: "Sequence[Measurement]"
-    left_out: "Sequence[Pair]"
-    notes: "tuple[str, ...]" = ()
+    measured: Sequence[Measurement]
+    left_out: Sequence[Pair]
+    notes: tuple[str, ...] = ()
 
 
 def in_content_order(
-    target: Run, golden: Run, measured: "Sequence[Measurement]", left_out: "Sequence[Pair]" = ()
+    target: Run, golden: Run, measured: Sequence[Measurement], left_out: Sequence[Pair] = ()
 ) -> Placed:
     """What was measured of two runs, with new places where neither tells the order of execution."""
     if target.ordered or golden.ordered:
@@ -55,12 +55,12 @@ class _Flow:
     unexplained whether it reads what no other operator wrote, and no module around it read
     """
 
-    def __init__(self, measured: "Sequence[Measurement]") -> None:
+    def __init__(self, measured: Sequence[Measurement]) -> None:
         operators = {one.pair.order: one.pair.operator for one in measured}
         places = {operator.name: place for place, operator in operators.items()}
         self.modules = {place: [*_modules(place, operators, places)] for place in operators}
-        self.earlier: "dict[int, set[int]]" = defaultdict(set)
-        read: "dict[int, list[_Content]]" = defaultdict(list)
+        self.earlier: dict[int, set[int]] = defaultdict(set)
+        read: dict[int, list[_Content]] = defaultdict(list)
         for content in _contents(measured):
             for reader in content.readers:
                 read[reader].append(content)
@@ -84,17 +84,17 @@ class _Flow:
 class _Content(NamedTuple):
     """The operators that wrote and read one content."""
 
-    writers: "set[int]"
-    readers: "set[int]"
+    writers: set[int]
+    readers: set[int]
 
-    def made_before(self, reader: int) -> "set[int]":
+    def made_before(self, reader: int) -> set[int]:
         """Who made it; what reads and writes one content hands it on."""
         return (self.writers - self.readers) or (self.writers if reader not in self.writers else set())
 
 
-def _contents(measured: "Sequence[Measurement]") -> "list[_Content]":
-    known: "Producers[_Content]" = Producers()
-    found: "list[_Content]" = []
+def _contents(measured: Sequence[Measurement]) -> list[_Content]:
+    known: Producers[_Content] = Producers()
+    found: list[_Content] = []
     for one in measured:
         mark = fingerprint_of(one)
         content = known.find(mark)
@@ -106,7 +106,7 @@ def _contents(measured: "Sequence[Measurement]") -> "list[_Content]":
     return found
 
 
-def _modules(place: int, operators: "Mapping[int, Operator]", places: "Mapping[str, int]") -> "Iterator[int]":
+def _modules(place: int, operators: Mapping[int, Operator], places: Mapping[str, int]) -> Iterator[int]:
     """The modules that hold an operator."""
     seen = {place}
     above = places.get(operators[place].scope)
@@ -122,13 +122,13 @@ class _Ready:
 
     def __init__(self, flow: _Flow) -> None:
         self._flow, self._heaps = flow, defaultdict[int, "list[tuple[bool, int]]"](list)
-        self._last: "Sequence[int]" = ()
+        self._last: Sequence[int] = ()
 
     def add(self, place: int) -> None:
         for module in (*self._flow.modules.get(place, ()), _NETWORK):
             heapq.heappush(self._heaps[module], (self._flow.unexplained.get(place, False), place))
 
-    def pop(self, done: "Mapping[int, None]") -> "Optional[int]":
+    def pop(self, done: Mapping[int, None]) -> Optional[int]:
         for module in (*self._last, _NETWORK):
             heap = self._heaps[module]
             while heap and heap[0][1] in done:
@@ -140,9 +140,9 @@ class _Ready:
         return None
 
 
-def _order(places: "Sequence[int]", flow: _Flow) -> "list[int]":
+def _order(places: Sequence[int], flow: _Flow) -> list[int]:
     """All places, those that are earlier first; of operators that wait for each other the first does not wait."""
-    later: "dict[int, list[int]]" = defaultdict(list)
+    later: dict[int, list[int]] = defaultdict(list)
     waits = {place: len(flow.earlier.get(place, ())) for place in places}
     ready, done, first = _Ready(flow), dict[int, None](), 0
     for place in places:
@@ -164,7 +164,7 @@ def _order(places: "Sequence[int]", flow: _Flow) -> "list[int]":
     return [*done]
 
 
-def _of_circle(start: int, flow: _Flow, done: "Mapping[int, None]") -> int:
+def _of_circle(start: int, flow: _Flow, done: Mapping[int, None]) -> int:
     """The first of some operators that wait for each other."""
     path, place = dict[int, None](), start
     while place not in path:

@@ -44,29 +44,29 @@ class GoldenGraph:
     proven   ids of findings that a tensor of the target in their place proves
     """
 
-    def __init__(self, findings: "Sequence[Finding]", golden: "Sequence[GoldenRow]") -> None:
+    def __init__(self, findings: Sequence[Finding], golden: Sequence[GoldenRow]) -> None:
         self.matched = sorted({one.pair.order for one in findings if one.pair.target_op and one.pair.golden_op})
-        self.proven: "set[int]" = set()
+        self.proven: set[int] = set()
         self._findings, self._golden = findings, golden
         self._again = ran_again(findings)
-        self._contents: "dict[int, Content]" = {}  # by id of a finding
-        self._by_operator: "dict[int, list[GoldenRow]]" = defaultdict(list)  # by merged order
-        self._forward: "dict[str, list[GoldenRow]]" = defaultdict(list)  # by call
-        self._backward: "dict[str, list[GoldenRow]]" = defaultdict(list)  # by call
-        self._of_size: "dict[Optional[int], list[GoldenRow]]" = defaultdict(list)  # compared rows with values
-        self._orders: "dict[Optional[int], list[int]]" = defaultdict(list)  # of their operators, ascending
-        self._compared: "dict[int, Compared]" = {}  # by id of a content
-        self._constants: "set[Hashable]" = set()  # of compared rows
-        self._astray: "Optional[set[int]]" = None  # gaps with dead ends
-        self._backward_gaps: "Optional[set[int]]" = None  # gaps with backward operators of the target alone
+        self._contents: dict[int, Content] = {}  # by id of a finding
+        self._by_operator: dict[int, list[GoldenRow]] = defaultdict(list)  # by merged order
+        self._forward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
+        self._backward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
+        self._of_size: dict[Optional[int], list[GoldenRow]] = defaultdict(list)  # compared rows with values
+        self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
+        self._compared: dict[int, Compared] = {}  # by id of a content
+        self._constants: set[Hashable] = set()  # of compared rows
+        self._astray: Optional[set[int]] = None  # gaps with dead ends
+        self._backward_gaps: Optional[set[int]] = None  # gaps with backward operators of the target alone
         self._backward_from = min((row.operator.order for row in golden if is_gradient(row.operator)), default=math.inf)
         self._link()
 
     def _link(self) -> None:
         """Finds out which rows hold one content."""
-        known: "Producers[Content]" = Producers()
-        named: "dict[str, Content]" = {}
-        latest: "deque[GoldenRow]" = deque(maxlen=LATEST)
+        known: Producers[Content] = Producers()
+        named: dict[str, Content] = {}
+        latest: deque[GoldenRow] = deque(maxlen=LATEST)
         for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
             finding, tensor = row.finding, row.finding.pair.golden
             assert tensor is not None
@@ -95,7 +95,7 @@ class GoldenGraph:
             if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
                 self._constants.add(constant)
 
-    def _expanded(self, row: GoldenRow, latest: "Iterable[GoldenRow]") -> Optional[Content]:
+    def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[Content]:
         """The content of which a tensor that an operator reads is an expansion: each element several times."""
         written = [one for one in latest if row.is_alone and one.is_alone and is_expansion(one, row)]
         return self._contents[id(written[-1].finding)] if written else None
@@ -103,11 +103,11 @@ class GoldenGraph:
     def content(self, row: GoldenRow) -> Content:
         return self._contents[id(row.finding)]
 
-    def of_operator(self, row: GoldenRow) -> "list[GoldenRow]":
+    def of_operator(self, row: GoldenRow) -> list[GoldenRow]:
         """All rows of the operator of a row."""
         return self._by_operator[row.finding.pair.order]
 
-    def prove(self, rows: "set[int]") -> None:
+    def prove(self, rows: set[int]) -> None:
         """Adds findings, by id, that a tensor of the target in their place proves."""
         self.proven |= rows
         self._compared.clear()
@@ -199,7 +199,7 @@ class GoldenGraph:
         written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
         return self.is_backward(row.operator) or any(self.is_backward(one.operator) for one in written)
 
-    def before(self, row: GoldenRow) -> "Iterator[list[GoldenRow]]":
+    def before(self, row: GoldenRow) -> Iterator[list[GoldenRow]]:
         """The rows of each operator without partner that lies in the same gap before that of a row, the last first;
         of the nearest."""
         gap, own = self.place(row), row.finding.pair.order
@@ -208,7 +208,7 @@ class GoldenGraph:
             if order in self._by_operator:
                 yield self._by_operator[order]
 
-    def leads_astray(self, rows: "Iterable[GoldenRow]") -> bool:
+    def leads_astray(self, rows: Iterable[GoldenRow]) -> bool:
         """Whether an operator of the target alone, in the place of these rows, wrote what no operator reads and nothing
         compared holds: it is not seen where it leads."""
         if self._astray is None:
@@ -232,14 +232,14 @@ class GoldenGraph:
             }
         return self.place(row) in self._backward_gaps
 
-    def forward_of(self, row: GoldenRow) -> "list[GoldenRow]":
+    def forward_of(self, row: GoldenRow) -> list[GoldenRow]:
         """The rows of the forward call that a backward row belongs to."""
         return self.forward_call(row.operator.call)
 
-    def backward_of(self, row: GoldenRow) -> "list[GoldenRow]":
+    def backward_of(self, row: GoldenRow) -> list[GoldenRow]:
         """The rows of the backward call that a forward row belongs to."""
         return self._backward.get(row.operator.call, [])
 
-    def forward_call(self, call: str) -> "list[GoldenRow]":
+    def forward_call(self, call: str) -> list[GoldenRow]:
         """The rows of a forward call."""
         return self._forward.get(call, [])

@@ -16,10 +16,10 @@ class GoldenRow(NamedTuple):
     """A finding, and the elements of its tensor, None where no header tells them."""
 
     finding: Finding
-    elements: "int | None"
+    elements: int | None
 
     @classmethod
-    def of(cls, finding: Finding) -> "GoldenRow":
+    def of(cls, finding: Finding) -> GoldenRow:
         tensor = finding.pair.golden or finding.pair.target
         known = tensor is not None and (tensor.slot or tensor.shape)
         return cls(finding, math.prod(tensor.shape) if known and tensor is not None else None)
@@ -46,11 +46,11 @@ class Content:
     __slots__ = ("readers", "writers")
 
     def __init__(self) -> None:
-        self.writers: "list[GoldenRow]" = []
-        self.readers: "list[GoldenRow]" = []
+        self.writers: list[GoldenRow] = []
+        self.readers: list[GoldenRow] = []
 
     @property
-    def rows(self) -> "list[GoldenRow]":
+    def rows(self) -> list[GoldenRow]:
         return [*self.writers, *self.readers]
 
 

@@ -15,11 +15,11 @@ from npucmp.model.roles import is_output, is_parameter
 _Key = Tuple[int, bool]  # a content by id, and whether it is asked for its readers
 
 
-def closed_backwards(graph: GoldenGraph, left: "Sequence[GoldenRow]") -> "set[int]":
+def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
     """The places of backward operators whose forward lies in a closed stretch, and of which the gradients of all that
     enters and leaves that stretch were compared. `left` are the rows that are open so far."""
     open_calls = {row.operator.call for row in left if row.operator.phase == "forward"}
-    places: "dict[str, set[int]]" = defaultdict(set)
+    places: dict[str, set[int]] = defaultdict(set)
     for row in left:
         if row.is_alone and row.operator.phase == "backward" and row.finding.verdict is Verdict.MISSING:
             places[row.operator.call].add(row.finding.pair.order)
@@ -32,11 +32,11 @@ def closed_backwards(graph: GoldenGraph, left: "Sequence[GoldenRow]") -> "set[in
     return {order for call in closed for order in places[call]}
 
 
-def _not_closed(graph: GoldenGraph, calls: "set[str]") -> "set[str]":
+def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
     """The calls of which a gradient that enters or leaves was not compared, and all that lean on them."""
-    lost: "set[str]" = set()
-    users: "dict[_Key, set[str]]" = defaultdict(set)  # calls that read or write a content
-    others: "dict[_Key, list[GoldenRow]]" = {}  # at the other end of it
+    lost: set[str] = set()
+    users: dict[_Key, set[str]] = defaultdict(set)  # calls that read or write a content
+    others: dict[_Key, list[GoldenRow]] = {}  # at the other end of it
     for call in calls:
         for row in graph.forward_call(call):
             tensor = row.finding.pair.golden
@@ -49,7 +49,7 @@ def _not_closed(graph: GoldenGraph, calls: "set[str]") -> "set[str]":
                 others[id(content), written] = ends
             elif not (graph.is_known_constant(row) or id(row.finding) in graph.proven):
                 lost.add(call)
-    leaning: "dict[str, set[_Key]]" = defaultdict(set)  # contents that are closed as long as a call is
+    leaning: dict[str, set[_Key]] = defaultdict(set)  # contents that are closed as long as a call is
     for key, ends in others.items():
         for other in ends:
             if _has_gradient(graph, other):
@@ -89,5 +89,5 @@ def is_unrecorded_output(graph: GoldenGraph, row: GoldenRow) -> bool:
     return False
 
 
-def _shape(row: GoldenRow) -> "Optional[tuple[int, ...]]":
+def _shape(row: GoldenRow) -> Optional[tuple[int, ...]]:
     return row.finding.pair.golden.shape if row.finding.pair.golden is not None else None

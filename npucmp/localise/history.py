@@ -15,10 +15,10 @@ class Level(NamedTuple):
     extremes: float = 0.0
     sums: float = 0.0
 
-    def most(self, other: "Level") -> "Level":
+    def most(self, other: Level) -> Level:
         return Level(max(self.extremes, other.extremes), max(self.sums, other.sums))
 
-    def times(self, factor: float) -> "Level":
+    def times(self, factor: float) -> Level:
         return Level(self.extremes * factor, self.sums * factor)
 
 
@@ -60,7 +60,7 @@ class History:
     def __init__(self) -> None:
         self._levels, self._sums = _Usual(), _Usual()
         self._kinds: dict[object, Level] = {}
-        self._grown: "list[tuple[int, object, Level]]" = []  # how many were seen, and what a kind made from then on
+        self._grown: list[tuple[int, object, Level]] = []  # how many were seen, and what a kind made from then on
         self._now = Before()  # of an operator of no kind
         self.largest: list[float] = []
 
@@ -77,7 +77,7 @@ class History:
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
         self._now = Before(*usual, last, latest, len(self.largest), moved, still)
 
-    def kinds(self, seen: int) -> "dict[object, Level]":
+    def kinds(self, seen: int) -> dict[object, Level]:
         """What each kind did when so many were seen."""
         return {kind: level for count, kind, level in takewhile(lambda one: one[0] <= seen, self._grown)}
 

@@ -32,15 +32,15 @@ class Joint(NamedTuple):
 
     step: Optional[int]
     rank: Optional[int]
-    names: "tuple[tuple[str, str], ...]" = ()
+    names: tuple[tuple[str, str], ...] = ()
     kinds: str = ""
     verdicts: str = ""
     golden: bytes = b""
     target: bytes = b""
-    groups: "tuple[tuple[int, ...], ...]" = ()
-    peers: "tuple[tuple[int, bool], ...]" = ()
+    groups: tuple[tuple[int, ...], ...] = ()
+    peers: tuple[tuple[int, bool], ...] = ()
 
-    def digests(self, at: int) -> "tuple[bytes, bytes]":
+    def digests(self, at: int) -> tuple[bytes, bytes]:
         """Of the golden's and the target's tensor number `at`."""
         place = slice(at * SIZE, (at + 1) * SIZE)
         return self.golden[place], self.target[place]
@@ -97,7 +97,7 @@ def _digest(mark: object) -> bytes:
     return blake2b(repr(mark).encode("utf-8", "backslashreplace"), digest_size=SIZE).digest()
 
 
-def _peers(calls: "Sequence[Operator]") -> "Iterator[tuple[int, bool]]":
+def _peers(calls: Sequence[Operator]) -> Iterator[tuple[int, bool]]:
     """The first call between this rank and each other one."""
     seen = set()
     for operator in calls:

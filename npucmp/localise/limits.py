@@ -44,7 +44,7 @@ def judged(
     return [_without_partners(one) if repeated and _operand(one) in repeated else one for one in found]
 
 
-def _repeated(found: "Sequence[Finding]", rules: Rulebook) -> "set[_Operand]":
+def _repeated(found: Sequence[Finding], rules: Rulebook) -> set[_Operand]:
     """Operands that one side repeats along some axes, as an operator shows whose output agrees: what its kind reads
     there is repeated in all layers."""
     proven = set()
@@ -57,11 +57,11 @@ def _repeated(found: "Sequence[Finding]", rules: Rulebook) -> "set[_Operand]":
     return proven
 
 
-def _node(findings: "list[Finding]", outputs: "list[Finding]") -> OperatorFindings:
+def _node(findings: list[Finding], outputs: list[Finding]) -> OperatorFindings:
     return OperatorFindings(findings[0].pair, [one for one in findings if not is_output(one.pair)], outputs)
 
 
-def _operand(finding: Finding) -> "_Operand":
+def _operand(finding: Finding) -> _Operand:
     shapes = (one.shape if one is not None else None for one in (finding.pair.target, finding.pair.golden))
     return (finding.verdict, finding.pair.operator.op_type, finding.pair.slot, *shapes)
 

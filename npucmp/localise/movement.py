@@ -30,8 +30,8 @@ class Movement(NamedTuple):
     the round-off of the coarser of its two types."""
 
     size: float
-    each: "tuple[float, ...]"
-    told: "tuple[float, ...]"
+    each: tuple[float, ...]
+    told: tuple[float, ...]
     elements: int
     unit: float
 
@@ -67,7 +67,7 @@ def movement(finding: Finding) -> Optional[Movement]:
     return Movement(max(each), each, fine, count, unit)
 
 
-def _units(y: Statistics, norm: float, count: int, unit: float) -> "tuple[float, ...]":
+def _units(y: Statistics, norm: float, count: int, unit: float) -> tuple[float, ...]:
     """What one rounding of each element moves the figures by. Masks of minus infinity leave no mean and no norm; where
     there are zeros and copies of one value alone, as in a mask, all roundings are the same."""
     root = math.sqrt(count)

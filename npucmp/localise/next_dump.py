@@ -22,18 +22,18 @@ class Open(NamedTuple):
     """A root that values may decide: its place, and by their order itself and the operators around it."""
 
     place: int
-    orders: "tuple[int, ...]"
+    orders: tuple[int, ...]
 
 
 class Wishes(NamedTuple):
     """Of one comparison the roots that values may decide, by place, and a pair of each operator that is wanted, by its
     order."""
 
-    roots: "tuple[Open, ...]"
-    pairs: "Mapping[int, Pair]"
+    roots: tuple[Open, ...]
+    pairs: Mapping[int, Pair]
 
     @classmethod
-    def of(cls, one: Comparison, linked: Linked) -> "Wishes":
+    def of(cls, one: Comparison, linked: Linked) -> Wishes:
         """Those of one comparison."""
         roots = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
         if not roots:
@@ -47,7 +47,7 @@ class Wishes(NamedTuple):
         return cls(some, {order: here.groups[order][0].pair for root in some for order in root.orders})
 
 
-def in_order(roots: "Sequence[Sequence[Open]]") -> "list[tuple[int, int]]":
+def in_order(roots: Sequence[Sequence[Open]]) -> list[tuple[int, int]]:
     """The operators that are wanted, each once, by the number of their comparison and their order: `roots` are those of
     each comparison. The first root and its neighbours come first, then what is nearest to it in its run, then other
     steps and ranks."""
@@ -67,7 +67,7 @@ class _Surroundings:
     before, behind  who wrote what a root reads, and who reads what it wrote
     """
 
-    def __init__(self, comparison: Comparison, roots: "Sequence[Root]", linked: "Sequence[Optional[Link]]") -> None:
+    def __init__(self, comparison: Comparison, roots: Sequence[Root], linked: Sequence[Optional[Link]]) -> None:
         self.roots = roots
         self.groups: dict[int, list[Finding]] = defaultdict(list)
         self.before: dict[int, set[int]] = {root.pair.order: set() for root in roots}
@@ -104,7 +104,7 @@ class _Surroundings:
             self.before[order].update([] if self.before[order] else orders[max(at - 1, 0) : at])
             self.behind[order].update([] if self.behind[order] else orders[at + 1 : at + 2])
 
-    def neighbours(self, order: int) -> "list[int]":
+    def neighbours(self, order: int) -> list[int]:
         """Who wrote what a root reads, and who reads what it wrote. A module around others is nobody's neighbour: its
         values are those of what is in it."""
         return [one for one in sorted(self.before[order] | self.behind[order]) if not self._is_container(one)]
@@ -121,7 +121,7 @@ class _Surroundings:
             return True
         return root.cause in (Cause.GAP, Cause.UNKNOWN) and self._lacks(self.before[own])
 
-    def _lacks(self, orders: "Iterable[int]") -> bool:
+    def _lacks(self, orders: Iterable[int]) -> bool:
         """Whether some operator has a tensor on both sides that was not measured by its values."""
         return any(_lacks_values(finding) for order in orders for finding in self.groups[order])
 

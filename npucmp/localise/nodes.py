@@ -42,7 +42,7 @@ class OperatorFindings:
     carried: bool = False
     unheard: bool = False
     recomputed: str = ""
-    unequal: "dict[str, Any]" = field(default_factory=dict)
+    unequal: dict[str, Any] = field(default_factory=dict)
     operator: Operator = field(init=False)
     op: OpType = field(init=False)
     is_gradient: bool = field(init=False)
@@ -111,7 +111,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
     return nodes
 
 
-def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: "Mapping[tuple[str, str], Operator]") -> str:
+def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: Mapping[tuple[str, str], Operator]) -> str:
     """The forward that ran again on one side (checkpointing), for a backward to read from, if other values were
     recorded of it than the first time: then what was compared the first time is not what is read."""
     first = {"target": partner.pair.target_op, "golden": partner.pair.golden_op}
@@ -122,12 +122,12 @@ def _recomputed(node: OperatorFindings, partner: OperatorFindings, alone: "Mappi
     return ""
 
 
-def _figures(operator: Operator) -> "list[str]":
+def _figures(operator: Operator) -> list[str]:
     """What was recorded of its tensors beside their values; NaN equals NaN."""
     return [repr((one.slot, one.shape, one.statistics, one.checksum)) for one in operator.tensors]
 
 
-def _calls(node: OperatorFindings) -> "list[tuple[str, str]]":
+def _calls(node: OperatorFindings) -> list[tuple[str, str]]:
     """The call of an operator on each side; where one side ran its forward twice (checkpointing), the other knows."""
     sides = (("golden", node.pair.golden_op), ("target", node.pair.target_op))
     return [(side, operator.call) for side, operator in sides if operator is not None and operator.call]

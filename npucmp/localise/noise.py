@@ -73,9 +73,9 @@ class Noise:
         self._containing, self._coarse, self._drift, self._unproven = (
             facts.containing, facts.coarse, facts.drift, facts.unproven
         )  # fmt: skip
-        self._own: "Callable[[set[float]], float]" = max if facts.apart else min
+        self._own: Callable[[set[float]], float] = max if facts.apart else min
         self._reduced, self._first = facts.reduced, facts.first
-        self._units: "Optional[tuple[OperatorFindings, float]]" = None  # the operator that was asked for last
+        self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
         self._now = Before()
         self._chosen: set[int] = set()
         self.standing: dict[int, Standing] = {}  # by id of the pair's operator findings
@@ -108,7 +108,7 @@ class Noise:
         """What an operator adds, whatever came before it."""
         return self._contribution(node, *self._read(node))
 
-    def _read(self, node: OperatorFindings) -> "tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]":
+    def _read(self, node: OperatorFindings) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
         """What it reads, and what that and what it saved bring."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
@@ -157,7 +157,7 @@ class Noise:
         usual = max(self._now.last, self._now.levels, least)
         return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
 
-    def _came(self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]") -> "Optional[list[Came]]":
+    def _came(self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]]) -> Optional[list[Came]]:
         """The levels of what an operator reads; None where some of it cannot be told."""
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
@@ -167,7 +167,7 @@ class Noise:
             came.append(Came(Level(self._now.unseen, self._now.unseen), 1 << 62))
         return came
 
-    def _allowed(self, node: OperatorFindings, finding: Finding, moved: Movement, came: "list[Came]") -> Level:
+    def _allowed(self, node: OperatorFindings, finding: Finding, moved: Movement, came: list[Came]) -> Level:
         found, scale = Level(), scale_of(finding)
         adds = node.op.has("sums") and not node.is_gradient
         for each in came:
@@ -231,7 +231,7 @@ class Noise:
         return Standing(finding, moved, at, limits[at], out[at])
 
     def _contribution(
-        self, node: OperatorFindings, read: "Sequence[tuple[Finding, Movement]]", came: "Optional[list[Came]]"
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], came: Optional[list[Came]]
     ) -> Optional[Contribution]:
         wrote = [(one, moved) for one in node.outputs if (moved := movement(one)) and not is_meaningless(one.pair)]
         shown = wrote or [pair for pair in read if not is_parameter(pair[0].pair)]
@@ -250,7 +250,7 @@ def kind_of(node: OperatorFindings) -> object:
     return node.op.name or node.operator.op_type, node.is_gradient
 
 
-def counted(one: Standing, ascending: "Sequence[float]") -> Standing:
+def counted(one: Standing, ascending: Sequence[float]) -> Standing:
     """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
     return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))

@@ -33,18 +33,18 @@ class RankFacts(NamedTuple):
                 moved as HF32 moves it; most: the most that was written at all
     """
 
-    containing: "frozenset[str]"
-    units: "dict[float, int]"
-    mixed: "tuple[int, int]"
+    containing: frozenset[str]
+    units: dict[float, int]
+    mixed: tuple[int, int]
     given: Optional[float]
-    products: "tuple[tuple[Optional[float], float, bool], ...]"
+    products: tuple[tuple[Optional[float], float, bool], ...]
     most: float
 
 
 class Facts(NamedTuple):
     """The same of all ranks."""
 
-    containing: "frozenset[str]"
+    containing: frozenset[str]
     coarse: float
     apart: bool
     drift: float
@@ -53,7 +53,7 @@ class Facts(NamedTuple):
     first: bool
 
 
-def facts_of(nodes: "Sequence[OperatorFindings]") -> RankFacts:
+def facts_of(nodes: Sequence[OperatorFindings]) -> RankFacts:
     measured = [one.measurement for node in nodes for one in (*node.inputs, *node.outputs)]
     given = [max(level(one)) for one in _parameters(nodes) if movement(one)]
     units = Counter(max(kinds) for node in nodes for one in node.outputs or node.inputs if (kinds := round_offs(one)))
@@ -62,9 +62,9 @@ def facts_of(nodes: "Sequence[OperatorFindings]") -> RankFacts:
     return RankFacts(modules, dict(units), count_types(measured), max(given, default=None), tuple(products), most)
 
 
-def joined(ranks: "Sequence[RankFacts]", first: bool = True, unproven: float = 0.0) -> Facts:
+def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
     """unproven: the error that the steps before may have made of parameters, and that statistics do not prove."""
-    units: "Counter[float]" = Counter()
+    units: Counter[float] = Counter()
     for one in ranks:
         units.update(one.units)
     least = USUAL * sum(units.values())
@@ -83,11 +83,11 @@ def joined(ranks: "Sequence[RankFacts]", first: bool = True, unproven: float = 0
 
 
 def _products(
-    nodes: "Sequence[OperatorFindings]",
-) -> "tuple[list[tuple[Optional[float], float, bool]], float]":
+    nodes: Sequence[OperatorFindings],
+) -> tuple[list[tuple[Optional[float], float, bool]], float]:
     """Products of float32, as RankFacts has them, and the most that was written."""
     low, high = REDUCED_ERROR
-    said: "list[tuple[Optional[float], float, bool]]" = []
+    said: list[tuple[Optional[float], float, bool]] = []
     before = 0.0  # what the last outputs moved by stands for operands that were not recorded
     for node in nodes:
         wrote = [(level(one), moved) for one in node.outputs if (moved := movement(one)) is not None]
@@ -101,7 +101,7 @@ def _products(
     return said, before
 
 
-def _are_reduced(ranks: "Sequence[RankFacts]") -> bool:
+def _are_reduced(ranks: Sequence[RankFacts]) -> bool:
     """Whether all products of float32 whose operands hardly moved, moved themselves as far as HF32 and TF32 round."""
     said, most = [], 0.0
     for one in ranks:
@@ -112,18 +112,18 @@ def _are_reduced(ranks: "Sequence[RankFacts]") -> bool:
     return bool(said) and all(said)
 
 
-def _parameters(nodes: "Sequence[OperatorFindings]") -> "Iterator[Finding]":
+def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
     return (one for node in nodes for one in node.inputs if is_parameter(one.pair))
 
 
-def reuse(node: OperatorFindings, moved: Movement, last: "tuple[int, ...]" = ()) -> float:
+def reuse(node: OperatorFindings, moved: Movement, last: tuple[int, ...] = ()) -> float:
     """√ of how many elements share one element of the smallest operand; of the last axis, if none was recorded."""
     sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
     return math.sqrt(max(1.0, moved.elements / max(min(sizes or last, default=1), 1)))
 
 
 @kept
-def round_offs(finding: Finding) -> "set[float]":
+def round_offs(finding: Finding) -> set[float]:
     sides = finding.pair.target, finding.pair.golden
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
 
@@ -141,7 +141,7 @@ def level(finding: Finding) -> Level:
     return Level(extremes, max(sums, share * extremes)).times(moved.unit)
 
 
-def contained(nodes: "Sequence[OperatorFindings]") -> "set[str]":
+def contained(nodes: Sequence[OperatorFindings]) -> set[str]:
     """Modules that have operators of the same dump inside."""
     scopes = {node.operator.name: node.operator.scope for node in nodes if node.operator.scope}
     return {name for node in nodes for name in containers(node.operator, scopes)}

@@ -27,7 +27,7 @@ REDUCED_PRODUCTS = (
 )
 
 
-def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bool = False) -> "tuple[str, ...]":
+def notes_of(findings: Sequence[Finding], roots: Sequence[Root], reduced: bool = False) -> tuple[str, ...]:
     """The sentences, for findings in graph order; reduced: products were computed with HF32 or TF32."""
     return (
         *_not_a_number(findings),
@@ -42,7 +42,7 @@ def notes_of(findings: "Sequence[Finding]", roots: "Sequence[Root]", reduced: bo
     )
 
 
-def _outputs_alone(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+def _outputs_alone(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Operators that nothing accuses because nobody knows what any operator read: a graph may."""
     unseen = any(reason.kind == UNSEEN for root in roots for reason in root.evidence)
     tensors = (finding.pair.target or finding.pair.golden for finding in findings)
@@ -50,7 +50,7 @@ def _outputs_alone(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "I
         yield "only outputs were dumped: dump inputs too, or give a graph of the network with --graph, if any"
 
 
-def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
+def _shapes(findings: Sequence[Finding]) -> Iterator[str]:
     """Tensors that were compared although one shape has axes of length one that the other lacks."""
     compared = [one.pair for one in findings if not one.measurement.shapes_differ and not one.measurement.problem]
     shapes = [(pair, pair.target.shape, pair.golden.shape) for pair in compared if pair.target and pair.golden]
@@ -61,7 +61,7 @@ def _shapes(findings: "Sequence[Finding]") -> "Iterator[str]":
         yield f"shapes that differ by axes of length 1 alone are compared: {len(found)}, the first is {where}"
 
 
-def _parts(findings: "Sequence[Finding]") -> "Iterator[str]":
+def _parts(findings: Sequence[Finding]) -> Iterator[str]:
     """Products that are one in one run and several in the other."""
     pairs = [one.pair for one in findings if one.pair.via == PARTS and one.pair.slot.startswith("output")]
     cut = [(pair, tensor.label) for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
@@ -74,7 +74,7 @@ def _parts(findings: "Sequence[Finding]") -> "Iterator[str]":
         )
 
 
-def _extremes_alone(findings: "Sequence[Finding]") -> "Iterator[str]":
+def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
     """Dumps that recorded neither Mean nor Norm, without which most faults move no figure."""
     pairs = [one.pair for one in findings if one.measurement.moments is None and one.measurement.same is None]
     sides = {
@@ -89,7 +89,7 @@ def _extremes_alone(findings: "Sequence[Finding]") -> "Iterator[str]":
         )
 
 
-def _not_a_number(findings: "Sequence[Finding]") -> "Iterator[str]":
+def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     """NaN on both sides at the same places: they agree, and neither is right."""
     both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
     if both:
@@ -106,7 +106,7 @@ def _has_nan_twice(finding: Finding) -> bool:
     return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
 
 
-def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Differing types, and where nothing is wrong how far the error stays within them."""
     floats = [*filter(_are_measured_floats, findings)]
     words = _differing([one.pair for one in floats], "float tensors")
@@ -125,7 +125,7 @@ def _dtypes(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator
     )
 
 
-def _other_dtypes(findings: "Sequence[Finding]") -> "Iterator[str]":
+def _other_dtypes(findings: Sequence[Finding]) -> Iterator[str]:
     """Differing types of whole numbers, and of tensors whose values were not kept."""
     others = [one for one in findings if one.verdict in KNOWN and not _are_measured_floats(one)]
     words = _differing([one.pair for one in others], "other tensors" if len(others) < len(findings) else "tensors")
@@ -133,7 +133,7 @@ def _other_dtypes(findings: "Sequence[Finding]") -> "Iterator[str]":
         yield words
 
 
-def _differing(pairs: "Sequence[Pair]", what: str) -> str:
+def _differing(pairs: Sequence[Pair], what: str) -> str:
     """In how many tensors types differ, and in which; "" if in none."""
     sides = [(pair, pair.target.dtype, pair.golden.dtype) for pair in pairs if pair.target and pair.golden]
     found = [(pair, f"{target} against {golden}") for pair, target, golden in sides if target != golden]
@@ -159,7 +159,7 @@ def _are_floats(pair: Pair) -> bool:
     return len(rows) == 2 and all(row is not None and row.kind == "f" for row in rows)
 
 
-def _arguments(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "Iterator[str]":
+def _arguments(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
     """Differing arguments of operators whose outputs agree all the same: worth a look, no root."""
     blamed = {root.pair.order for root in roots}
     for order, pair in {finding.pair.order: finding.pair for finding in findings}.items():

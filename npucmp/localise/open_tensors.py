@@ -15,11 +15,11 @@ from npucmp.model import DECIDED, Finding
 
 
 def still_open(
-    findings: "Sequence[Finding]",
-    golden: "list[GoldenRow]",
-    open_rows: "list[GoldenRow]",
+    findings: Sequence[Finding],
+    golden: list[GoldenRow],
+    open_rows: list[GoldenRow],
     context: Optional[ReadContext],
-) -> "list[GoldenRow]":
+) -> list[GoldenRow]:
     """The open rows that no compared tensor accounts for, in merged graph order."""
     if not any(row.finding.verdict in DECIDED for row in golden):
         return open_rows
@@ -35,12 +35,12 @@ def still_open(
     return left
 
 
-def _unaccounted(graph: GoldenGraph, open_rows: "list[GoldenRow]") -> "list[GoldenRow]":
+def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
     """The rows that are left when recordings of compared tensors and closed stretches are taken away."""
     left = [row for row in open_rows if not graph.is_again(row)]
     loose = {id(row.finding) for row in left}
-    interior: "set[int]" = set()
-    seen: "set[int]" = set()
+    interior: set[int] = set()
+    seen: set[int] = set()
     for row in left:
         content = graph.content(row)
         if id(content) in seen:

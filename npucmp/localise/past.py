@@ -58,7 +58,7 @@ class Past:
         """Whether what a forward saved for its backward was compared, if it saves anything."""
         return not node.reads_saved or (bool(node.context) and not self.unread(node))
 
-    def unread(self, node: OperatorFindings) -> "list[Finding]":
+    def unread(self, node: OperatorFindings) -> list[Finding]:
         """What its forward read or wrote and could not be compared."""
         found = [one for one in node.context if self.seen(one).verdict is Verdict.UNREADABLE]
         return [one for one in found if not is_parameter(one.pair)]
@@ -107,7 +107,7 @@ class Past:
             for finding, error in read
         )
 
-    def read(self, node: OperatorFindings) -> "list[Read]":
+    def read(self, node: OperatorFindings) -> list[Read]:
         """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
         found = []
         for finding in node.inputs:

@@ -23,10 +23,10 @@ class Odd(NamedTuple):
     """
 
     step: Optional[int]
-    ranks: "tuple[int, ...]"
-    others: "tuple[int, ...]"
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
     what: str
-    first: "tuple[str, str]"
+    first: tuple[str, str]
     tensors: int
     wrong: bool
 
@@ -38,14 +38,14 @@ class _Seen(NamedTuple):
     kind: str
 
 
-def odd_ones(joints: "Iterable[Joint]") -> "list[Odd]":
+def odd_ones(joints: Iterable[Joint]) -> list[Odd]:
     """By ranks that differ, from the first step on; what is wrong comes first."""
-    steps: "dict[int, list[Joint]]" = defaultdict(list)
+    steps: dict[int, list[Joint]] = defaultdict(list)
     for one in joints:
         if one.rank is not None:
             steps[-1 if one.step is None else one.step].append(one)
-    found: "dict[object, Odd]" = {}
-    tensors: "Counter[object]" = Counter()
+    found: dict[object, Odd] = {}
+    tensors: Counter[object] = Counter()
     for _, some in sorted(steps.items()):
         for odd in _of_step(some):
             key = odd.ranks, odd.others, odd.wrong
@@ -55,8 +55,8 @@ def odd_ones(joints: "Iterable[Joint]") -> "list[Odd]":
     return sorted(every, key=lambda one: (not one.wrong, one.step or 0))
 
 
-def _of_step(some: "Sequence[Joint]") -> "Iterator[Odd]":
-    held: "dict[tuple[str, str], dict[bytes, list[_Seen]]]" = defaultdict(lambda: defaultdict(list))
+def _of_step(some: Sequence[Joint]) -> Iterator[Odd]:
+    held: dict[tuple[str, str], dict[bytes, list[_Seen]]] = defaultdict(lambda: defaultdict(list))
     for one in some:
         assert one.rank is not None
         for at, name in enumerate(one.names):
@@ -68,7 +68,7 @@ def _of_step(some: "Sequence[Joint]") -> "Iterator[Odd]":
                 yield _odd(some[0].step, name, group)
 
 
-def _odd(step: Optional[int], name: "tuple[str, str]", group: "Sequence[_Seen]") -> Odd:
+def _odd(step: Optional[int], name: tuple[str, str], group: Sequence[_Seen]) -> Odd:
     """Those who differ from their golden where others do not; else those who are few; else everyone."""
     wrong = [one for one in group if one.verdict == DIFFERENT]
     odd = wrong

@@ -33,7 +33,7 @@ class Fingerprint(NamedTuple):
     sums: tuple[float, float] = NO_SUMS
     scale: tuple[float, float] = NO_SUMS
 
-    def agrees(self, other: "Fingerprint") -> bool:
+    def agrees(self, other: Fingerprint) -> bool:
         """Whether both can be one tensor."""
         if self.sums == other.sums == NO_SUMS:
             return self.key == other.key
@@ -157,7 +157,7 @@ class Trail:
                 return found
         return None
 
-    def _by_name(self) -> "dict[tuple[str, str], Source]":
+    def _by_name(self) -> dict[tuple[str, str], Source]:
         """What was written, by its names."""
         for pair, source, hidden in self._unnamed:
             index = source.finding.pair.slot.partition(":")[2]
@@ -201,7 +201,7 @@ class Link(NamedTuple):
     how: str
 
 
-def links(findings: "Sequence[Finding]") -> "Iterator[Optional[Link]]":
+def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
     """Who wrote what each finding reads, for findings in graph order; None for outputs, and where nothing tells."""
     trail = Trail()
     for _, group in groupby(findings, key=lambda finding: finding.pair.order):

@@ -38,7 +38,7 @@ class Inequality(NamedTuple):
     words: str
 
 
-def outputs_of(node: OperatorFindings) -> "list[Output]":
+def outputs_of(node: OperatorFindings) -> list[Output]:
     """The outputs of a collective that other ranks may hold too; none of any other operator, or without values."""
     op = op_type_of(node.operator)
     if not op.has("collective") or op.has("point to point", "asynchronous"):
@@ -50,11 +50,11 @@ def outputs_of(node: OperatorFindings) -> "list[Output]":
     ]
 
 
-def inequalities(some: "Sequence[tuple[int, Sequence[Output]]]") -> "list[dict[str, Inequality]]":
+def inequalities(some: Sequence[tuple[int, Sequence[Output]]]) -> list[dict[str, Inequality]]:
     """For each rank, given by its number with the outputs of one collective: the outputs that differ from those of
     other ranks though the golden's are equal, by slot. Of two ranks the one that is farther from its golden is named;
     of more, those that are not as most are."""
-    found: "list[dict[str, Inequality]]" = [{} for _ in some]
+    found: list[dict[str, Inequality]] = [{} for _ in some]
     for at, (rank, outputs) in enumerate(some):
         for one in outputs:
             others = [

@@ -39,8 +39,8 @@ Walked = Callable[["Sequence[Comparison]", "Sequence[Updates]", bool, Rulebook],
 
 
 def side_by_side(
-    some: "Sequence[Comparison]", updates: "Sequence[Updates]", by_round_off: bool, rules: Rulebook
-) -> "list[Told]":
+    some: Sequence[Comparison], updates: Sequence[Updates], by_round_off: bool, rules: Rulebook
+) -> list[Told]:
     """The ranks of one step, all in memory: of each its findings, and its roots with their clocks."""
     ranks = _Ranks(some, updates, by_round_off, rules)
     ranks.visit()
@@ -50,9 +50,9 @@ def side_by_side(
 def with_roots(
     comparisons: Sequence[Comparison],
     by_round_off: bool = True,
-    rules: "Optional[Rulebook]" = None,
+    rules: Optional[Rulebook] = None,
     walked: Walked = side_by_side,
-) -> "list[Comparison]":
+) -> list[Comparison]:
     """The comparisons, each with its roots, their places counted over all of them, and with its findings, `diverged`
     taken back where inputs explain the error. `walked` walks the ranks of a step."""
     steps: dict[int, list[int]] = defaultdict(list)
@@ -73,7 +73,7 @@ def with_roots(
     return _in_places(found, ranked)
 
 
-def placed(comparisons: Sequence[Comparison]) -> "list[Comparison]":
+def placed(comparisons: Sequence[Comparison]) -> list[Comparison]:
     """The same with the places of their roots counted again, after causes were changed."""
     ranked = [
         (precedence(one.target.step or one.golden.step or 0, root.cause), root.pair.order, number, root)
@@ -83,17 +83,17 @@ def placed(comparisons: Sequence[Comparison]) -> "list[Comparison]":
     return _in_places(comparisons, ranked)
 
 
-def _in_places(comparisons: Sequence[Comparison], ranked: "Sequence[Ranked]") -> "list[Comparison]":
+def _in_places(comparisons: Sequence[Comparison], ranked: Sequence[Ranked]) -> list[Comparison]:
     found = placed_roots(ranked)
     return [replace(one, roots=found.get(number, ())) for number, one in enumerate(comparisons)]
 
 
-def as_ranked(step: int, number: int, roots: "Sequence[tuple[int, Root]]") -> "list[Ranked]":
+def as_ranked(step: int, number: int, roots: Sequence[tuple[int, Root]]) -> list[Ranked]:
     """Roots with their clocks, of comparison `number`, as they are put in order."""
     return [(precedence(step, root.cause), clock, number, root) for clock, root in roots]
 
 
-def placed_roots(ranked: "Sequence[Ranked]") -> "dict[int, tuple[Root, ...]]":
+def placed_roots(ranked: Sequence[Ranked]) -> dict[int, tuple[Root, ...]]:
     """By comparison: its roots, with their places among all."""
     found: dict[int, list[Root]] = defaultdict(list)
     for place, (*_, number, root) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
@@ -110,13 +110,13 @@ class _Ranks:
     """The ranks of one step."""
 
     def __init__(
-        self, comparisons: "Sequence[Comparison]", updates: "Sequence[Updates]", by_round_off: bool, rules: Rulebook
+        self, comparisons: Sequence[Comparison], updates: Sequence[Updates], by_round_off: bool, rules: Rulebook
     ) -> None:
         self._numbers = [one.rank for one in comparisons]
         self._walks = [
             Walk(one.findings, by_round_off, rules, told, one.left_out) for one, told in zip(comparisons, updates)
         ]
-        self._told: "Optional[Communications]" = None  # of several ranks
+        self._told: Optional[Communications] = None  # of several ranks
         if len(comparisons) > 1:
             self._told = self._communications()
         elif any(node.op.has("collective") for node in self._walks[0].nodes):
@@ -127,8 +127,8 @@ class _Ranks:
             self._clocks = self._told.clocks
         else:
             self._clocks = {Place(0, at): at + 1 for at in range(len(self._walks[0].nodes))}
-        self._noise: "Optional[Noise]" = None  # where statistics are all there is
-        self._history: "Optional[History]" = None  # of the noise
+        self._noise: Optional[Noise] = None  # where statistics are all there is
+        self._history: Optional[History] = None  # of the noise
         if by_round_off and rules.uses("suspected") and not any(map(has_values, comparisons)):
             from npucmp.localise.history import History
             from npucmp.localise.noise import Noise
@@ -138,9 +138,9 @@ class _Ranks:
             unproven = max(one.unproven for one in updates)
             self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
             self._history = History()
-        self._from: "dict[Place, Arrival]" = {}  # where an error arrives → what brought it
+        self._from: dict[Place, Arrival] = {}  # where an error arrives → what brought it
 
-    def _communications(self) -> "Communications":
+    def _communications(self) -> Communications:
         """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
         from npucmp.localise.arrivals import contents, golden_of, read_elsewhere, without_buffers
         from npucmp.localise.communications import Communications
@@ -153,7 +153,7 @@ class _Ranks:
         read = {place: [Place(*sent[:2]) for sent in some] for place, some in self._read.items()}
         return Communications(sequences, self._numbers, read)
 
-    def _in_order(self) -> "Iterable[list[Place]]":
+    def _in_order(self) -> Iterable[list[Place]]:
         """All operators, those of one clock together."""
         return self._told.in_order() if self._told is not None else ([place] for place in self._clocks)
 
@@ -176,7 +176,7 @@ class _Ranks:
                     self._hold(self._noise, node, self._walks[place.rank])
                 self._walks[place.rank].visit(node)
 
-    def _hold(self, noise: "Noise", node: OperatorFindings, walk: Walk) -> None:
+    def _hold(self, noise: Noise, node: OperatorFindings, walk: Walk) -> None:
         """What stands out is no noise, and nothing behind it is."""
         from npucmp.localise.noise import counted, kind_of
 
@@ -189,7 +189,7 @@ class _Ranks:
         if found is not None and not noise.standing:
             self._history.add(found, before)
 
-    def finished(self) -> "Iterator[Told]":
+    def finished(self) -> Iterator[Told]:
         """For each rank its findings, and its roots with their clocks."""
         for rank, walk in enumerate(self._walks):
             findings, roots = walk.finished()
@@ -199,7 +199,7 @@ class _Ranks:
                 [(self._clocks[places[root.pair.order]], self._explained(places, root)) for root in roots],
             )
 
-    def suspected(self) -> "list[Told]":
+    def suspected(self) -> list[Told]:
         """The same; where statistics are all there is, as the noise in them tells."""
         told = [*self.finished()]
         if self._noise is None:
@@ -214,7 +214,7 @@ class _Ranks:
         when = [{node.pair.order: clock for clock, node in zip(clocks[rank], some)} for rank, some in nodes]
         return [concluded(found, rank, first, when[rank]) for rank, found in enumerate(told)]
 
-    def _explained(self, places: "dict[int, Place]", root: Root) -> Root:
+    def _explained(self, places: dict[int, Place], root: Root) -> Root:
         """A root that passes on what arrived says from where."""
         brought = self._from.get(places[root.pair.order])
         if brought is None:
@@ -232,7 +232,7 @@ class _Ranks:
         assert self._told is not None
         return own_error(self._node(place)) if place in self._told.given else 0.0
 
-    def _receive(self, told: "Communications", place: Place) -> None:
+    def _receive(self, told: Communications, place: Place) -> None:
         """Tells an operator what comes to it from other ranks."""
         from npucmp.localise.arrivals import take_in, tensor_of
 
@@ -244,7 +244,7 @@ class _Ranks:
         if brought is not None:
             self._from[place] = brought
 
-    def _arrival(self, place: Place, finding: Finding) -> "Arrival":
+    def _arrival(self, place: Place, finding: Finding) -> Arrival:
         """A tensor as the walk of its own rank sees it."""
         from npucmp.localise.arrivals import as_seen
 

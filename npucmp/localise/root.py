@@ -22,7 +22,7 @@ class Own(NamedTuple):
     rule: str
 
 
-def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evidence]", known: Optional[float]) -> Root:
+def root_of(node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]) -> Root:
     """Without its place, which is found when all of them are known."""
     finding = own.finding
     outputs = [e for e in map(error_of, node.outputs) if e is not None]

@@ -32,34 +32,34 @@ class Crossing(NamedTuple):
     """
 
     rank: Optional[int]
-    sequence: "list[Optional[Operator]]"
-    errors: "dict[int, float]"
-    inputs: "dict[int, int]"
-    orders: "list[int]"
-    outputs: "Mapping[int, Sequence[Output]]"
-    wanted: "frozenset[bytes]"
-    made: "frozenset[bytes]"
+    sequence: list[Optional[Operator]]
+    errors: dict[int, float]
+    inputs: dict[int, int]
+    orders: list[int]
+    outputs: Mapping[int, Sequence[Output]]
+    wanted: frozenset[bytes]
+    made: frozenset[bytes]
 
 
 class Schedule:
     """Who is asked for what, and when: all that can be said without walking."""
 
-    def __init__(self, ranks: "Sequence[Crossing]", known: "Sequence[Contents]") -> None:
+    def __init__(self, ranks: Sequence[Crossing], known: Sequence[Contents]) -> None:
         self._ranks = ranks
         read = {Place(*place): some for place, some in read_elsewhere(known)}
         makers = {place: [Place(*sent[:2]) for sent in some] for place, some in read.items()}
         told = Communications([one.sequence for one in ranks], [one.rank for one in ranks], makers)
         self._given = told.given
-        self.clocks: "list[list[int]]" = [[told.clocks[Place(rank, at)] for at in range(len(one.sequence))]
+        self.clocks: list[list[int]] = [[told.clocks[Place(rank, at)] for at in range(len(one.sequence))]
                                           for rank, one in enumerate(ranks)]  # fmt: skip
-        self.unequal: "dict[int, dict[int, dict[str, Inequality]]]" = defaultdict(dict)  # by rank, by operator
+        self.unequal: dict[int, dict[int, dict[str, Inequality]]] = defaultdict(dict)  # by rank, by operator
         for group in told.in_order():
             held = [(ranks[place.rank].rank or 0, ranks[place.rank].outputs.get(place.at, ())) for place in group]
             for place, unequal in zip(group, inequalities(held)):
                 if unequal:
                     self.unequal[place.rank][place.at] = unequal
-        self.asks: "dict[int, dict[Ask, None]]" = defaultdict(dict)  # by rank
-        self.letters: "dict[Place, tuple[list[tuple[int, Ask]], list[tuple[int, Ask]]]]" = {}
+        self.asks: dict[int, dict[Ask, None]] = defaultdict(dict)  # by rank
+        self.letters: dict[Place, tuple[list[tuple[int, Ask]], list[tuple[int, Ask]]]] = {}
         for place in {**read, **told.given}:
             sent = [(rank, self._ask(place, rank, at, number)) for rank, at, number in read.get(place, ())]
             given = [
@@ -80,11 +80,11 @@ class Schedule:
             visited += self._turn(Place(rank, visited)) < self._turn(place)
         return Ask(visited, at, number)
 
-    def in_order(self) -> "list[Place]":
+    def in_order(self) -> list[Place]:
         """All operators as they are asked."""
         every = (Place(rank, at) for rank, some in enumerate(self.clocks) for at in range(len(some)))
         return sorted(every, key=lambda one: (self.clocks[one.rank][one.at], self._turn(one)))
 
-    def _turn(self, place: Place) -> "tuple[float, Place]":
+    def _turn(self, place: Place) -> tuple[float, Place]:
         error = self._ranks[place.rank].errors.get(place.at, 0.0) if place in self._given else 0.0
         return -error, place

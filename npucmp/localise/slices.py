@@ -25,16 +25,16 @@ class Unwritten(NamedTuple):
     side: Side
 
 
-def unwritten(findings: "Sequence[Finding]") -> "list[Unwritten]":
+def unwritten(findings: Sequence[Finding]) -> list[Unwritten]:
     """Tensors of the target that no operator wrote, each where it is read first, in merged graph order."""
-    written: "Producers[bool]" = Producers()
+    written: Producers[bool] = Producers()
     for finding in findings:
         if finding.pair.target is not None and is_output(finding.pair):
             written.add(fingerprint(finding, of_target=True), True)
     return [*_first_reads(findings, written)]
 
 
-def _first_reads(findings: "Sequence[Finding]", known: "Producers[bool]") -> "Iterator[Unwritten]":
+def _first_reads(findings: Sequence[Finding], known: Producers[bool]) -> Iterator[Unwritten]:
     for finding in findings:
         pair, moments = finding.pair, finding.measurement.moments
         if pair.target is None or moments is None or is_output(pair) or is_parameter(pair):
@@ -45,7 +45,7 @@ def _first_reads(findings: "Sequence[Finding]", known: "Producers[bool]") -> "It
             yield Unwritten(pair.order, math.prod(pair.target.shape), moments.target)
 
 
-def is_read_in_slices(written: Finding, reads: "Sequence[Unwritten]") -> bool:
+def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
     """Whether tensors that operators behind it read are the slices of a tensor, all of it."""
     pair, moments = written.pair, written.measurement.moments
     if pair.target is None or moments is None:
@@ -60,7 +60,7 @@ def is_read_in_slices(written: Finding, reads: "Sequence[Unwritten]") -> bool:
     )
 
 
-def _add_up(whole: Side, elements: int, parts: "Sequence[Side]") -> bool:
+def _add_up(whole: Side, elements: int, parts: Sequence[Side]) -> bool:
     """Whether the figures of the parts are together those of the whole."""
     if whole.nan or whole.inf or any(one.nan or one.inf for one in parts):
         return False

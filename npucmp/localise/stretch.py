@@ -13,10 +13,10 @@ from npucmp.model.roles import is_output, is_parameter
 class Stretch:
     """Open contents of the golden that operators connect, and these operators."""
 
-    def __init__(self, graph: GoldenGraph, start: Content, loose: "set[int]") -> None:
+    def __init__(self, graph: GoldenGraph, start: Content, loose: set[int]) -> None:
         self._graph, self._loose = graph, loose
-        self.contents: "list[Content]" = []
-        self.operators: "dict[int, list[GoldenRow]]" = {}  # rows of each, by merged order
+        self.contents: list[Content] = []
+        self.operators: dict[int, list[GoldenRow]] = {}  # rows of each, by merged order
         forward = any(not is_gradient(row.operator) for row in start.rows)
         seen, todo = {id(start)}, [start]
         while todo:
@@ -50,7 +50,7 @@ class Stretch:
         return not self._graph.leads_astray(row for row in rows if row.is_alone)
 
     @staticmethod
-    def _is_recorded(rows: "list[GoldenRow]") -> bool:
+    def _is_recorded(rows: list[GoldenRow]) -> bool:
         """Whether the golden recorded what an operator reads and writes."""
         return rows[0].operator.reads_recorded and any(is_output(row.finding.pair) for row in rows)
 

@@ -37,19 +37,19 @@ class First(NamedTuple):
     rank: int
     pair: Pair
     root: Optional[Root]
-    alike: "Mapping[int, tuple[int, Pair, Standing]]"
+    alike: Mapping[int, tuple[int, Pair, Standing]]
     ranks: int
 
 
 def candidates(
-    nodes: "Iterable[tuple[int, int, OperatorFindings]]",
-    roots: "Mapping[tuple[int, int], Root]",
+    nodes: Iterable[tuple[int, int, OperatorFindings]],
+    roots: Mapping[tuple[int, int], Root],
     noise: Noise,
     start: int = 0,
-) -> "Iterator[Candidate]":
+) -> Iterator[Candidate]:
     """Of operators with rank and clock, from number `start` on; roots by rank and order. An operator that reads what no
     figure shows makes a candidate of the operator that wrote that with another argument."""
-    argued: "dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]]" = {}  # by rank and figures
+    argued: dict[tuple[int, object], Optional[tuple[int, OperatorFindings]]] = {}  # by rank and figures
     for at, (rank, clock, node) in enumerate(nodes):
         root = roots.get((rank, node.pair.order))
         if root is not None and root.cause is Cause.PROPAGATED:
@@ -64,7 +64,7 @@ def candidates(
             argued[key] = (clock, node) if argument_reasons(node.pair) else read
 
 
-def _unshown(rank: int, findings: "Iterable[Finding]") -> "Iterator[tuple[int, object]]":
+def _unshown(rank: int, findings: Iterable[Finding]) -> Iterator[tuple[int, object]]:
     """What tensors are known again by whose figures do not show most of their values: whole numbers and masks, of which
     extremes alone were recorded, and what holds infinities. Those that agree."""
     for finding in findings:
@@ -87,7 +87,7 @@ def _argued(node: OperatorFindings, reader: OperatorFindings) -> Root:
     return Root(0, node.pair, Cause.SUSPECT, shown.pair.slot, "rel_l2", *told, rule="arguments")
 
 
-def first_of(some: "Iterable[Candidate]", ranks: int) -> Optional[First]:
+def first_of(some: Iterable[Candidate], ranks: int) -> Optional[First]:
     """The first in order of execution; None if nothing is more than noise."""
     order = sorted(some, key=lambda one: (one.clock, one.rank))
     if not order:
@@ -97,7 +97,7 @@ def first_of(some: "Iterable[Candidate]", ranks: int) -> Optional[First]:
     return First(one.clock, one.rank, one.pair, one.root, alike, ranks)
 
 
-def concluded(told: Told, number: int, first: Optional[First], clocks: "Mapping[int, int]") -> Told:
+def concluded(told: Told, number: int, first: Optional[First], clocks: Mapping[int, int]) -> Told:
     """What the walk of rank `number` found, as the noise tells; clocks by order."""
     findings, roots = told
     if first is None:

@@ -55,7 +55,7 @@ def terms(node: OperatorFindings, finding: Finding) -> Terms:
     return max(found, key=lambda one: one.spread, default=Terms())
 
 
-def _of_forward(node: OperatorFindings, finding: Finding, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+def _of_forward(node: OperatorFindings, finding: Finding, reads: list[Scale], count: int) -> Iterable[Terms]:
     if not reads:
         return
     if node.op.has("sums", "sums ranks") and (node.inputs or reads[0].elements > count):
@@ -67,7 +67,7 @@ def _of_forward(node: OperatorFindings, finding: Finding, reads: "list[Scale]", 
             yield _terms(one.rms * other.rms, terms_summed(node.operator, finding.pair.golden))
 
 
-def _of_gradient(node: OperatorFindings, finding: Finding, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+def _of_gradient(node: OperatorFindings, finding: Finding, reads: list[Scale], count: int) -> Iterable[Terms]:
     """Of an operand that was broadcast, or of one operand of a product: incoming gradient times the other operand."""
     shape = finding.pair.golden.shape if finding.pair.golden else ()
     if node.reads_operands and len(shape) > 1:  # sums of products of what it reads itself
@@ -93,7 +93,7 @@ def _of_gradient(node: OperatorFindings, finding: Finding, reads: "list[Scale]",
                     yield _product(max(reads, key=lambda read: read.elements), other, count)
 
 
-def _of_centred(node: OperatorFindings, reads: "list[Scale]", count: int) -> "Iterable[Terms]":
+def _of_centred(node: OperatorFindings, reads: list[Scale], count: int) -> Iterable[Terms]:
     """Terms of a gradient from which means were subtracted, so that it may be far smaller than what arrived.
 
     softmax   y·(g - Σ g·y)
@@ -124,5 +124,5 @@ def _terms(size: float, count: float) -> Terms:
     return Terms(size, min(max(count, 1.0), MOST))
 
 
-def _scales(findings: "Iterable[Finding] | Sequence[Finding]") -> "list[Scale]":
+def _scales(findings: Iterable[Finding] | Sequence[Finding]) -> list[Scale]:
     return [scale for scale in map(scale_of, findings) if scale.elements]

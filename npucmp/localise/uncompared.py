@@ -36,7 +36,7 @@ class Writer(NamedTuple):
 class Uncompared:
     """The outputs before the operator that is visited; those of operators that were left out are known beforehand."""
 
-    def __init__(self, left_out: "Sequence[Pair]" = ()) -> None:
+    def __init__(self, left_out: Sequence[Pair] = ()) -> None:
         self._left_out = {pair.order: pair for pair in left_out}
         self._outputs: dict[Hashable, list[Pair]] = defaultdict(list)
         self._named: dict[tuple[str, str], Pair] = {}  # by side and by the name that a graph has for a tensor
@@ -91,7 +91,7 @@ class Uncompared:
         calls = (pair.operator for pair in self._left_out.values())
         return next((one.name for one in calls if one.phase == "forward" and one.call == node.operator.call), "")
 
-    def left_out(self, start: int, end: int) -> "list[Pair]":
+    def left_out(self, start: int, end: int) -> list[Pair]:
         """Operators that the user left out, between two places in the graph, the latest first."""
         return [pair for order, pair in reversed(self._left_out.items()) if start < order < end]
 

@@ -15,13 +15,13 @@ from npucmp.model import Finding, Root
 from npucmp.model.roles import is_output
 
 
-def with_parameters(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "tuple[Root, ...]":
+def with_parameters(findings: Sequence[Finding], roots: Sequence[Root]) -> tuple[Root, ...]:
     """The roots in the same order; those of optimizer calls begin their evidence with the parameter."""
     calls = {root.pair.order for root in roots if is_update(root.pair.operator)}
     if not calls:
         return tuple(roots)
-    names: "Producers[str]" = Producers()
-    rows: "dict[int, list[Finding]]" = defaultdict(list)  # of optimizer calls, by merged order
+    names: Producers[str] = Producers()
+    rows: dict[int, list[Finding]] = defaultdict(list)  # of optimizer calls, by merged order
     for finding in findings:
         pair = finding.pair
         if pair.order in calls:
@@ -31,7 +31,7 @@ def with_parameters(findings: "Sequence[Finding]", roots: "Sequence[Root]") -> "
     return tuple(_named(root, rows[root.pair.order], names) if root.pair.order in calls else root for root in roots)
 
 
-def _named(root: Root, rows: "Sequence[Finding]", names: "Producers[str]") -> Root:
+def _named(root: Root, rows: Sequence[Finding], names: Producers[str]) -> Root:
     """The root with the parameter of its slot: of the tensor itself, of the list entries with its number, or of any
     input of a call without lists."""
     number = _number(root.slot)

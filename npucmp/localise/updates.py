@@ -200,9 +200,9 @@ def _proven(finding: Finding) -> Optional[float]:
     return bound if bound is not None and not known else error_of(finding)
 
 
-def _key(finding: Finding) -> "tuple[str, str]":
+def _key(finding: Finding) -> tuple[str, str]:
     return finding.pair.operator.name, finding.pair.slot
 
 
-def _shape(finding: Finding) -> "tuple[int, ...]":
+def _shape(finding: Finding) -> tuple[int, ...]:
     return finding.pair.golden.shape if finding.pair.golden is not None else ()

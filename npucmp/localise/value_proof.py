@@ -32,12 +32,12 @@ class _Taken(NamedTuple):
 class ValueProof:
     """Measures tensors that the golden alone has against those of the target alone in the same place, each once."""
 
-    def __init__(self, findings: "Sequence[Finding]", graph: GoldenGraph, views: Views) -> None:
+    def __init__(self, findings: Sequence[Finding], graph: GoldenGraph, views: Views) -> None:
         self._graph, self._matched, self._views = graph, graph.matched, views
-        self._tried: "set[int]" = set()  # by id of a finding
-        self._alone: "dict[tuple[int, bool], list[Finding]]" = defaultdict(list)  # by gap and role
-        self._errors: "dict[int, float]" = {}  # the largest of each matched operator, by its place
-        self._taken: "dict[int, _Taken]" = {}  # by id of a finding of the target alone
+        self._tried: set[int] = set()  # by id of a finding
+        self._alone: dict[tuple[int, bool], list[Finding]] = defaultdict(list)  # by gap and role
+        self._errors: dict[int, float] = {}  # the largest of each matched operator, by its place
+        self._taken: dict[int, _Taken] = {}  # by id of a finding of the target alone
         for one in findings:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
@@ -126,7 +126,7 @@ def _size(pair: Pair) -> int:
     return math.prod(pair.target.shape) if pair.target is not None else 0
 
 
-def _slices(row: GoldenRow, other: Finding) -> "Iterator[tuple[Slice, int]]":
+def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[Slice, int]]:
     """The slices of a longer tensor in the shape of a golden tensor, and where they end; none in a checkpoint, whose
     tensors have no order."""
     golden, target, operator = row.finding.pair.golden, other.pair.target, other.pair.target_op

@@ -147,7 +147,7 @@ class _Search:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, known or 0.0
 
-    def _gap(self, node: OperatorFindings, gap: Own) -> "tuple[Cause, Own, list[Evidence]]":
+    def _gap(self, node: OperatorFindings, gap: Own) -> tuple[Cause, Own, list[Evidence]]:
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
         not compared, nobody knows whether it differed there."""
         finding, source = gap.finding, self.past.origin(gap.finding)
@@ -160,7 +160,7 @@ class _Search:
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
         return Cause.GAP, gap, evidence.gap_reasons(finding, last, writer, alone, left_out)
 
-    def _only_one_run(self, read: Finding, start: int, is_origin: bool) -> "list[Pair]":
+    def _only_one_run(self, read: Finding, start: int, is_origin: bool) -> list[Pair]:
         """The operators of one run that may have written an input: those behind `start`; without any the latest before,
         unless the input is known to come from `start`. If none writes it, those around the latest that reads as much:
         an operator that overwrites a tensor in place need not be recorded."""
@@ -220,7 +220,7 @@ class _Search:
         read = (self.revised.get(id(finding), finding) for finding in node.context)
         return self.past.any_tainted and any(map(differs, read))
 
-    def _inputs(self, node: OperatorFindings) -> "tuple[Optional[Own], bool]":
+    def _inputs(self, node: OperatorFindings) -> tuple[Optional[Own], bool]:
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[Own] = None
         inherits = False
@@ -279,12 +279,12 @@ class _Search:
         if claimed and round_off_of(finding.pair) and (error_size(finding) or not self._unseen[claimed][1]):
             self._last_unseen.pop()
 
-    def _unlawful(self, finding: Finding) -> "Optional[Own]":
+    def _unlawful(self, finding: Finding) -> Optional[Own]:
         """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
         found = (self._accused(case, LAW) for case in self._unseen_writers(finding) if not self.past.any_tainted)
         return next(filter(None, found), None)
 
-    def _unseen_writers(self, finding: Finding) -> "list[Case]":
+    def _unseen_writers(self, finding: Finding) -> list[Case]:
         """An input as the output of operators of which only the inputs were recorded: of the one that a graph names,
         else of those just before in its own pass, as of queries, keys and values: a dump without an order mixes both
         passes, and a backward operator reads what its forward read, which would then explain its own error."""
@@ -303,7 +303,7 @@ class _Search:
         flipped = self.past.flipped
         return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
 
-    def _accused(self, case: Case, only: str = "") -> "Optional[Own]":
+    def _accused(self, case: Case, only: str = "") -> Optional[Own]:
         """The tensor as an accusation sees it; None if nothing accuses it, or the user's own rules decide."""
         rule = self.rules.accusation(case, only) if self.by_round_off else None
         if rule is None:
@@ -312,11 +312,11 @@ class _Search:
         self.revised[id(case.finding)] = found
         return Own(found, rule.name)
 
-    def _single(self, case: Case) -> "Optional[Own]":
+    def _single(self, case: Case) -> Optional[Own]:
         """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
         return self._accused(case) if self.rules.holds("single_element", case) else None
 
-    def _own(self, node: OperatorFindings, known: Optional[float]) -> "Optional[Own]":
+    def _own(self, node: OperatorFindings, known: Optional[float]) -> Optional[Own]:
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
         unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, known)]
@@ -391,14 +391,14 @@ class _Search:
         told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
         return agree and told and not self.past.any_tainted and bool(evidence.argument_reasons(node.pair))
 
-    def _disagreeing(self, node: OperatorFindings) -> "list[tuple[Finding, bool]]":
+    def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
         """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
         input of its own; as it was written where it was only compared there."""
         read = [(self.past.seen(one), at >= len(node.inputs)) for at, one in enumerate((*node.inputs, *node.context))]
         seen = [(self.revised.get(id(finding), finding), finding, saved) for finding, saved in read]
         return [(one, saved) for now, one, saved in seen if differs(now) and not self.past.overwritten(node, now)]
 
-    def _reasons(self, node: OperatorFindings, own: Finding) -> "list[Evidence]":
+    def _reasons(self, node: OperatorFindings, own: Finding) -> list[Evidence]:
         read, worst = self.past.read(node), self._worst_read(node)
         if not worst.differs and node.unheard:
             return evidence.unheard_reasons(own, bool(node.inputs))
@@ -442,7 +442,7 @@ class _Search:
             self.revised[id(finding)] = explained(finding._replace(verdict=verdict, because=because), by)
 
     def _add(
-        self, node: OperatorFindings, cause: Cause, own: Own, reasons: "list[Evidence]", known: Optional[float]
+        self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]
     ) -> None:
         self.roots.append(root_of(node, cause, own, reasons, known))
 

@@ -31,7 +31,7 @@ class Working(NamedTuple):
     through: Precision
 
 
-def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> "list[Working]":
+def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     kept = _kept(measurements)
     kinds = {own_precision(one, kept.get(id(one), 0.0)) for one in measurements} - {Precision()}
@@ -45,7 +45,7 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
     return [flow.of.get(id(finding)) or flow.alone(finding) for finding in findings]
 
 
-def _kept(measurements: "Sequence[Measurement]") -> "dict[int, float]":
+def _kept(measurements: Sequence[Measurement]) -> dict[int, float]:
     """The round-off of 16-bit values that differ and lie in float32, by id of the measurement.
 
     Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
@@ -54,7 +54,7 @@ def _kept(measurements: "Sequence[Measurement]") -> "dict[int, float]":
     found = {id(one): round_off for one in measurements if (round_off := kept_round_off(one))}
     if not found:
         return {}
-    groups: "tuple[list[Measurement], ...]" = ([], [], [])  # computed, other data, parameters
+    groups: tuple[list[Measurement], ...] = ([], [], [])  # computed, other data, parameters
     for one in measurements:
         if one.moments is not None and one.moments.target.bits:
             groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(one)
@@ -74,7 +74,7 @@ def _is_same(one: Measurement) -> bool:
     return one.moments is not None and one.moments.equal == one.moments.elements
 
 
-def _usual(findings: "Sequence[Finding]") -> Precision:
+def _usual(findings: Sequence[Finding]) -> Precision:
     """The coarsest type that a good part of the tensors have: what operators that nobody dumped may have worked in."""
     counts = Counter(round_off for finding in findings if (round_off := round_off_of(finding.pair)))
     least = USUAL * sum(counts.values())
@@ -87,13 +87,13 @@ def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
     return apart > USUAL * floats
 
 
-def count_types(measurements: Sequence[Measurement]) -> "tuple[int, int]":
+def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
     """How many of the float tensors have another type on the other side, and how many there are."""
     kinds = [kind for one in measurements if (kind := float_types(one.pair))]
     return sum(len(kind) > 1 for kind in kinds), len(kinds)
 
 
-def float_types(pair: Pair) -> "set[str]":
+def float_types(pair: Pair) -> set[str]:
     """The float types of a pair; none where a side has none."""
     names = [tensor.dtype for tensor in (pair.target, pair.golden) if tensor is not None]
     rows = [lookup(name) for name in names]
@@ -103,9 +103,9 @@ def float_types(pair: Pair) -> "set[str]":
 class _Flow:
     """Follows precisions through the operators, in order."""
 
-    def __init__(self, reduced: bool, usual: Precision, kept: "Mapping[int, float]") -> None:
+    def __init__(self, reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
         self._kept = kept
-        self.of: "dict[int, Working]" = {}  # by finding
+        self.of: dict[int, Working] = {}  # by finding
         self._reduced = reduced
         self._trail = Trail()
         self._usual = usual
@@ -184,7 +184,7 @@ def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:
 _of_types = lru_cache(maxsize=256)(Precision)
 
 
-def coarsest(some: "Iterable[Precision]") -> Precision:
+def coarsest(some: Iterable[Precision]) -> Precision:
     """The coarsest of several, each in its own way."""
     rows = list(some)
     return Precision(

@@ -24,9 +24,7 @@ FEWEST = 2  # positions that make a mask
 Key = tuple[object, ...]
 
 
-def with_hidden_masks(
-    found: "Sequence[Measurement]", closeness: Closeness, context: ReadContext
-) -> "list[Measurement]":
+def with_hidden_masks(found: Sequence[Measurement], closeness: Closeness, context: ReadContext) -> list[Measurement]:
     """The measurements of one step and rank, in graph order: masks that no exponential sees are left out of those that
     reach one. The same content is read once more at most."""
     candidates = {at: _key(moments) for at, one in enumerate(found) if (moments := _may_hide(one)) is not None}
@@ -34,7 +32,7 @@ def with_hidden_masks(
         return [*found]
     groups = [[*group] for _, group in groupby(range(len(found)), key=lambda at: found[at].pair.order)]
     waiting = [group for group in groups if any(at in candidates for at in group)]
-    read: "dict[Key, Optional[Measurement]]" = {}  # what reaches an exponential; None of what holds no masks
+    read: dict[Key, Optional[Measurement]] = {}  # what reaches an exponential; None of what holds no masks
     known = -1
     while known < len(read):  # a dump may tell an operator before those that it reads from
         known = len(read)
@@ -88,7 +86,7 @@ def _masked(one: Measurement, fills: bool, closeness: Closeness, context: ReadCo
     return again if again.moments is not None else None
 
 
-def _are_hidden(target: TensorRef, golden: TensorRef, bounds: "tuple[float, float]", context: ReadContext) -> bool:
+def _are_hidden(target: TensorRef, golden: TensorRef, bounds: tuple[float, float], context: ReadContext) -> bool:
     """Whether what is below the bounds on both sides is so far below the rest of each side that nobody sees it."""
     import numpy as np
 
@@ -110,7 +108,7 @@ def _are_hidden(target: TensorRef, golden: TensorRef, bounds: "tuple[float, floa
     return all(rest - mask >= FAR for rest, mask in zip(least, highest))
 
 
-def _rows(target: TensorRef, golden: TensorRef, elements: int, context: ReadContext) -> "Iterator[tuple[Any, Any]]":
+def _rows(target: TensorRef, golden: TensorRef, elements: int, context: ReadContext) -> Iterator[tuple[Any, Any]]:
     """The values of both sides, in float64 and in whole rows."""
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen

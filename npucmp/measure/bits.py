@@ -72,7 +72,7 @@ class Differing(NamedTuple):
     number: int
     first: int
     end: int
-    places: "Optional[Places]"
+    places: Optional[Places]
     picture: Optional[DifferenceMap] = None
 
 
@@ -117,7 +117,7 @@ class _Picture:
         self.size = row.itemsize if row and x.dtype == y.dtype and not row.memory and row.kind != "c" else 0
         self.bytes = np.zeros((self.size, 256), np.int64)  # of the bits that differ, by byte from the lowest
 
-    def add(self, places: "Places", a: "npt.NDArray[Any]", b: "npt.NDArray[Any]") -> None:
+    def add(self, places: Places, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> None:
         """Elements that differ: their places, and their values."""
         import numpy as np
 

@@ -34,7 +34,7 @@ class _Crc32:
     def __init__(self) -> None:
         self.value = 0
 
-    def update(self, data: "Array") -> None:
+    def update(self, data: Array) -> None:
         self.value = zlib.crc32(data.data, self.value)
 
     def hexdigest(self) -> str:
@@ -45,7 +45,7 @@ class _Xor:
     def __init__(self) -> None:
         self.value, self.rest = 0, b""
 
-    def update(self, data: "Array") -> None:
+    def update(self, data: Array) -> None:
         import numpy as np
 
         held = self.rest + data.tobytes() if self.rest else data
@@ -81,7 +81,7 @@ class Checksum:
         self._made = [(form, kind()) for form in forms] if kind else []
         self._proves_difference = kind is _Crc32 or (kind is _Xor and bool(payload.shape))
 
-    def add(self, block: "Array") -> None:
+    def add(self, block: Array) -> None:
         for form, made in self._made:
             made.update((block if form == block.dtype else block.astype(form)).view("u1"))
 
@@ -94,7 +94,7 @@ class Checksum:
         return texts[0] if texts and self._proves_difference else ""
 
 
-def _forms(stored: str, recorded: str) -> "list[Any]":
+def _forms(stored: str, recorded: str) -> list[Any]:
     """The numpy types of the bytes that a checksum may be of, where values of a type are stored in one."""
     names = {stored, "bfloat16", "float32"} if recorded == "bfloat16" else {stored}
     return [numpy_dtype(name, NATIVE) for name in sorted(names, key=lambda name: name != stored)]

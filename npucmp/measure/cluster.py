@@ -96,7 +96,7 @@ class Cluster:
     """Workers of the Dask cluster at `scheduler`. `reads` are files and folders that tasks read, `writes` a folder that
     they write. UsageError, if there is no such cluster, or a worker cannot do it. To be closed, or used by `with`."""
 
-    def __init__(self, scheduler: str, reads: "Sequence[str | os.PathLike[str]]", writes: str) -> None:
+    def __init__(self, scheduler: str, reads: Sequence[str | os.PathLike[str]], writes: str) -> None:
         self._address = address_of(scheduler)
         self._called = f"--scheduler {scheduler}"
         try:
@@ -133,7 +133,7 @@ class Cluster:
             self._probe.close()
         self._client.close()
 
-    def __enter__(self) -> "Cluster":
+    def __enter__(self) -> Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,7 +147,7 @@ class Cluster:
         weight: Optional[Callable[[Item], int]] = None,
     ) -> Iterator[Result]:
         run, waiting = uuid.uuid4().hex, deque(range(len(items)))
-        under_way: "deque[tuple[int, Any]]" = deque()
+        under_way: deque[tuple[int, Any]] = deque()
         width = max(LEAST, AHEAD * sum(self._workers().values()))
 
         def submit(at: int, more: str = "") -> None:
@@ -205,10 +205,10 @@ class Cluster:
         comm = await self._dask.comm.connect(self._address, **security)
         await comm.close()
 
-    def _workers(self) -> "dict[str, int]":
+    def _workers(self) -> dict[str, int]:
         """Addresses of workers, and how many threads each has."""
         try:
-            found: "dict[str, int]" = self._client.nthreads()
+            found: dict[str, int] = self._client.nthreads()
         except UNREACHABLE as error:
             raise UsageError(f"{self._called}: the scheduler was lost: {_line(error)}") from None
         for address in found:
@@ -241,7 +241,7 @@ def _line(told: object) -> str:
     return " ".join(str(told).split()) or type(told).__name__
 
 
-def _self() -> "dict[str, str]":
+def _self() -> dict[str, str]:
     """What has to be the same everywhere, so that figures are."""
     return {
         "npucmp": __version__,
@@ -319,7 +319,7 @@ def work(place: bytes, task: bytes) -> bytes:
 
 
 @contextmanager
-def _standing(folder: Optional[str]) -> "Iterator[None]":
+def _standing(folder: Optional[str]) -> Iterator[None]:
     """This process stands in that folder meanwhile, unless it is none."""
     before = os.getcwd()
     try:

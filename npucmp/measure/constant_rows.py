@@ -32,7 +32,7 @@ EPS, LARGEST_EPS = 1e-5, 1e-2  # that of torch where no argument tells it; numbe
 SINGLE = 2.0**-24
 
 
-def with_constant_rows(found: "Sequence[Measurement]", context: ReadContext) -> "list[Measurement]":
+def with_constant_rows(found: Sequence[Measurement], context: ReadContext) -> list[Measurement]:
     """The measurements of one step and rank, in graph order; those of layer norms with constant rows say what differs
     in the others."""
     result = [*found]
@@ -61,7 +61,7 @@ def _unit(*tensors: TensorRef) -> float:
     return max((row.round_off for row in rows if row is not None), default=0.0)
 
 
-def _settled(output: Measurement, rows: "Sequence[Measurement]", context: ReadContext) -> Optional[float]:
+def _settled(output: Measurement, rows: Sequence[Measurement], context: ReadContext) -> Optional[float]:
     """rel_l2 of the rows of an output that are not constant in the input; None if none is, or if one differs by more
     than rounding explains."""
     read = [one for one in rows if one.moments is not None and one.pair.golden and not one.pair.golden.is_output]
@@ -112,7 +112,7 @@ def _rest(
     return math.sqrt(apart / size) if size else (math.inf if apart else 0.0)
 
 
-def _rows(tensors: "Sequence[TensorRef]", width: int, context: ReadContext) -> "Iterator[list[Any]]":
+def _rows(tensors: Sequence[TensorRef], width: int, context: ReadContext) -> Iterator[list[Any]]:
     """The values of tensors of one shape in float64, some rows at a time."""
     from npucmp.dump.readers.values import blocks
     from npucmp.measure.kernel.numpy_kernel import widen

@@ -190,7 +190,7 @@ class _Worker:
         self.tasks.append(task)
         self._send((task.start, task.stop))
 
-    def _send(self, order: "Optional[tuple[int, int]]") -> None:
+    def _send(self, order: Optional[tuple[int, int]]) -> None:
         try:
             self._orders.send(order)
         except OSError:  # it has died, which its answer will tell
@@ -231,7 +231,7 @@ def _is_daemon() -> bool:
     return current_process().daemon
 
 
-def _answering(crew: "list[_Worker]") -> "list[_Worker]":
+def _answering(crew: list[_Worker]) -> list[_Worker]:
     """Those that have something to say, or never will again; waits until there is one."""
     from multiprocessing.connection import wait
 
@@ -242,10 +242,10 @@ def _answering(crew: "list[_Worker]") -> "list[_Worker]":
 def _serve(
     function: Callable[[Any], Any],
     items: Sequence[Any],
-    orders: "Connection",
-    out: "Connection",
+    orders: Connection,
+    out: Connection,
     parent: int,
-    parents: "tuple[Connection, ...]",
+    parents: tuple[Connection, ...],
 ) -> NoReturn:
     """What a worker does. Ctrl-C is for its parent, and nothing of the parent's is flushed or closed at the end; what
     its parent does in an orderly end by other signals is none of its business. The `parents` ends of its pipes are

@@ -98,9 +98,9 @@ class Figures(NamedTuple):
 class Probe(Protocol):
     """Finds something of tensors that are walked side by side; made anew for each Work, where that is read."""
 
-    def __init__(self, payloads: "Sequence[Optional[Payload]]") -> None: ...
+    def __init__(self, payloads: Sequence[Optional[Payload]]) -> None: ...
 
-    def add(self, blocks: "Sequence[Optional[Array]]", start: int) -> None:
+    def add(self, blocks: Sequence[Optional[Array]], start: int) -> None:
         """The next blocks, of the same elements of all; None for a tensor that cannot be read."""
 
     def found(self) -> Any: ...
@@ -112,8 +112,8 @@ MakeProbe = Callable[["Sequence[Optional[Payload]]"], Probe]  # what a worker ca
 class Work(NamedTuple):
     """Tensors to be walked side by side, and what else is to be found of them, by name."""
 
-    tensors: "tuple[TensorRef, ...]"
-    probes: Mapping[str, "MakeProbe"] = {}
+    tensors: tuple[TensorRef, ...]
+    probes: Mapping[str, MakeProbe] = {}
 
     @property
     def bytes(self) -> int:
@@ -123,12 +123,12 @@ class Work(NamedTuple):
 class Worked(NamedTuple):
     """The figures of each tensor of a Work, what its probes found (None: nothing could be), and the bytes read."""
 
-    figures: "tuple[Figures, ...]"
+    figures: tuple[Figures, ...]
     found: Mapping[str, Any] = {}
     bytes_read: int = 0
 
 
-def work_through(works: "Sequence[Work]", jobs: int = 1, context: ReadContext = ANYWHERE) -> "Iterator[Worked]":
+def work_through(works: Sequence[Work], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Worked]:
     """What is known of each, in their order; trouble with a tensor stands in its figures."""
     return workers(jobs).map(partial(figures_of, context=context), works, lost=_lost, weight=lambda one: one.bytes)
 
@@ -154,7 +154,7 @@ def figures_of(work: Work, context: ReadContext = ANYWHERE) -> Worked:
     return Worked(tuple(one.figures[0] for one in alone), {}, sum(one.bytes_read for one in alone))
 
 
-def _opened(tensor: TensorRef, context: ReadContext) -> "Payload | Figures":
+def _opened(tensor: TensorRef, context: ReadContext) -> Payload | Figures:
     """Where its values lie, or what is known without them."""
     try:
         return payload_of(tensor, context=context) or from_record(tensor)
@@ -175,7 +175,7 @@ def _because(error: NpucmpError) -> str:
     return str(getattr(error, "because", error))
 
 
-def _walked(work: Work, opened: "Sequence[Payload | Figures]", context: ReadContext) -> Worked:
+def _walked(work: Work, opened: Sequence[Payload | Figures], context: ReadContext) -> Worked:
     from npucmp.dump.readers.values import blocks
 
     payloads = [one if isinstance(one, Payload) else None for one in opened]
@@ -217,7 +217,7 @@ class _Sums:
         self.is_narrow = row.kind == "f" and row.itemsize <= 2
         self._digest = hashlib.blake2b(digest_size=16)
 
-    def add(self, block: "Array", start: int) -> None:
+    def add(self, block: Array, start: int) -> None:
         import numpy as np
 
         from npucmp.measure.kernel.extremes import extremes_of, merge_extremes

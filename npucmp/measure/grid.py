@@ -17,7 +17,7 @@ DOWN, ACROSS = 24, 64  # cells at most
 class Grid:
     """Counts elements in a grid of at most DOWN × ACROSS cells."""
 
-    def __init__(self, shape: "Sequence[int]") -> None:
+    def __init__(self, shape: Sequence[int]) -> None:
         import numpy as np
 
         self.columns = next((length for length in reversed(shape) if length > 1), 1)
@@ -25,7 +25,7 @@ class Grid:
         self.down, self.across = min(DOWN, self.rows), min(ACROSS, self.columns)
         self.counts = np.zeros(self.down * self.across, np.int64)
 
-    def add(self, places: "Places") -> None:
+    def add(self, places: Places) -> None:
         """Elements by their places in C order."""
         import numpy as np
 

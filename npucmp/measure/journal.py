@@ -45,7 +45,7 @@ class Journal:
 
     def __init__(
         self,
-        folder: "str | os.PathLike[str]",
+        folder: str | os.PathLike[str],
         pairs: Sequence[Pair],
         settings: object,
         resume: bool,
@@ -72,7 +72,7 @@ class Journal:
             raise DumpError(path, f"cannot be written: {error.strerror or error}") from None
         self._place, self._has_head = len(self.known), bool(end)
 
-    def __enter__(self) -> "Journal":
+    def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -139,7 +139,7 @@ class Journal:
         return end
 
 
-def remove(folder: "str | os.PathLike[str]") -> None:
+def remove(folder: str | os.PathLike[str]) -> None:
     """Those of a comparison that is complete and written; one that cannot be removed does no harm."""
     for path in (Path(folder, FILE), *Path(folder).glob(f"{FILE}-*")):
         with suppress(OSError):
@@ -155,7 +155,7 @@ def _fingerprint(pairs: Sequence[Pair], settings: object, states: object) -> str
     return digest.hexdigest()
 
 
-def _states(pairs: Sequence[Pair]) -> "dict[str, Optional[tuple[int, ...]]]":
+def _states(pairs: Sequence[Pair]) -> dict[str, Optional[tuple[int, ...]]]:
     """Size and time of every file that holds a tensor."""
     tensors = [tensor for pair in pairs for tensor in (pair.target, pair.golden) if tensor is not None]
     return {path: _state(path) for path in dict.fromkeys(path for tensor in tensors for path in _paths(tensor))}
@@ -170,7 +170,7 @@ def _paths(tensor: TensorRef) -> Iterator[str]:
         waiting.extend(payload.parts)
 
 
-def _state(path: str) -> "Optional[tuple[int, ...]]":
+def _state(path: str) -> Optional[tuple[int, ...]]:
     try:
         found = os.stat(path)
     except (OSError, ValueError):  # none, or a name that no file can have
@@ -209,7 +209,7 @@ def _found(line: bytes) -> object:
         return None
 
 
-def _plain(measurement: Measurement) -> "list[object]":
+def _plain(measurement: Measurement) -> list[object]:
     return [measurement.moments, measurement.statistics, [getattr(measurement, name) for name in _OTHERS]]
 
 

@@ -67,14 +67,14 @@ def bar_of(moments: Moments) -> float:
 class _Candidates(NamedTuple):
     """The worst elements so far: their errors, places and values, as arrays of one length."""
 
-    errors: "Floats"
-    places: "npt.NDArray[np.int64]"
-    target: "Array"
-    golden: "Array"
+    errors: Floats
+    places: npt.NDArray[np.int64]
+    target: Array
+    golden: Array
 
 
 class _Looker:
-    def __init__(self, shape: "tuple[int, ...]", moments: Moments, bars: "Bars", bar: float) -> None:
+    def __init__(self, shape: tuple[int, ...], moments: Moments, bars: Bars, bar: float) -> None:
         import numpy as np
 
         sides = moments.target, moments.golden
@@ -91,7 +91,7 @@ class _Looker:
         self.worst: Optional[_Candidates] = None
         self.start = 0
 
-    def add(self, x: "Array", y: "Array") -> None:
+    def add(self, x: Array, y: Array) -> None:
         """One block of both sides."""
         import numpy as np
 
@@ -117,7 +117,7 @@ class _Looker:
         self._keep(size, x, y)
         self.start += len(x)
 
-    def _keep(self, size: "Floats", x: "Array", y: "Array") -> None:
+    def _keep(self, size: Floats, x: Array, y: Array) -> None:
         """The worst of a block among those before it."""
         import numpy as np
 
@@ -150,7 +150,7 @@ class _Looker:
             errors=Histogram(self.least, self.most, errors),
         )
 
-    def _worst(self) -> "list[Worst]":
+    def _worst(self) -> list[Worst]:
         if self.worst is None:
             return []
         from npucmp.measure.kernel.numpy_kernel import widen
@@ -170,7 +170,7 @@ def number(value: Any) -> Number:
     return found
 
 
-def counted(values: "Array", low: float, high: float, parts: int) -> "npt.NDArray[np.int64]":
+def counted(values: Array, low: float, high: float, parts: int) -> npt.NDArray[np.int64]:
     """How many lie in each of the parts of a range; in the middle one if it has no length, or too much."""
     import numpy as np
 

@@ -197,7 +197,7 @@ def by_name(name: str) -> Metric:
     return _BY_NAME[name]
 
 
-def asked(names: "Iterable[str]") -> "list[str]":
+def asked(names: Iterable[str]) -> list[str]:
     """The columns that a user asks for besides those that are always there, in the order of the table. UsageError, with
     the nearest ones, for a name that is none."""
     wanted = {name.strip() for name in names if name.strip()}

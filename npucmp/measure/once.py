@@ -13,7 +13,7 @@ def once(
     items: Sequence[Item],
     values: Callable[[Item], Optional[Hashable]],
     read: Callable[[Sequence[Item]], Iterator[Found]],
-) -> "Iterator[tuple[Item, Found, bool]]":
+) -> Iterator[tuple[Item, Found, bool]]:
     """(item, what was found, whether that was for an earlier one), in the order of the items.
 
     `values` tells the values of an item from those of all others, None of one that shares none. `read` gets the first

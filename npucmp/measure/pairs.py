@@ -79,7 +79,7 @@ def each(
     return (Measurement(pair, *rest) for rest, pair in zip(found, pairs))
 
 
-def _found(function: Callable[..., Measurement], more: "tuple[object, ...]", pair: Pair) -> tuple[Any, ...]:
+def _found(function: Callable[..., Measurement], more: tuple[object, ...], pair: Pair) -> tuple[Any, ...]:
     return function(pair, *more)[1:]
 
 
@@ -104,7 +104,7 @@ def measure(
     pair: Pair,
     closeness: Closeness = Closeness(),
     context: ReadContext = ANYWHERE,
-    unseen: "Optional[tuple[float, float]]" = None,
+    unseen: Optional[tuple[float, float]] = None,
 ) -> Measurement:
     """Everything that one pass over a pair can tell; never raises for what a dump holds. `unseen`: what is below these
     bounds of target and golden is a mask."""
@@ -143,7 +143,7 @@ def _both_sides(
     golden: TensorRef,
     closeness: Closeness,
     context: ReadContext,
-    unseen: "Optional[tuple[float, float]]",
+    unseen: Optional[tuple[float, float]],
 ) -> Measurement:
     left: list[RegularFile] = []  # by hand: an ExitStack takes a tenth of the time of a small pair
     right: list[RegularFile] = []
@@ -165,7 +165,7 @@ def _both_sides(
 
 
 def _payload(
-    side: str, tensor: TensorRef, opened: "Optional[list[RegularFile]]", context: ReadContext
+    side: str, tensor: TensorRef, opened: Optional[list[RegularFile]], context: ReadContext
 ) -> Optional[Payload]:
     try:
         return payload_of(tensor, opened, context)
@@ -178,7 +178,7 @@ def _trouble(side: str, error: NpucmpError) -> _Trouble:
 
 
 def payload_of(
-    tensor: TensorRef, opened: "Optional[list[RegularFile]]" = None, context: ReadContext = ANYWHERE
+    tensor: TensorRef, opened: Optional[list[RegularFile]] = None, context: ReadContext = ANYWHERE
 ) -> Optional[Payload]:
     """The header of a tensor's file, checked against what the dump says of it; None if nothing was kept.
 
@@ -243,7 +243,7 @@ def _require_alike(x: Payload, y: Payload) -> None:
         raise Unlike(f"dtype {x.dtype} cannot be compared with {y.dtype}")
 
 
-def _require_one_shape(x: "tuple[int, ...]", y: "tuple[int, ...]") -> None:
+def _require_one_shape(x: tuple[int, ...], y: tuple[int, ...]) -> None:
     """Equal shapes, but for axes of length one: compilers fold Squeeze away and make 1-d convolutions 2-d."""
     if x != y and [n for n in x if n != 1] != [n for n in y if n != 1]:
         raise Unlike(f"shape {list(x)} against {list(y)}", shapes_differ=True)
@@ -259,9 +259,9 @@ def _bars(target: str, golden: str, closeness: Closeness) -> Bars:
 def _moments(
     x: Payload,
     y: Payload,
-    left: "Optional[RegularFile]",
-    right: "Optional[RegularFile]",
-    bars: "Bars",
+    left: Optional[RegularFile],
+    right: Optional[RegularFile],
+    bars: Bars,
     context: ReadContext,
 ) -> Moments:
     """One walk over both; a second one where what looked like masks is none, for they stand more than once, beside
@@ -275,9 +275,9 @@ def _moments(
 def _walked(
     x: Payload,
     y: Payload,
-    left: "Optional[RegularFile]",
-    right: "Optional[RegularFile]",
-    bars: "Bars",
+    left: Optional[RegularFile],
+    right: Optional[RegularFile],
+    bars: Bars,
     context: ReadContext,
 ) -> Moments:
     from npucmp.dump.readers.values import held
@@ -304,8 +304,8 @@ def allclose_bars(target: str, golden: str, closeness: Closeness) -> tuple[float
 
 
 def _blocks(
-    side: str, payload: Payload, file: "Optional[RegularFile]", context: ReadContext
-) -> "Iterator[npt.NDArray[Any]]":
+    side: str, payload: Payload, file: Optional[RegularFile], context: ReadContext
+) -> Iterator[npt.NDArray[Any]]:
     from npucmp.dump.readers.values import blocks
 
     try:
@@ -320,7 +320,7 @@ class _Rooms(threading.local):
     def __init__(self) -> None:
         self.rooms: dict[str, Room] = {}
 
-    def of(self, side: str) -> "Room":
+    def of(self, side: str) -> Room:
         from npucmp.dump.readers.values import Room
 
         return self.rooms.setdefault(side, Room())

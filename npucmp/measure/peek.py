@@ -22,7 +22,7 @@ MOST = 5  # of the largest, and of the smallest
 EDGE = 3  # rows and columns of a corner
 
 
-def peek(tensor: TensorRef, side: Side, at: "Sequence[int]" = (), context: ReadContext = ANYWHERE) -> Peek:
+def peek(tensor: TensorRef, side: Side, at: Sequence[int] = (), context: ReadContext = ANYWHERE) -> Peek:
     """`side` is what measuring it told; `at` are indices in C order. NpucmpError where it cannot be read."""
     import numpy as np
 
@@ -68,10 +68,10 @@ class _Ends:
     """The elements that come first in an order, those of lower places before equal ones."""
 
     def __init__(self) -> None:
-        self.found: "tuple[tuple[int, Number], ...]" = ()
+        self.found: tuple[tuple[int, Number], ...] = ()
         self._keys: list[float] = []
 
-    def add(self, keys: "Array", values: "Array", places: "Array") -> None:
+    def add(self, keys: Array, values: Array, places: Array) -> None:
         import numpy as np
 
         first = keys.argpartition(MOST - 1)[:MOST] if len(keys) > MOST else np.arange(len(keys))
@@ -85,7 +85,7 @@ class _Ends:
         self.found = tuple((place, value) for _, place, value in both[:MOST])
 
 
-def corners_of(shape: "Sequence[int]") -> "Iterator[tuple[str, list[list[int]]]]":
+def corners_of(shape: Sequence[int]) -> Iterator[tuple[str, list[list[int]]]]:
     """The corners of the last two axes at the first and the last of all others: what they are called, and indices in C
     order by row; -1 stands for what is left out between two."""
     if 0 in shape:
@@ -100,7 +100,7 @@ def corners_of(shape: "Sequence[int]") -> "Iterator[tuple[str, list[list[int]]]]
         yield title, lines
 
 
-def _edges(length: int) -> "list[int]":
+def _edges(length: int) -> list[int]:
     """The first and the last places, -1 between them."""
     if length <= 2 * EDGE + 1:
         return [*range(length)]
@@ -111,7 +111,7 @@ def _at(base: int, row: int, column: int, rows: int, columns: int) -> int:
     return -1 if -1 in (row, column) else (base * rows + row) * columns + column
 
 
-def array_of(tensor: TensorRef, context: ReadContext = ANYWHERE) -> "Array":
+def array_of(tensor: TensorRef, context: ReadContext = ANYWHERE) -> Array:
     """All values, in the tensor's logical shape, an array of one's own; bfloat16 and the like as ml_dtypes has them.
     NpucmpError where they cannot be read."""
     import numpy as np

@@ -27,7 +27,7 @@ class Scanned(NamedTuple):
     bytes_read: int = 0
 
 
-def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = ANYWHERE) -> "Iterator[Scanned]":
+def scan(operators: Iterable[Operator], jobs: int = 1, context: ReadContext = ANYWHERE) -> Iterator[Scanned]:
     """Every tensor of the operators, in their order. Tensors that are the same values are read once."""
     pairs = [(operator, tensor) for operator in operators for tensor in operator.tensors]
     read = partial(workers(jobs).map, partial(_scanned, context=context), lost=_lost, weight=_weight)
@@ -36,19 +36,19 @@ def scan(operators: "Iterable[Operator]", jobs: int = 1, context: ReadContext = 
         yield scanned._replace(bytes_read=0) if again else scanned
 
 
-def _scanned(pair: "tuple[Operator, TensorRef]", context: ReadContext) -> "tuple[Any, ...]":
+def _scanned(pair: tuple[Operator, TensorRef], context: ReadContext) -> tuple[Any, ...]:
     return scan_tensor(*pair, context)[2:]
 
 
-def _weight(pair: "tuple[Operator, TensorRef]") -> int:
+def _weight(pair: tuple[Operator, TensorRef]) -> int:
     return size_of(pair[1].dtype, pair[1].shape)
 
 
-def _lost(pair: "tuple[Operator, TensorRef]", because: str) -> "tuple[Any, ...]":
+def _lost(pair: tuple[Operator, TensorRef], because: str) -> tuple[Any, ...]:
     return Scanned(*pair, problem=f"reading it ended the process: {because}")[2:]
 
 
-def _values(pair: "tuple[Operator, TensorRef]") -> "Optional[tuple[object, ...]]":
+def _values(pair: tuple[Operator, TensorRef]) -> Optional[tuple[object, ...]]:
     tensor = pair[1]
     return (tensor.payload or tensor.file, tensor.problem) if tensor.file else None
 

@@ -72,7 +72,7 @@ def vendor_of(pair: Pair, context: ReadContext = ANYWHERE) -> Optional[Vendor]:
     return figures.told()
 
 
-def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> "Optional[Figures]":
+def figures_of(pair: Pair, x: Optional[Payload], y: Optional[Payload]) -> Optional[Figures]:
     """What is to be given the blocks of both sides; None where the vendor's rules do not speak of them."""
     if pair.target is None or pair.golden is None or x is None or y is None or not alike(x, y):
         return None
@@ -92,7 +92,7 @@ class Figures:
         self.compared = self.mismatched = self.inside = self.small = self.small_wrong = 0
         self.total = self.mare = self.largest = self.ulps = 0.0
 
-    def add(self, x: "Array", y: "Array") -> None:
+    def add(self, x: Array, y: Array) -> None:
         """One block of both sides."""
         import numpy as np
 

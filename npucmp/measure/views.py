@@ -61,11 +61,11 @@ class Views:
         return least / norm if norm else None
 
 
-def _is_square(shape: "tuple[int, ...]") -> bool:
+def _is_square(shape: tuple[int, ...]) -> bool:
     return len(shape) > 1 and shape[-1] == shape[-2]
 
 
-def _broadcast(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> "tuple[int, ...]":
+def _broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:
     """The axes of a shape along which another one was repeated; () if none, or if it cannot be."""
     lead = len(to) - len(shape)
     if lead < 0 or any(own not in (1, length) for own, length in zip(shape, to[lead:])):
@@ -73,7 +73,7 @@ def _broadcast(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> "tuple[int, .
     return (*range(lead), *(lead + at for at, own in enumerate(shape) if own != to[lead + at]))
 
 
-def _viewed(tensor: TensorRef, shape: "tuple[int, ...]", part: Optional[Slice], context: ReadContext) -> TensorRef:
+def _viewed(tensor: TensorRef, shape: tuple[int, ...], part: Optional[Slice], context: ReadContext) -> TensorRef:
     """A slice of a tensor in this shape, or the tensor with its last two axes exchanged; as it is where no stride gives
     that shape."""
     try:

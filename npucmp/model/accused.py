@@ -29,7 +29,7 @@ class Vendor(NamedTuple):
     small_wrong: int
     mixed: bool
     mere_mare: bool
-    limits: "Mapping[str, float]"
+    limits: Mapping[str, float]
 
 
 class Argument(NamedTuple):
@@ -49,8 +49,8 @@ class Accused(NamedTuple):
     step: Optional[int]
     rank: Optional[int]
     op: str
-    evidence: "tuple[str, ...]" = ()
-    arguments: "tuple[Argument, ...]" = ()
-    stack: "tuple[str, ...]" = ()
-    vendor: "tuple[Vendor, ...]" = ()
-    unread: "tuple[str, ...]" = ()
+    evidence: tuple[str, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    stack: tuple[str, ...] = ()
+    vendor: tuple[Vendor, ...] = ()
+    unread: tuple[str, ...] = ()

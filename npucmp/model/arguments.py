@@ -73,7 +73,7 @@ def by_name(operator: Operator, slot: str) -> str:
     return slot if known == "-" else f"{slot} ({known})"
 
 
-def named_arguments(operator: Operator) -> "dict[str, Scalar]":
+def named_arguments(operator: Operator) -> dict[str, Scalar]:
     """The arguments of an operator by name ("eps"), by slot where nobody knows its name ("input:3"); those within
     a list have its name and their place ("stride.0")."""
     return {argument_name(operator, slot): value for slot, value in operator.arguments.items()}
@@ -105,13 +105,13 @@ def tensor_name(operator: Operator, slot: str) -> str:
 
 
 @lru_cache(maxsize=1 << 12)
-def places(spelled: str) -> "tuple[str, ...]":
+def places(spelled: str) -> tuple[str, ...]:
     """The names of an operator's arguments by place."""
     words = OWN.get(spelled) or PLACES.get(op_type(spelled).name, "")
     return tuple(SYNONYMS.get(word, word) for word in words.split())
 
 
-def _respelled(target: Operator, golden: Operator) -> "dict[str, str]":
+def _respelled(target: Operator, golden: Operator) -> dict[str, str]:
     """Slot of the target → slot of the golden, of arguments that one side gives by keyword and the other by place."""
     if target.arguments.keys() == golden.arguments.keys():
         return {}

@@ -32,6 +32,6 @@ class Call(NamedTuple):
 
     prefix: str
     name: str
-    args: "tuple[Tree, ...]" = ()
-    kwargs: "Mapping[str, Tree]" = MappingProxyType({})
-    outputs: "tuple[Tree, ...]" = ()
+    args: tuple[Tree, ...] = ()
+    kwargs: Mapping[str, Tree] = MappingProxyType({})
+    outputs: tuple[Tree, ...] = ()

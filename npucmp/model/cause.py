@@ -45,12 +45,12 @@ class Evidence(NamedTuple):
     words: str
     facts: Mapping[str, Fact] = {}
 
-    def sentence(self, show: "Callable[[str], str]" = str) -> str:
+    def sentence(self, show: Callable[[str], str] = str) -> str:
         """The reason in words; `show` makes text of a dump harmless for where it is to stand."""
         return self.words.format(**{name: _Shown(fact.value, show) for name, fact in self.facts.items()})
 
 
-def sentences(evidence: "Iterable[Evidence]", show: "Callable[[str], str]" = str) -> str:
+def sentences(evidence: Iterable[Evidence], show: Callable[[str], str] = str) -> str:
     """All reasons in one cell."""
     return "; ".join(one.sentence(show) for one in evidence)
 
@@ -60,7 +60,7 @@ def brief(error: Optional[float]) -> str:
     return "unknown" if error is None else "inf" if math.isinf(error) else f"{error:.1e}"
 
 
-def first_of(names: "Sequence[str]", most: int = 3) -> str:
+def first_of(names: Sequence[str], most: int = 3) -> str:
     """The first names, and whether there are more."""
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 
@@ -69,7 +69,7 @@ class _Shown(NamedTuple):
     """The value of a fact, as a sentence shows it."""
 
     value: Union[str, int, float, None]
-    show: "Callable[[str], str]"
+    show: Callable[[str], str]
 
     def __format__(self, form: str) -> str:
         if isinstance(self.value, str):
@@ -82,7 +82,7 @@ class _Shown(NamedTuple):
 class Reasoned:
     """What is said with evidence: as data, and in words."""
 
-    evidence: "tuple[Evidence, ...]"
+    evidence: tuple[Evidence, ...]
 
     @property
     def because(self) -> str:

@@ -8,7 +8,7 @@ from typing import Iterator
 
 
 @contextmanager
-def uncollected() -> "Iterator[None]":
+def uncollected() -> Iterator[None]:
     """Without the garbage collector, which looks at all records again and again: a third of the time to open a
     dump.json or to write a report. What is made here refers to nothing in circles.
     """

@@ -70,8 +70,8 @@ class Tally(NamedTuple):
     lost        comparisons of which nothing can be told any more
     """
 
-    verdicts: "Counter[Verdict]"
-    causes: "Counter[Cause]"
+    verdicts: Counter[Verdict]
+    causes: Counter[Cause]
     guilty: bool = False
     decided: int = 0
     undecided: int = 0
@@ -83,7 +83,7 @@ class Tally(NamedTuple):
     lost: int = 0
 
     @classmethod
-    def of(cls, one: Comparison) -> "Tally":
+    def of(cls, one: Comparison) -> Tally:
         """That of one comparison."""
         decided = sum(finding.verdict in DECIDED and finding.has_elements for finding in one.findings)
         first = min(one.roots, key=lambda root: root.place, default=None)
@@ -101,11 +101,11 @@ class Tally(NamedTuple):
         )
 
     @classmethod
-    def sum(cls, some: "Iterable[Tally]") -> "Tally":
+    def sum(cls, some: Iterable[Tally]) -> Tally:
         """Of all; what several lack is told once."""
         known = [*some]
-        verdicts: "Counter[Verdict]" = Counter()
-        causes: "Counter[Cause]" = Counter()
+        verdicts: Counter[Verdict] = Counter()
+        causes: Counter[Cause] = Counter()
         for one in known:
             verdicts.update(one.verdicts)
             causes.update(one.causes)
@@ -123,7 +123,7 @@ class Tally(NamedTuple):
             sum(one.lost for one in known),
         )
 
-    def spoiled(self) -> "Tally":
+    def spoiled(self) -> Tally:
         """That of a comparison which cannot be told: whatever agrees in it decides nothing."""
         return self._replace(verdicts=self.verdicts + Counter({Verdict.UNREADABLE: 1}), lost=1)
 
@@ -155,21 +155,21 @@ class Apart(Sequence[Comparison]):
 
     @property
     @abstractmethod
-    def tallies(self) -> "Sequence[Tally]":
+    def tallies(self) -> Sequence[Tally]:
         """Those of each."""
 
     @property
     @abstractmethod
-    def where(self) -> "Sequence[Where]":
+    def where(self) -> Sequence[Where]:
         """Step and rank of each."""
 
     @abstractmethod
     def each(
         self,
-        part: "PartOf[Part]",
-        lost: "Optional[Callable[[int, str], Part]]" = None,
-        numbers: "Optional[Sequence[int]]" = None,
-    ) -> "Iterator[Part]":
+        part: PartOf[Part],
+        lost: Optional[Callable[[int, str], Part]] = None,
+        numbers: Optional[Sequence[int]] = None,
+    ) -> Iterator[Part]:
         """part of each, or of those with these numbers, in order; a function that can be pickled, as what it returns.
         Of one that ends whoever works on it, `lost` says what is told instead, by its number and the reason."""
 
@@ -179,11 +179,11 @@ class Apart(Sequence[Comparison]):
 
 
 def each(
-    comparisons: "Sequence[Comparison]",
-    part: "PartOf[Part]",
-    lost: "Optional[Callable[[int, str], Part]]" = None,
-    numbers: "Optional[Sequence[int]]" = None,
-) -> "Iterator[Part]":
+    comparisons: Sequence[Comparison],
+    part: PartOf[Part],
+    lost: Optional[Callable[[int, str], Part]] = None,
+    numbers: Optional[Sequence[int]] = None,
+) -> Iterator[Part]:
     """part of each comparison, or of those with these numbers, wherever they are."""
     if isinstance(comparisons, Apart):
         return comparisons.each(part, lost, numbers)

@@ -18,7 +18,7 @@ class OpenTensor(NamedTuple):
 
     op: str
     slot: str
-    elements: "int | None"
+    elements: int | None
     verdict: str
     because: str
 
@@ -43,10 +43,10 @@ class Coverage(NamedTuple):
     first: Tuple[OpenTensor, ...] = ()
 
     @classmethod
-    def sum(cls, some: "Iterable[Coverage]") -> "Coverage":
+    def sum(cls, some: Iterable[Coverage]) -> Coverage:
         """The coverage of all of them together."""
         covered = missed = tensors = unsized = accounted = excluded = 0
-        first: "list[OpenTensor]" = []
+        first: list[OpenTensor] = []
         for one in some:
             covered, missed, tensors = covered + one.covered, missed + one.missed, tensors + one.tensors
             unsized, accounted, excluded = unsized + one.unsized, accounted + one.accounted, excluded + one.excluded

@@ -95,14 +95,14 @@ def lookup(name: str) -> Optional[Dtype]:
     return DTYPES.get(name)
 
 
-def size_of(name: str, shape: "Sequence[int]") -> int:
+def size_of(name: str, shape: Sequence[int]) -> int:
     """Bytes of a tensor in a file, 0 for a type that is not in the table."""
     row = DTYPES.get(name)
     return row.stored(math.prod(shape)) if row else 0
 
 
 @cache
-def numpy_dtype(name: str, byteorder: str = "<") -> "np.dtype[Any]":
+def numpy_dtype(name: str, byteorder: str = "<") -> np.dtype[Any]:
     """The numpy dtype that values of a canonical name are held in; ml_dtypes is imported only when one of its types
     is met.
 

@@ -16,7 +16,7 @@ class Group(tuple[int, ...]):
     """An argument that is a group of ranks, by their numbers among all."""
 
 
-def position(index: int, shape: "tuple[int, ...]") -> str:
+def position(index: int, shape: tuple[int, ...]) -> str:
     """Where the element number `index` (in C order) of a tensor lies, axis by axis: "[1, 1, 0, 2]"."""
     places: list[int] = []
     for size in reversed(shape):
@@ -55,7 +55,7 @@ class Payload(NamedTuple):
     strides: tuple[int, ...] = ()
     byteorder: str = "<"
     device: Optional[Device] = None
-    parts: "tuple[Payload, ...]" = ()
+    parts: tuple[Payload, ...] = ()
     axis: int = 0
     dataset: str = ""
     unshaped: bool = False
@@ -72,7 +72,7 @@ class Statistics(NamedTuple):
     @classmethod
     def recorded(
         cls, max: Optional[float], min: Optional[float], mean: Optional[float], norm: Optional[float]
-    ) -> "Statistics":
+    ) -> Statistics:
         """As a dump says them: msprobe writes the value of a 0-d tensor for all four, with its sign."""
         return cls(max, min, mean, -norm if norm is not None and norm < 0 else norm)
 
@@ -115,7 +115,7 @@ class TensorRef(NamedTuple):
     trainable: Optional[bool] = None
     own_slot: str = ""
 
-    def in_slot(self, slot: str) -> "TensorRef":
+    def in_slot(self, slot: str) -> TensorRef:
         """The same tensor in the slot of its partner."""
         return self._replace(slot=slot, own_slot=self.own_slot or self.slot)
 

@@ -16,7 +16,7 @@ One = TypeVar("One", bound=Keeps)
 Found = TypeVar("Found")
 
 
-def kept(function: "Callable[[One], Found]") -> "Callable[[One], Found]":
+def kept(function: Callable[[One], Found]) -> Callable[[One], Found]:
     """A function of one record alone, which is called once for each; a changed copy of a record starts anew."""
     name = f"{function.__module__}.{function.__qualname__}"
 

@@ -52,11 +52,11 @@ class Peek(NamedTuple):
     places in C order; corners, as (name, rows), None for what is left out; elements that were asked for."""
 
     values: Histogram
-    largest: "tuple[tuple[int, Number], ...]"
-    smallest: "tuple[tuple[int, Number], ...]"
+    largest: tuple[tuple[int, Number], ...]
+    smallest: tuple[tuple[int, Number], ...]
     zeros: int
-    corners: "tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]"
-    asked: "tuple[tuple[int, Number], ...]" = ()
+    corners: tuple[tuple[str, tuple[tuple[Optional[Number], ...], ...]], ...]
+    asked: tuple[tuple[int, Number], ...] = ()
 
 
 class Look(NamedTuple):

@@ -25,9 +25,9 @@ class Source(NamedTuple):
     """A report: its folder, its summary.json, and the rows of its matrix.csv."""
 
     path: str
-    summary: "Mapping[str, Any]"
-    shards: "Sequence[Numbers]"
-    matrix: "Sequence[Mapping[str, str]]" = ()
+    summary: Mapping[str, Any]
+    shards: Sequence[Numbers]
+    matrix: Sequence[Mapping[str, str]] = ()
     paired: bool = False  # all that it left open are steps and ranks that another report compared
 
     @property
@@ -57,7 +57,7 @@ class Merged(Result):
     sources: tuple[Source, ...] = ()
     columns: tuple[str, ...] = ()
     rows: tuple[Slice, ...] = ()
-    ranked: "Sequence[Mapping[str, str]]" = ()
+    ranked: Sequence[Mapping[str, str]] = ()
     spool: Any = None
 
     @property

@@ -171,7 +171,7 @@ class Field(NamedTuple):
     make: Optional[Callable[[Any], Any]]
 
 
-def _fields(record: "type[Side] | type[Moments]") -> tuple[Field, ...]:
+def _fields(record: type[Side] | type[Moments]) -> tuple[Field, ...]:
     kept = {name: hint.__metadata__[0] for name, hint in get_type_hints(record, include_extras=True).items()}
     return tuple(
         Field(name, neutral, kept[name].merge, kept[name].c_type, _maker(neutral))
@@ -179,7 +179,7 @@ def _fields(record: "type[Side] | type[Moments]") -> tuple[Field, ...]:
     )
 
 
-def _maker(neutral: object) -> "Optional[Callable[[Any], Any]]":
+def _maker(neutral: object) -> Optional[Callable[[Any], Any]]:
     if not isinstance(neutral, tuple):
         return None
     return Side._make if isinstance(neutral, Side) else tuple

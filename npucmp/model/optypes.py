@@ -98,7 +98,7 @@ class OpType(NamedTuple):
     """
 
     name: str
-    traits: "frozenset[str]"
+    traits: frozenset[str]
     parameters: tuple[int, ...] = ()
     workspaces: tuple[int, ...] = ()
     overwritten: tuple[int, ...] = ()
@@ -375,11 +375,11 @@ def same_type(spelled: str) -> str:
 
 
 @lru_cache(maxsize=1 << 10)
-def _unknown(traits: "frozenset[str]") -> OpType:
+def _unknown(traits: frozenset[str]) -> OpType:
     return OpType("", traits)  # one for all spellings with these traits
 
 
-def _told(name: str) -> "set[str]":
+def _told(name: str) -> set[str]:
     """The traits of an operator that no row knows."""
     words = {word.lower() for word in _WORD.findall(name)}
     key = _key(name)
@@ -391,7 +391,7 @@ def _key(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _row(key: str) -> "Row | None":
+def _row(key: str) -> Row | None:
     """The row of a spelling: as it is, or without what GE puts behind it."""
     while key not in _ROWS:
         shorter = _SUFFIX.sub("", key)

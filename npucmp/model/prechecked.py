@@ -69,8 +69,8 @@ class Relation(NamedTuple):
 
     kind: str
     words: str = ""
-    a: "tuple[float, ...]" = ()
-    b: "tuple[float, ...]" = ()
+    a: tuple[float, ...] = ()
+    b: tuple[float, ...] = ()
     residual: Optional[float] = None
 
 
@@ -83,8 +83,8 @@ class InputRow(NamedTuple):
     op: str
     slot: str
     role: str
-    shapes: "tuple[tuple[int, ...], tuple[int, ...]]"
-    dtypes: "tuple[str, str]"
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    dtypes: tuple[str, str]
     relation: Relation
     certain: bool = True
 
@@ -97,7 +97,7 @@ class CurvePair(NamedTuple):
     words: str
     target: Logged
     golden: Logged
-    windows: "tuple[tuple[int, int, float, float, float, float, bool], ...]"
+    windows: tuple[tuple[int, int, float, float, float, float, bool], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,24 +107,24 @@ class Precheck(Result):
 
     command = "precheck"
 
-    rows: "tuple[Told, ...]" = ()
-    inputs: "tuple[InputRow, ...]" = ()
-    targets: "tuple[Run, ...]" = ()
-    goldens: "tuple[Run, ...]" = ()
-    curves: "tuple[CurvePair, ...]" = ()
+    rows: tuple[Told, ...] = ()
+    inputs: tuple[InputRow, ...] = ()
+    targets: tuple[Run, ...] = ()
+    goldens: tuple[Run, ...] = ()
+    curves: tuple[CurvePair, ...] = ()
     strict: bool = False
 
     @property
-    def roots(self) -> "tuple[Root, ...]":
+    def roots(self) -> tuple[Root, ...]:
         """None: nothing is said of operators."""
         return ()
 
     @property
-    def statuses(self) -> "Counter[Status]":
+    def statuses(self) -> Counter[Status]:
         return Counter(row.status for row in self.rows)
 
     @property
-    def reservations(self) -> "tuple[Told, ...]":
+    def reservations(self) -> tuple[Told, ...]:
         """What differs and wants an explanation."""
         return tuple(row for row in self.rows if row.status is Status.DIFFERS and row.severity == "warning")
 

@@ -103,7 +103,7 @@ class Edge(NamedTuple):
     order: int
     slot: str
     verdict: Held = Held.UNKNOWN
-    consumers: "tuple[int, ...]" = ()
+    consumers: tuple[int, ...] = ()
     via: str = ""
     ratio: Optional[float] = None
     rel_l2_u: Optional[float] = None
@@ -123,11 +123,11 @@ class Gap(NamedTuple):
 
     order: int
     slot: str
-    writers: "tuple[tuple[int, str], ...]" = ()
+    writers: tuple[tuple[int, str], ...] = ()
     function: str = ""
     ratio: Optional[float] = None
     equal: bool = False
-    others: "tuple[str, ...]" = ()
+    others: tuple[str, ...] = ()
     differs: str = ""
 
 
@@ -138,24 +138,24 @@ class Replay:
     between backward operators, `gaps` what lies between forward ones."""
 
     run: Run
-    rows: "tuple[Replayed, ...]"
-    peers: "tuple[str, ...]" = ()
-    edges: "tuple[Edge, ...]" = ()
-    gaps: "tuple[Gap, ...]" = ()
-    notes: "tuple[str, ...]" = ()
-    golden: "tuple[str, ...]" = ()
+    rows: tuple[Replayed, ...]
+    peers: tuple[str, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+    golden: tuple[str, ...] = ()
     golden_run: Optional[Run] = None
 
     @property
-    def operators(self) -> "dict[int, Operator]":
+    def operators(self) -> dict[int, Operator]:
         return {operator.order: operator for operator in self.run.operators}
 
     @property
-    def guilty(self) -> "tuple[Replayed, ...]":
+    def guilty(self) -> tuple[Replayed, ...]:
         return tuple(row for row in self.rows if row.verdict is Judged.GUILTY)
 
     @property
-    def broken_edges(self) -> "tuple[Edge, ...]":
+    def broken_edges(self) -> tuple[Edge, ...]:
         return tuple(edge for edge in self.edges if edge.verdict is Held.BROKEN)
 
 
@@ -166,19 +166,19 @@ class Replays(Result):
 
     command = "replay"
 
-    replays: "tuple[Replay, ...]" = ()
+    replays: tuple[Replay, ...] = ()
     strict: bool = False
 
     @property
-    def rows(self) -> "tuple[Replayed, ...]":
+    def rows(self) -> tuple[Replayed, ...]:
         return tuple(row for one in self.replays for row in one.rows)
 
     @property
-    def verdicts(self) -> "Counter[Judged]":
+    def verdicts(self) -> Counter[Judged]:
         return Counter(row.verdict for row in self.rows)
 
     @property
-    def roots(self) -> "tuple[Root, ...]":
+    def roots(self) -> tuple[Root, ...]:
         """None: a replay sees each operator alone."""
         return ()
 

@@ -100,7 +100,7 @@ class Report(Result):
     also: tuple[str, ...] = ()
     unreplayed: tuple[str, ...] = ()
     unlike: str = ""
-    accused: "tuple[Accused, ...]" = ()
+    accused: tuple[Accused, ...] = ()
     looks: tuple[Look, ...] = ()
     least: float = 1.0
     excluded: str = ""
@@ -131,7 +131,7 @@ class Report(Result):
         return Tally.sum(map(Tally.of, self.comparisons))
 
     @property
-    def verdicts(self) -> "set[Verdict]":
+    def verdicts(self) -> set[Verdict]:
         return {verdict for verdict, count in self.tally.verdicts.items() if count}
 
     @property

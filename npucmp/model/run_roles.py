@@ -34,7 +34,7 @@ def kind_of(dtype: str) -> str:
     return row.kind if row is not None else ""
 
 
-def forward_of(run: Run) -> "list[Operator]":
+def forward_of(run: Run) -> list[Operator]:
     """Calls of the forward pass: those of operators, or where none were dumped the innermost modules."""
     found = [one for one in run.operators if not is_gradient(one) and any(t.is_output for t in one.tensors)]
     found = [one for one in found if not op_type_of(one).has("updates")]
@@ -50,13 +50,13 @@ def is_layer(kind: OpType) -> bool:
     return kind.has("contracts") and bool({0, 1} & {*kind.parameters})
 
 
-def weights_of(run: Run) -> "dict[str, Weight]":
+def weights_of(run: Run) -> dict[str, Weight]:
     """The parameters of a step by name: those of modules, or where none were dumped what operators read as such."""
     found = _of_modules(run.operators)
     return found or _of_calls(forward_of(run), run.operators)
 
 
-def _of_modules(operators: "Sequence[Operator]") -> "dict[str, Weight]":
+def _of_modules(operators: Sequence[Operator]) -> dict[str, Weight]:
     first: dict[str, int] = {}  # of the operators within a module
     for one in operators:
         if one.scope and not is_gradient(one):
@@ -80,13 +80,13 @@ def _within(operator: Operator, tensor: TensorRef) -> str:
     return ".".join(filter(None, (path, tensor.slot.partition(":")[2])))
 
 
-def _of_calls(calls: "Sequence[Operator]", operators: "Sequence[Operator]") -> "dict[str, Weight]":
+def _of_calls(calls: Sequence[Operator], operators: Sequence[Operator]) -> dict[str, Weight]:
     """Named by the calls that read them. A call behind the first gradient that reads what one before it read is a
     forward that is computed again (checkpointing), and has no parameters of its own."""
     backward = {one.call: one for one in operators if one.phase == "backward" and one.call}
     turn = next((one.order for one in operators if is_gradient(one)), math.inf)
     found: dict[str, Weight] = {}
-    known: "dict[object, str]" = {}
+    known: dict[object, str] = {}
     for one in calls:
         kind, gradient = op_type_of(one), backward.get(one.call)
         for word, tensor in zip(("weight", "bias"), _read_as_parameters(one, kind)):
@@ -101,7 +101,7 @@ def _of_calls(calls: "Sequence[Operator]", operators: "Sequence[Operator]") -> "
     return found
 
 
-def _read_as_parameters(operator: Operator, kind: OpType) -> "Iterator[TensorRef]":
+def _read_as_parameters(operator: Operator, kind: OpType) -> Iterator[TensorRef]:
     places = [place for place in kind.parameters if place not in kind.overwritten]
     names = {f"input:{place}" for place in places} | ({"input:weight", "input:bias"} if places else set())
     return (one for one in operator.tensors if one.slot in names and one.shape)
@@ -116,7 +116,7 @@ def _gradient_of(tensor: TensorRef, backward: Optional[Operator]) -> Optional[He
     return None
 
 
-def inputs_of(run: Run, weights: "Mapping[str, Weight]") -> "list[Held]":
+def inputs_of(run: Run, weights: Mapping[str, Weight]) -> list[Held]:
     """Return the inputs of the network: a call of the forward pass reads them, no call wrote them before, and they are
     no parameters. A float that is read behind `made_from` is none.
 
@@ -147,7 +147,7 @@ def inputs_of(run: Run, weights: "Mapping[str, Weight]") -> "list[Held]":
     return found
 
 
-def made_from(calls: "Sequence[Operator]") -> float:
+def made_from(calls: Sequence[Operator]) -> float:
     """The place of the first layer whose output wants no gradient. A float that is read behind it, and that no call
     wrote, may be made of that output by code that was not dumped: slices, caches. A tensor made of an output that wants
     a gradient wants one too."""

@@ -29,15 +29,15 @@ class Shown:
         `limit`) as a pandas DataFrame. docs/metrics.md lists the columns."""
         return present(self, "frame", table)
 
-    def to_dict(self) -> "dict[str, Any]":
+    def to_dict(self) -> dict[str, Any]:
         """What summary.json holds, as `--json` prints it: NaN and infinities are words. docs/metrics.md lists the keys.
 
         json.dumps(report.to_dict())
         """
-        found: "dict[str, Any]" = present(self, "summary")
+        found: dict[str, Any] = present(self, "summary")
         return found
 
-    def files(self) -> "dict[str, Any]":
+    def files(self) -> dict[str, Any]:
         """Its tables and its summary.json by name, as they would stand in files: bytes, or pieces of them."""
-        found: "dict[str, Any]" = present(self, "files")
+        found: dict[str, Any] = present(self, "files")
         return found

@@ -14,7 +14,7 @@ _FRAME = re.compile(r"File (?P<path>.+?), line (?P<line>\d+), in (?P<function>[^
 _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calibrator)[/\\]")
 
 
-def frames(operator: Operator) -> "tuple[str, ...]":
+def frames(operator: Operator) -> tuple[str, ...]:
     """The call stack, innermost first, a frame a line."""
     return tuple(" ".join(frame.split()) for frame in operator.stack)
 
@@ -25,7 +25,7 @@ def source_line(operator: Operator) -> str:
 
 
 @lru_cache(maxsize=1 << 12)  # calls of a layer, and all ranks, have the same
-def _line(stack: "tuple[str, ...]") -> str:
+def _line(stack: tuple[str, ...]) -> str:
     frames = [found for found in (_FRAME.match(frame) for frame in stack) if found]
     if not frames:
         return ""

@@ -35,7 +35,7 @@ class Symptom(NamedTuple):
     parameter: str = ""
     order: int = -1
     places: int = 1
-    also: "tuple[str, ...]" = ()
+    also: tuple[str, ...] = ()
     value: Optional[float] = None
     limit: Optional[float] = None
     unit: str = ""
@@ -88,7 +88,7 @@ class ParameterRow(NamedTuple):
     """
 
     parameter: str
-    shape: "tuple[int, ...]"
+    shape: tuple[int, ...]
     dtype: str
     trainable: Optional[bool]
     rms: Optional[float]
@@ -118,8 +118,8 @@ class Logged(NamedTuple):
     """A curve that a training logged, thinned so that every peak of it is there; values may be NaN or infinite."""
 
     name: str
-    steps: "tuple[int, ...]"
-    values: "tuple[float, ...]"
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,28 +132,28 @@ class Checked(Result):
 
     command = "check"
 
-    runs: "tuple[Run, ...]" = ()
-    symptoms: "tuple[Symptom, ...]" = ()
-    decisions: "tuple[Decision, ...]" = ()
-    parameters: "tuple[ParameterRow, ...]" = ()
-    spreads: "tuple[Spread, ...]" = ()
-    unreadable: "tuple[str, ...]" = ()
+    runs: tuple[Run, ...] = ()
+    symptoms: tuple[Symptom, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    parameters: tuple[ParameterRow, ...] = ()
+    spreads: tuple[Spread, ...] = ()
+    unreadable: tuple[str, ...] = ()
     tensors: int = 0
     training: bool = False
     starts: str = "unknown"
     fail_on: str = "warning"
-    curves: "tuple[Logged, ...]" = ()
+    curves: tuple[Logged, ...] = ()
 
     @property
     def path(self) -> str:
         return self.paths[0]
 
     @property
-    def roots(self) -> "tuple[Root, ...]":
+    def roots(self) -> tuple[Root, ...]:
         return ()
 
     @property
-    def failing(self) -> "tuple[Symptom, ...]":
+    def failing(self) -> tuple[Symptom, ...]:
         least = SEVERITIES.index(self.fail_on)
         return tuple(one for one in self.symptoms if SEVERITIES.index(one.severity) >= least)
 

@@ -24,9 +24,9 @@ class Ticket(NamedTuple):
     place: int
     file: str
     row: Cells
-    others: "tuple[Cells, ...]"
+    others: tuple[Cells, ...]
     table: str
-    rows: "tuple[Cells, ...]"
+    rows: tuple[Cells, ...]
     accused: Mapping[str, Any]
-    case: "tuple[str, ...]" = ()
-    files: "Callable[[], Files]" = lambda: iter(())
+    case: tuple[str, ...] = ()
+    files: Callable[[], Files] = lambda: iter(())

@@ -75,7 +75,7 @@ class Seen(NamedTuple):
     def differs(self) -> bool:
         return self.verdict in DIFFERENT
 
-    def beyond(self, other: "Seen") -> bool:
+    def beyond(self, other: Seen) -> bool:
         """Whether this is worse than the other by more than noise: by more than RUN_TO_RUN times, and than the limits,
         which are what rounding alone may make. Of FEW elements only NaN and Inf on one side are."""
         if not self.differs or self.error is None or (other.error is None and other.verdict != SOUND):
@@ -98,7 +98,7 @@ class Written:
     summary: Mapping[str, Any]
     places: Mapping[Key, Place]
     seen: Mapping[Key, Seen]
-    operators: "frozenset[str]" = frozenset()
+    operators: frozenset[str] = frozenset()
     lacking: int = 0
 
     @property
@@ -113,8 +113,8 @@ class Change(NamedTuple):
     """A place, or something seen, in two reports; None in the one that does not have it."""
 
     key: Key
-    before: "Optional[Place | Seen]"
-    after: "Optional[Place | Seen]"
+    before: Optional[Place | Seen]
+    after: Optional[Place | Seen]
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,15 @@ class Difference(Result):
 
     before: Optional[Written] = None
     after: Optional[Written] = None
-    new: "tuple[Change, ...]" = ()
-    gone: "tuple[Change, ...]" = ()
-    same: "tuple[Change, ...]" = ()
-    open: "tuple[Change, ...]" = ()
-    worse: "tuple[Change, ...]" = ()
-    better: "tuple[Change, ...]" = ()
+    new: tuple[Change, ...] = ()
+    gone: tuple[Change, ...] = ()
+    same: tuple[Change, ...] = ()
+    open: tuple[Change, ...] = ()
+    worse: tuple[Change, ...] = ()
+    better: tuple[Change, ...] = ()
 
     @property
-    def roots(self) -> "tuple[Root, ...]":
+    def roots(self) -> tuple[Root, ...]:
         return ()
 
     @property

@@ -27,7 +27,7 @@ NEARLY = 1 - 2.0**-20  # of the lowest number of a type, to which something smal
 Family = Mapping[int, Sequence[Event]]  # by operator
 
 
-def without_discarded(events: "Sequence[Event]", scanned: "Sequence[Scanned]" = ()) -> "list[Event]":
+def without_discarded(events: Sequence[Event], scanned: Sequence[Scanned] = ()) -> list[Event]:
     """The events, those of such infinities without an alarm; `scanned` are all tensors of the run, in order."""
     heirs: dict[int, list[Event]] = {}
     own: dict[int, list[Event]] = {}
@@ -62,7 +62,7 @@ def _is_choice(event: Event) -> bool:
     return event.origin == "killed" and event.operator is not None and op_type_of(event.operator).has("masks")
 
 
-def _spread(order: int, own: Family, heirs: Family) -> "list[Event]":
+def _spread(order: int, own: Family, heirs: Family) -> list[Event]:
     """An infinity and what handed it on, element by element; nothing if anything else was made of it."""
     found = list(own[order])
     first, orders = found[0], {order}
@@ -84,7 +84,7 @@ def _is_scaled(event: Event, first: Event) -> bool:
     return first.tensor is not None and event.tensor.shape == first.tensor.shape and a.inf == b.inf
 
 
-def _end_as_integers(spread: "Sequence[Event]", scanned: "Sequence[Scanned]") -> bool:
+def _end_as_integers(spread: Sequence[Event], scanned: Sequence[Scanned]) -> bool:
     """Whether what comes of it are whole numbers, and these are thrown away before they become anything else."""
     tensor, last = spread[0].tensor, max(event.order for event in spread)
     shape, seen, ended = tensor.shape if tensor is not None else None, False, False

@@ -51,9 +51,7 @@ class Read(NamedTuple):
     trace: Trace
 
 
-def events_of(
-    scanned: "Sequence[Scanned]", flagged: "Mapping[int, tuple[str, str]]", ordered: bool = True
-) -> "list[Event]":
+def events_of(scanned: Sequence[Scanned], flagged: Mapping[int, tuple[str, str]], ordered: bool = True) -> list[Event]:
     """The events of one run in order. `flagged` has (status, bits in words) of operators that the device
     blames; `ordered` is False where nothing tells which of two operators ran first."""
     flow = _Flow({one.operator.name: one.operator.scope for one in scanned if one.operator.scope}, ordered)
@@ -79,7 +77,7 @@ class _At(NamedTuple):
         return self.operator.reads_recorded and seen
 
     @property
-    def parents(self) -> "tuple[int, ...]":
+    def parents(self) -> tuple[int, ...]:
         """The operators that its alarms came from."""
         return tuple(dict.fromkeys(read.trace.order for read in self.alarming))
 
@@ -94,7 +92,7 @@ class _At(NamedTuple):
 class _Flow:
     """Walks the operators once, remembering which tensors hold events, and why."""
 
-    def __init__(self, scopes: "Mapping[str, str]", ordered: bool) -> None:
+    def __init__(self, scopes: Mapping[str, str], ordered: bool) -> None:
         self.events: list[Event] = []
         self._scopes = scopes
         self._ordered = ordered
@@ -105,7 +103,7 @@ class _Flow:
         self._raw: set[object] = set()  # dtype and shape of memory that was handed out unwritten
         self._latest: Optional[int] = None  # the operator of the latest alarm
 
-    def visit(self, rows: "Sequence[Scanned]", flagged: "Optional[tuple[str, str]]") -> None:
+    def visit(self, rows: Sequence[Scanned], flagged: Optional[tuple[str, str]]) -> None:
         """Decides one operator."""
         operator = rows[0].operator
         inputs = [row for row in rows if not row.tensor.is_output]
@@ -124,7 +122,7 @@ class _Flow:
         self.events += made
         self._remember(at, alarms)
 
-    def _reads(self, operator: Operator, inputs: "Sequence[Scanned]", outputs: "Sequence[Scanned]") -> "Iterator[Read]":
+    def _reads(self, operator: Operator, inputs: Sequence[Scanned], outputs: Sequence[Scanned]) -> Iterator[Read]:
         """Inputs that hold events; one that nothing dumped wrote is an event of its own."""
         for one in inputs:
             kinds = kinds_of(one.tensor, one.extremes)
@@ -156,7 +154,7 @@ class _Flow:
         found = self._named.get(escaped(one.tensor.source)) if one.tensor.source else None
         return found or self._content.get(_content(one))
 
-    def _written(self, at: _At, output: Scanned) -> "Iterator[Event]":
+    def _written(self, at: _At, output: Scanned) -> Iterator[Event]:
         """The events of one output."""
         operator, kinds = at.operator, kinds_of(output.tensor, output.extremes)
         if not kinds or _is_mask(at, output):
@@ -185,7 +183,7 @@ class _Flow:
     def _contained(self, operator: Operator) -> Optional[Operator]:
         return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}")
 
-    def _remember(self, at: _At, alarms: "Sequence[Event]") -> None:
+    def _remember(self, at: _At, alarms: Sequence[Event]) -> None:
         operator, held = at.operator, []
         for output in at.outputs:
             if not kinds_of(output.tensor, output.extremes):
@@ -216,7 +214,7 @@ def event_of(one: Scanned, kind: str, origin: str, *evidence: Evidence, **more: 
 
 
 def noted(
-    order: int, operator: Optional[Operator], origin: str, flagged: "tuple[str, str]", *evidence: Evidence, **more: Any
+    order: int, operator: Optional[Operator], origin: str, flagged: tuple[str, str], *evidence: Evidence, **more: Any
 ) -> Event:
     """An event that the device recorded, by its (status, bits in words)."""
     status, bits = flagged
@@ -237,7 +235,7 @@ def _is_mask(at: _At, output: Scanned) -> bool:
     return told or handed_on or op.has("masks") or (_is_only_mask(output) and not op.has("poles"))
 
 
-def _killed(at: _At, alarms: "Sequence[Event]") -> "list[Event]":
+def _killed(at: _At, alarms: Sequence[Event]) -> list[Event]:
     """The first event that was read and is written no more; whoever writes no floats only asked for it."""
     if not any(_can_hold(output.tensor) for output in at.outputs) or any(one.extremes is None for one in at.outputs):
         return []
@@ -253,7 +251,7 @@ def _killed(at: _At, alarms: "Sequence[Event]") -> "list[Event]":
     return []
 
 
-def _of_device(at: _At, alarms: "Sequence[Event]", flagged: "tuple[str, str]") -> Event:
+def _of_device(at: _At, alarms: Sequence[Event], flagged: tuple[str, str]) -> Event:
     evidence, origin = [], "born" if at.is_known else "unknown"
     if at.alarming:
         evidence, origin = [_what_came(at)], "propagated"

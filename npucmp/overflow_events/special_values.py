@@ -12,7 +12,7 @@ from npucmp.model.dtypes import lookup
 SCALED_TO_THE_LIMIT = 0.25  # share of a tensor of 8 bits or fewer at its largest value because it was scaled to it
 
 
-def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> "list[str]":
+def kinds_of(tensor: TensorRef, extremes: Optional[Extremes]) -> list[str]:
     """The events that a tensor holds, by what they are."""
     if extremes is None:
         return []

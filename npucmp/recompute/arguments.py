@@ -54,8 +54,8 @@ CALL_ERRORS = (Refused, ArithmeticError, AssertionError, AttributeError, LookupE
 
 
 class Arguments(NamedTuple):
-    args: "list[Any]"
-    kwargs: "dict[str, Any]"
+    args: list[Any]
+    kwargs: dict[str, Any]
 
 
 def arguments_of(call: Call, row: Row, tensor: Callable[[str], Any], dtype: Callable[[str], Any]) -> Arguments:
@@ -138,7 +138,7 @@ def _key(key: str) -> str:
     return key
 
 
-def floats_in(tree: Any) -> "list[float]":
+def floats_in(tree: Any) -> list[float]:
     """The float scalars among arguments."""
     if isinstance(tree, float):
         return [tree]

@@ -43,7 +43,7 @@ class Due(NamedTuple):
     only_one  the result is one correctly rounded operation: truncation of a float32 can be told
     """
 
-    sigma: "Array | float" = 0.0
+    sigma: Array | float = 0.0
     made_of: str = "rounding"
     only_one: bool = False
 
@@ -62,7 +62,7 @@ class Tally:
     """The figures of one output, added up over blocks of it, in order. Sums of float64 values beyond 1e154 overflow,
     and tell nothing then. With its shape it knows where a guilty output is wrong."""
 
-    def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False, shape: "Sequence[int]" = ()) -> None:
+    def __init__(self, dtype: Dtype, made_of: str, only_one: bool = False, shape: Sequence[int] = ()) -> None:
         self.dtype, self.made_of, self.only_one, self.shape = dtype, made_of, only_one, shape
         self.grid = Grid(shape)
         self.is_exact = dtype.kind != "f" or made_of == "exact"
@@ -77,7 +77,7 @@ class Tally:
         """The largest ratio that an element may have."""
         return MAX_16 if self.dtype.itemsize <= 2 else MAX
 
-    def add(self, actual: Array, exact: Array, sigma: "Array | float" = 0.0, noise: Optional[float] = None) -> None:
+    def add(self, actual: Array, exact: Array, sigma: Array | float = 0.0, noise: Optional[float] = None) -> None:
         """The next elements; `noise` is the rms of sigma over the whole output, where it is known."""
         start, self.elements = self.elements, self.elements + actual.size
         if not actual.size:
@@ -99,7 +99,7 @@ class Tally:
             if actual.size and self.dtype.kind in "fiu":
                 self._add(actual, exact, sigma, noise, start, places)
 
-    def ratios(self, actual: Array, exact: Array, sigma: "Array | float", noise: Optional[float] = None) -> Array:
+    def ratios(self, actual: Array, exact: Array, sigma: Array | float, noise: Optional[float] = None) -> Array:
         """The error of each element over what it may be."""
         size, unit = np.abs(exact), self.dtype.round_off
         step = np.where(size < self.dtype.tiny, self.dtype.tiny, 0.0)  # a device may flush what is smaller to zero
@@ -108,7 +108,7 @@ class Tally:
         found: Array = np.divide(error, allowed, out=np.where(error != 0, np.inf, 0.0), where=allowed > 0)
         return found
 
-    def _add_exact(self, actual: Array, exact: Array, start: int) -> "tuple[Array, Array]":
+    def _add_exact(self, actual: Array, exact: Array, start: int) -> tuple[Array, Array]:
         """Equal or not. Values below the smallest normal number may be flushed to zero."""
         wanted = round_to(exact, self.dtype) if self.dtype.kind == "f" else exact
         same = (actual == wanted) | ((actual != actual) & (wanted != wanted))
@@ -144,7 +144,7 @@ class Tally:
         return "[" + ", ".join(f"{a}:{b}" if b - a > 1 else str(a) for a, b in sides) + "]"
 
     def _add(
-        self, actual: Array, exact: Array, sigma: "Array | float", noise: Optional[float], start: int,
+        self, actual: Array, exact: Array, sigma: Array | float, noise: Optional[float], start: int,
         places: Optional[Array],
     ) -> None:  # fmt: skip
         actual, exact = actual.astype(np.float64), exact.astype(np.float64)
@@ -277,7 +277,7 @@ def _odd(actual: Array, exact: Array, rounded: Array, dtype: Dtype) -> Array:
     return found
 
 
-def _rms(values: "Array | float") -> float:
+def _rms(values: Array | float) -> float:
     if isinstance(values, float):
         return abs(values)
     return math.sqrt(float(np.dot(values, values)) / values.size) if values.size else 0.0

@@ -65,7 +65,7 @@ def unit_of(name: str) -> float:
     return dtype.round_off if dtype is not None and dtype.kind == "f" else 0.0
 
 
-def files(row: Row, arguments: Arguments, is_backward: bool, facts: "dict[str, Any]") -> "dict[str, str]":
+def files(row: Row, arguments: Arguments, is_backward: bool, facts: dict[str, Any]) -> dict[str, str]:
     """run.py and call.json; `facts` are further keys of this."""
     call = {
         **facts,

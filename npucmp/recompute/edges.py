@@ -19,8 +19,8 @@ MOST = 0.5  # of the edges of a kind: those that add up several gradients may hi
 
 
 def settled(
-    edges: "Sequence[Edge]", rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]"
-) -> "tuple[list[Edge], list[str]]":
+    edges: Sequence[Edge], rows: Sequence[Replayed], operators: Mapping[int, Operator]
+) -> tuple[list[Edge], list[str]]:
     """Edges in order of execution, and kinds in words."""
     guilty = {operators[row.order].call: operators[row.order].name for row in rows if row.verdict is Judged.GUILTY}
     found = []
@@ -32,7 +32,7 @@ def settled(
     return _excused(found, operators)
 
 
-def _excused(edges: "list[Edge]", operators: "Mapping[int, Operator]") -> "tuple[list[Edge], list[str]]":
+def _excused(edges: list[Edge], operators: Mapping[int, Operator]) -> tuple[list[Edge], list[str]]:
     kinds: dict[str, list[int]] = defaultdict(list)
     for place, edge in enumerate(edges):
         for kind in {operators[order].kind for order in edge.consumers if edge.rel_l2_u is not None}:
@@ -54,7 +54,7 @@ def _excused(edges: "list[Edge]", operators: "Mapping[int, Operator]") -> "tuple
     return edges, words
 
 
-def _error(edge: Edge, operators: "Mapping[int, Operator]") -> Optional[float]:
+def _error(edge: Edge, operators: Mapping[int, Operator]) -> Optional[float]:
     """Relative, if it is as small as coarse arithmetic leaves it."""
     tensor = next((one for one in operators[edge.order].tensors if one.slot == edge.slot), None)
     dtype = lookup(tensor.dtype) if tensor is not None else None

@@ -36,7 +36,7 @@ def _sigmoid(m: Any, x: Any) -> Any:
     return 1 / (1 + m.exp(-x))
 
 
-UNARY: "dict[str, Callable[[Any, Any], Any]]" = {  # the plainest first, where several fit alike
+UNARY: dict[str, Callable[[Any, Any], Any]] = {  # the plainest first, where several fit alike
     "cast": lambda m, x: 1 * x,
     "gelu (erf)": lambda m, x: 0.5 * x * (1 + m.erf(x * math.sqrt(0.5))),
     "gelu (tanh)": lambda m, x: 0.5 * x * (1 + m.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))),
@@ -65,7 +65,7 @@ UNARY: "dict[str, Callable[[Any, Any], Any]]" = {  # the plainest first, where s
     "cos": lambda m, x: m.cos(x),
     "1 - x": lambda m, x: 1 - x,
 }
-BINARY: "dict[str, Callable[[Any, Any], Any]]" = {
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda a, b: a + b,
     "difference": lambda a, b: a - b,
     "product": lambda a, b: a * b,
@@ -83,14 +83,14 @@ class Fit(NamedTuple):
     equal: bool
 
 
-def applied(name: str, m: Any, sources: "list[Any]") -> Any:
+def applied(name: str, m: Any, sources: list[Any]) -> Any:
     """The function of this name, of float64 values."""
     if name.startswith(SCALE):
         return sources[0] * float(name[len(SCALE) :])
     return BINARY[name](*sources) if name in BINARY else UNARY[name](m, sources[0])
 
 
-def unary_fits(x: Any, y: Any, dtype: str) -> "list[Fit]":
+def unary_fits(x: Any, y: Any, dtype: str) -> list[Fit]:
     """Functions of y that x is, the nearest first; both flat and float64, x of the type `dtype`."""
     few, at = _some(x.size, FEW), _some(x.size)
     names = [name for name in UNARY if _fit(name, x[few], [y[few]], dtype) is not None]
@@ -116,7 +116,7 @@ def binary_fit(x: Any, a: Any, b: Any, dtype: str) -> Optional[Fit]:
     return None
 
 
-def _fit(name: str, x: Any, sources: "list[Any]", dtype: str) -> Optional[Fit]:
+def _fit(name: str, x: Any, sources: list[Any], dtype: str) -> Optional[Fit]:
     unit = _unit(dtype)
     row = lookup(dtype)
     with np.errstate(all="ignore"):

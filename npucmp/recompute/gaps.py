@@ -62,8 +62,8 @@ def _of_several(
     gap: Gap,
     task: GapTask,
     flat: Any,
-    alike: "Sequence[tuple[tuple[int, str], Any]]",
-    parts: "Sequence[tuple[tuple[int, str], Any]]",
+    alike: Sequence[tuple[tuple[int, str], Any]],
+    parts: Sequence[tuple[tuple[int, str], Any]],
 ) -> Gap:
     """Of two outputs of its size, or of outputs that lie side by side."""
     for (one, a), (other, b) in combinations(alike[:PAIRS], 2):
@@ -86,7 +86,7 @@ def _of_several(
     return gap
 
 
-def _is_of_all(flat: Any, covered: Any, shape: "tuple[int, ...]") -> bool:
+def _is_of_all(flat: Any, covered: Any, shape: tuple[int, ...]) -> bool:
     """Whether what is not covered is the same in each row of the batch: a parameter, nothing that was computed."""
     if len(shape) < 2 or shape[0] < 2:
         return False
@@ -107,7 +107,7 @@ def _read(tensor: TensorRef, context: ReadContext) -> Optional[Any]:
         return None
 
 
-def with_peers(gaps: "Sequence[Gap]", operators: "Mapping[int, Operator]") -> "list[Gap]":
+def with_peers(gaps: Sequence[Gap], operators: Mapping[int, Operator]) -> list[Gap]:
     """Each gap with what the same place is in other layers, where that is another function in as many or more."""
     kinds: dict[tuple[str, ...], list[Gap]] = defaultdict(list)
     for gap in gaps:
@@ -127,7 +127,7 @@ def _may_be_the_same(one: Gap, other: Gap) -> bool:
     return bool({one.function, *one.others} & {other.function, *other.others})
 
 
-def _place(gap: Gap, operators: "Mapping[int, Operator]") -> "tuple[str, ...]":
+def _place(gap: Gap, operators: Mapping[int, Operator]) -> tuple[str, ...]:
     """Who reads it, who wrote what it follows from, and how far that lies back."""
     reader = operators[gap.order]
     writers = [f"{operators[order].kind} {slot} {gap.order - order}" for order, slot in gap.writers]

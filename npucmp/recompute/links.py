@@ -45,8 +45,8 @@ class Part(NamedTuple):
     task: Task
     slot: str
     gap: Optional[Gap] = None
-    sources: "tuple[TensorRef, ...]" = ()
-    own: "tuple[int, ...]" = ()
+    sources: tuple[TensorRef, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 class EdgeTask(NamedTuple):
@@ -58,7 +58,7 @@ class EdgeTask(NamedTuple):
     task: Task
     slot: str
     tensor: TensorRef
-    parts: "tuple[Part, ...]"
+    parts: tuple[Part, ...]
     missing: str
 
     @property
@@ -71,7 +71,7 @@ class GapTask(NamedTuple):
 
     order: int
     tensor: TensorRef
-    sources: "tuple[tuple[int, TensorRef], ...]"
+    sources: tuple[tuple[int, TensorRef], ...]
 
     @property
     def bytes(self) -> int:
@@ -82,7 +82,7 @@ class Links:
     """The forward operators of a run by the marks of their tensors: marks by order and slot. Writers and readers of a
     mark stand in order of execution, so that those between two operators are found without going through all."""
 
-    def __init__(self, tasks: "Sequence[Task]", marks: "Mapping[int, Mapping[str, Mark]]") -> None:
+    def __init__(self, tasks: Sequence[Task], marks: Mapping[int, Mapping[str, Mark]]) -> None:
         tasks = sorted(tasks, key=lambda task: task.operator.order)
         self.forwards = {task.operator.order: task for task in tasks if not task.is_backward}
         self.backwards = {task.forward.order: task for task in tasks if task.is_backward and task.forward is not None}
@@ -110,7 +110,7 @@ class Links:
 
     # gaps
 
-    def gaps(self) -> "Iterator[GapTask]":
+    def gaps(self) -> Iterator[GapTask]:
         """Inputs that nobody wrote before, each once; not parameters."""
         for mark, places in self.readers.items():
             order, slot = places[0]
@@ -122,7 +122,7 @@ class Links:
             if sources:
                 yield GapTask(order, self.tensor(order, slot), tuple(sources))
 
-    def _before(self, order: int, mark: Mark) -> "list[tuple[int, TensorRef]]":
+    def _before(self, order: int, mark: Mark) -> list[tuple[int, TensorRef]]:
         """Outputs that an input may follow from."""
         found: list[tuple[int, TensorRef]] = []
         bytes_left = BYTES
@@ -149,7 +149,7 @@ class Links:
 
     # edges
 
-    def edges(self, gaps: "Sequence[Gap]") -> "Iterator[EdgeTask]":
+    def edges(self, gaps: Sequence[Gap]) -> Iterator[EdgeTask]:
         """Each gradient that reached an output."""
         by_source: dict[Mark, list[Gap]] = defaultdict(list)
         for gap in gaps:
@@ -168,7 +168,7 @@ class Links:
                 missing = without or self._missing(order, mark, loose, ends)
                 yield EdgeTask(task, slot, tensor, tuple(parts), missing)
 
-    def _parts(self, order: int, mark: Mark, gaps: "Sequence[Gap]") -> "tuple[list[Part], str]":
+    def _parts(self, order: int, mark: Mark, gaps: Sequence[Gap]) -> tuple[list[Part], str]:
         """The consumers of what an operator wrote, and one that has no gradient in this dump."""
         found: list[Part] = []
         without = ""
@@ -194,21 +194,21 @@ class Links:
             found.append(Part(backward, slot, gap, sources, own_places))
         return found, without
 
-    def _between(self, first: float, last: float, mark: Mark) -> "list[tuple[int, str]]":
+    def _between(self, first: float, last: float, mark: Mark) -> list[tuple[int, str]]:
         """Readers of a mark after one operator and before another, not those that hand it on."""
         if mark not in self._consumers:
             self._consumers[mark] = [one for one in self.readers.get(mark, ()) if not self.is_copy(one[0], mark)]
         consumers = self._consumers[mark]
         return consumers[bisect_right(consumers, (first, _LAST)) : bisect_left(consumers, (last, ""))]
 
-    def _owners(self, mark: Mark) -> "list[int]":
+    def _owners(self, mark: Mark) -> list[int]:
         """Who wrote it, not who handed it on."""
         if mark not in self._owned:
             writers = [one for one, _ in self.writers.get(mark, ()) if one in self.backwards]
             self._owned[mark] = [one for one in writers if not self.is_copy(one, mark)]
         return self._owned[mark]
 
-    def _reach(self, order: int, mark: Mark) -> "tuple[float, float]":
+    def _reach(self, order: int, mark: Mark) -> tuple[float, float]:
         """Between which operators the consumers lie: after it where it hands on what others wrote, or several wrote the
         same; before the next of those. What is computed once more for the backward is read before."""
         if self.is_copy(order, mark):
@@ -219,7 +219,7 @@ class Links:
             return order, owners[at] if at < len(owners) else math.inf
         return -1, math.inf
 
-    def _missing(self, order: int, mark: Mark, loose: "Sequence[tuple[int, str]]", ends: "list[int]") -> str:
+    def _missing(self, order: int, mark: Mark, loose: Sequence[tuple[int, str]], ends: list[int]) -> str:
         """Why nobody can say that all consumers are known."""
         if self.is_copy(order, mark):
             return "it is equal to what an earlier operator wrote"
@@ -236,7 +236,7 @@ class Links:
             return f"code that was not dumped reads {' and '.join(names)}, and may read it too"
         return ""
 
-    def _loose(self, gaps: "Sequence[Gap]") -> "list[tuple[int, str]]":
+    def _loose(self, gaps: Sequence[Gap]) -> list[tuple[int, str]]:
         """Inputs of unknown origin, where they are first read, in order of execution."""
         known = {self.mark(gap.order, gap.slot) for gap in gaps if gap.function and gap.function != PART}
         found = []
@@ -261,7 +261,7 @@ class Links:
             and outputs[int(number)] is None
         )
 
-    def _ends(self, by_source: "Mapping[Mark, object]") -> "list[int]":
+    def _ends(self, by_source: Mapping[Mark, object]) -> list[int]:
         """Operators with a gradient whose results nobody reads."""
         found = []
         for order in self.backwards:

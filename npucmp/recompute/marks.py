@@ -31,7 +31,7 @@ class Mark(NamedTuple):
     bits: int
 
 
-def marks_of(operator: Operator, context: ReadContext) -> "dict[str, Mark]":
+def marks_of(operator: Operator, context: ReadContext) -> dict[str, Mark]:
     """Of the float tensors of an operator, by slot."""
     found = {}
     for tensor in operator.tensors:

@@ -66,7 +66,7 @@ _STEPS = (  # backward kernels, whose steps are taken in the type of the output
 
 
 @cache
-def _decompositions() -> "dict[Any, tuple[Any, bool]]":
+def _decompositions() -> dict[Any, tuple[Any, bool]]:
     """Operator → how it is taken apart, and whether its steps are those of an accumulator."""
     from torch._decomp import get_decompositions
 
@@ -120,7 +120,7 @@ class Noise(TorchDispatchMode):  # type: ignore[misc]
         return self._rounded(out, extra)
 
     @contextmanager
-    def _at(self, level: float, sums: float) -> "Iterator[None]":
+    def _at(self, level: float, sums: float) -> Iterator[None]:
         before = self._level, self._sums
         self._level, self._sums = level, sums
         try:

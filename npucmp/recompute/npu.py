@@ -15,13 +15,13 @@ from npucmp.recompute.arguments import NotInTable
 Tensor = Any
 
 
-def npu_rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> "tuple[Tensor, Tensor]":
+def npu_rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
     dims = tuple(range(x.dim() - gamma.dim(), x.dim()))
     rstd = torch.rsqrt((x * x).mean(dims, keepdim=True) + epsilon)
     return x * rstd * gamma, rstd
 
 
-def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> "tuple[Tensor, Tensor, Tensor]":
+def npu_add_rms_norm(x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor, Tensor]:
     x = x1 + x2
     y, rstd = npu_rms_norm(x, gamma, epsilon)
     return y, rstd, x
@@ -59,7 +59,7 @@ def npu_fusion_attention(
     query: Tensor, key: Tensor, value: Tensor, head_num: int, input_layout: str, pse: Optional[Tensor] = None,
     padding_mask: Optional[Tensor] = None, atten_mask: Optional[Tensor] = None, scale: float = 1.0,
     keep_prob: float = 1.0, *rest: Any, sparse_mode: int = 0, **more: Any,
-) -> "tuple[Tensor, Tensor, Tensor]":  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Attention, and the maximum and the sum of each row of scores, repeated 8 times."""
     if keep_prob != 1.0 or pse is not None or padding_mask is not None or rest or sparse_mode not in (0, 2, 3):
         raise NotInTable("an attention with these arguments has no formula here")
@@ -79,7 +79,7 @@ def npu_fusion_attention(
     return _laid(out, input_layout), largest.expand(*largest.shape[:-1], 8), total.expand(*total.shape[:-1], 8)
 
 
-def _heads_of(q: Tensor, k: Tensor, v: Tensor, heads: int, layout: str) -> "list[tuple[Tensor, int]]":
+def _heads_of(q: Tensor, k: Tensor, v: Tensor, heads: int, layout: str) -> list[tuple[Tensor, int]]:
     if layout in ("BSND", "BNSD"):
         return [(q, 0), (k, 0), (v, 0)]
     size = q.shape[-1] // heads
@@ -107,7 +107,7 @@ def _laid(x: Tensor, layout: str) -> Tensor:
     return x.transpose(0, 1) if layout == "SBH" else x
 
 
-FORMULAS: "dict[str, Callable[..., Any]]" = {
+FORMULAS: dict[str, Callable[..., Any]] = {
     "npu_rms_norm": npu_rms_norm,
     "npu_add_rms_norm": npu_add_rms_norm,
     "npu_swiglu": npu_swiglu,

@@ -56,8 +56,8 @@ def line_of_call(call: Call) -> Optional[Line]:
 
 
 def given_of_call(
-    task: Task, shapes: "tuple[tuple[int, ...], ...]", low: str, tensor: Callable[[str], Array]
-) -> "tuple[Given, str]":
+    task: Task, shapes: tuple[tuple[int, ...], ...], low: str, tensor: Callable[[str], Array]
+) -> tuple[Given, str]:
     """Inputs and attributes as a formula takes them, and what was done to them. Raises Refused for other arguments."""
     call, row = task.call, row_of(task.call)
     assert row is not None
@@ -81,7 +81,7 @@ def given_of_call(
     return Given(dict(enumerate(arrays)), _attributes(call.name, found, arrays), shapes, {}, "npy"), treated
 
 
-def _named(called: Called, args: "list[Any]", kwargs: "dict[str, Any]") -> "dict[str, Any]":
+def _named(called: Called, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     names = called.names.split()
     if names[-1] == "*":  # sizes, which the recorded shape tells
         names, args, kwargs = names[:-1], args[:1], {key: one for key, one in kwargs.items() if key == "a"}
@@ -98,7 +98,7 @@ def _named(called: Called, args: "list[Any]", kwargs: "dict[str, Any]") -> "dict
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _arrays(found: "dict[str, Any]") -> "list[Array]":
+def _arrays(found: dict[str, Any]) -> list[Array]:
     """Tensors in the order of a, b, c; numbers among operands as float32 holds them."""
     several = found.pop("several", None)
     if several is not None:
@@ -117,7 +117,7 @@ def _arrays(found: "dict[str, Any]") -> "list[Array]":
     return arrays
 
 
-def _attributes(name: str, found: "dict[str, Any]", arrays: "list[Array]") -> "dict[str, Any]":
+def _attributes(name: str, found: dict[str, Any], arrays: list[Array]) -> dict[str, Any]:
     told = {key: value for key, value in found.items() if key != "shape"}
     if name == "linear":
         told["transpose_b"] = True

@@ -25,7 +25,7 @@ def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder
     read_slots = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input")}
     names = {slot: f"input_{number}" for number, slot in enumerate(read_slots)}
     arrays = {names[slot]: as_npy(read(one, context), one.dtype) for slot, one in read_slots.items()}
-    outputs: "list[dict[str, Any]]" = []
+    outputs: list[dict[str, Any]] = []
     for at, tensor in work.recorded.items():
         if at >= len(exact) or exact[at] is None or not exact[at].size:
             continue

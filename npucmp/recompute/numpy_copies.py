@@ -16,19 +16,19 @@ from npucmp.recompute.numpy_given import Array, Given, axis_of
 from npucmp.recompute.numpy_steps import Steps
 
 
-def same(m: Steps, g: Given) -> "list[Any]":
+def same(m: Steps, g: Given) -> list[Any]:
     """The same elements one after the other, in another shape."""
     x = g.x(0)
     g.require(x.shape)
     return [x.reshape(g.shapes[0]) if g.shapes else x]
 
 
-def cast(m: Steps, g: Given) -> "list[Any]":
+def cast(m: Steps, g: Given) -> list[Any]:
     """To the recorded type: what a float is rounded to, budget.py knows; integers are cut toward zero."""
     return same(m, g)
 
 
-def trans_data(m: Steps, g: Given) -> "list[Any]":
+def trans_data(m: Steps, g: Given) -> list[Any]:
     """Another order in memory; where the logical order differs too, the axes are turned."""
     x = g.x(0)
     before, after = g.orders.get("input:0", ""), g.orders.get("output:0", "")
@@ -39,7 +39,7 @@ def trans_data(m: Steps, g: Given) -> "list[Any]":
     return [x]
 
 
-def transpose(m: Steps, g: Given) -> "list[Any]":
+def transpose(m: Steps, g: Given) -> list[Any]:
     x = g.x(0)
     axes = g.constants(1, "perm")
     if axes is None:
@@ -49,7 +49,7 @@ def transpose(m: Steps, g: Given) -> "list[Any]":
     return [x.transpose(axes)]
 
 
-def gather(m: Steps, g: Given) -> "list[Any]":
+def gather(m: Steps, g: Given) -> list[Any]:
     x, index = g.x(0), g.x(1, "the indices")
     told = g.constants(2, "axis")
     axis = axis_of(told[0] if told else 0, x.ndim)
@@ -67,7 +67,7 @@ def _require_inside(index: Array, size: int) -> None:
         raise Refused(f"an index beyond the {size} that there are")
 
 
-def concat(m: Steps, g: Given) -> "list[Any]":
+def concat(m: Steps, g: Given) -> list[Any]:
     """Along an axis: an attribute, or the last input (the first, in TensorFlow's older form)."""
     inputs = g.all
     told = g.integers("concat_dim", "axis")
@@ -85,7 +85,7 @@ def concat(m: Steps, g: Given) -> "list[Any]":
     return [np.concatenate(inputs, axis=axis)]
 
 
-def pack(m: Steps, g: Given) -> "list[Any]":
+def pack(m: Steps, g: Given) -> list[Any]:
     inputs, told = g.all, g.integers("axis") or (0,)
     if not inputs or len({one.shape for one in inputs}) > 1:
         raise Refused("what it joins does not fit together")
@@ -93,7 +93,7 @@ def pack(m: Steps, g: Given) -> "list[Any]":
     return [np.stack(inputs, axis=axis_of(told[0], inputs[0].ndim + 1))]
 
 
-def split(m: Steps, g: Given) -> "list[Any]":
+def split(m: Steps, g: Given) -> list[Any]:
     """In equal parts, along an axis that is an attribute or TensorFlow's first input."""
     inputs = g.all
     told = g.integers("split_dim", "axis", "num_axes")
@@ -109,7 +109,7 @@ def split(m: Steps, g: Given) -> "list[Any]":
     return np.split(x, parts[0], axis=axis)
 
 
-def pad(m: Steps, g: Given) -> "list[Any]":
+def pad(m: Steps, g: Given) -> list[Any]:
     x = g.x(0)
     told = g.constants(1, "paddings")
     if told is None:
@@ -131,7 +131,7 @@ def _one(array: Optional[Array], told: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
 
 
-def cut(m: Steps, g: Given) -> "list[Any]":
+def cut(m: Steps, g: Given) -> list[Any]:
     """A slice: where it begins, and how large it is; -1 for the rest."""
     x = g.x(0)
     begin, size = g.constants(1, "begin"), g.constants(2, "size")
@@ -145,7 +145,7 @@ def cut(m: Steps, g: Given) -> "list[Any]":
     return [x[tuple(slice(at, at + length) for at, length in zip(begin, sides))]]
 
 
-def tile(m: Steps, g: Given) -> "list[Any]":
+def tile(m: Steps, g: Given) -> list[Any]:
     x, times = g.x(0), g.constants(1, "multiples")
     if times is None:
         raise Missing("the graph does not tell how often it repeats")
@@ -157,7 +157,7 @@ def tile(m: Steps, g: Given) -> "list[Any]":
     return [np.tile(x, times)]
 
 
-def broadcast(m: Steps, g: Given) -> "list[Any]":
+def broadcast(m: Steps, g: Given) -> list[Any]:
     x, shape = g.x(0), g.shapes[0] if g.shapes else ()
     m.room(shape)
     return [np.broadcast_to(x, shape)]
@@ -166,7 +166,7 @@ def broadcast(m: Steps, g: Given) -> "list[Any]":
 def arg_extreme(name: str) -> Any:
     """Where the largest or smallest is; of equal ones anybody may be named."""
 
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         x = g.x(0)
         told = g.constants(1, "dimension", "axis")
         axis = axis_of(told[0] if told else 0, x.ndim)
@@ -181,7 +181,7 @@ def arg_extreme(name: str) -> Any:
 
 
 def compared(function: Any) -> Any:
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         a, b = g.x(0), g.x(1)
         shape = np.broadcast_shapes(a.shape, b.shape)
         g.require(shape)
@@ -191,7 +191,7 @@ def compared(function: Any) -> Any:
     return formula
 
 
-def where(m: Steps, g: Given) -> "list[Any]":
+def where(m: Steps, g: Given) -> list[Any]:
     condition, a, b = (g.x(at) for at in range(3))
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
     g.require(shape)
@@ -199,7 +199,7 @@ def where(m: Steps, g: Given) -> "list[Any]":
     return [np.where(condition.astype(bool), a, b)]
 
 
-def clip(m: Steps, g: Given) -> "list[Any]":
+def clip(m: Steps, g: Given) -> list[Any]:
     low, high = (_bound(g, place, name) for place, name in ((1, "min"), (2, "max")))
     return [np.clip(g.x(0), low, high)]
 

@@ -20,7 +20,7 @@ class NumpyEngine:
     def missing(self) -> str:
         return ""
 
-    def refuses(self, task: Task) -> "tuple[str, str]":
+    def refuses(self, task: Task) -> tuple[str, str]:
         from npucmp.recompute.numpy_calls import line_of_call
         from npucmp.recompute.numpy_plan import plan_of
 
@@ -43,7 +43,7 @@ class NumpyEngine:
     def start(self, settings: Settings) -> None:
         from npucmp.recompute import numpy_rows  # noqa: F401 what takes time, before anybody waits
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         from npucmp.recompute import numpy_rows
 
         return numpy_rows.replayed(task, context, settings)
@@ -55,12 +55,12 @@ class NumpyCaseEngine(NumpyEngine):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def refuses(self, task: Task) -> "tuple[str, str]":
+    def refuses(self, task: Task) -> tuple[str, str]:
         if task.call.prefix.startswith(GRAPH):
             return "not in table", "a case is a call of a record, no operator of a graph"
         return super().refuses(task)
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         rows, row = super().replay(task, context, settings), row_of(task.call)
         if row is not None and any(one.status == REPLAYED for one in rows):
             from npucmp.recompute import numpy_case

@@ -23,17 +23,17 @@ ROOT_2, ROOT_2_PI = math.sqrt(2), math.sqrt(2 / math.pi)
 # products
 
 
-def matmul(m: Steps, g: Given) -> "list[Any]":
+def matmul(m: Steps, g: Given) -> list[Any]:
     """Of matrices: what has more dimensions is flattened to two, as MindSpore's files are those of the producer."""
     a, b = (one.reshape(one.shape[0], -1) if one.ndim > 2 else one for one in (g.x(0), g.x(1)))
     return _product(m, g, a, b)
 
 
-def batch_matmul(m: Steps, g: Given) -> "list[Any]":
+def batch_matmul(m: Steps, g: Given) -> list[Any]:
     return _product(m, g, g.x(0), g.x(1))
 
 
-def _product(m: Steps, g: Given, a: Array, b: Array) -> "list[Any]":
+def _product(m: Steps, g: Given, a: Array, b: Array) -> list[Any]:
     if a.ndim < 2 or b.ndim < 2:
         raise Refused(f"a product of {list(a.shape)} and {list(b.shape)}")
     turned = []
@@ -51,7 +51,7 @@ def _product(m: Steps, g: Given, a: Array, b: Array) -> "list[Any]":
     return [m.add(out, bias) if bias is not None and bias.dtype.kind == "f" else out]
 
 
-def fully_connected(m: Steps, g: Given) -> "list[Any]":
+def fully_connected(m: Steps, g: Given) -> list[Any]:
     """Weights as rows, unless `transpose` says columns."""
     x, w = g.x(0), g.x(1, "the weights")
     axis = axis_of(int(g.number("axis", usual=1)), x.ndim)
@@ -72,7 +72,7 @@ def fully_connected(m: Steps, g: Given) -> "list[Any]":
 def pair(step: str) -> Formula:
     """A step of two operands that are broadcast."""
 
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         a, b = g.x(0), g.x(1)
         g.require(np.broadcast_shapes(a.shape, b.shape))
         return [getattr(m, step)(a, b)]
@@ -80,7 +80,7 @@ def pair(step: str) -> Formula:
     return formula
 
 
-def squared_difference(m: Steps, g: Given) -> "list[Any]":
+def squared_difference(m: Steps, g: Given) -> list[Any]:
     a, b = g.x(0), g.x(1)
     g.require(np.broadcast_shapes(a.shape, b.shape))
     away = m.sub(a, b)
@@ -90,7 +90,7 @@ def squared_difference(m: Steps, g: Given) -> "list[Any]":
 def chosen(function: Callable[[Any, Any], Any]) -> Formula:
     """One of two operands, which nothing rounds."""
 
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         a, b = g.x(0), g.x(1)
         shape = np.broadcast_shapes(a.shape, b.shape)
         g.require(shape)
@@ -113,7 +113,7 @@ def rsqrt(m: Steps, x: Any) -> Any:
     return m.div(1.0, m.sqrt(x))
 
 
-def bias_add(m: Steps, g: Given) -> "list[Any]":
+def bias_add(m: Steps, g: Given) -> list[Any]:
     """Along the channels: the last axis, unless the order of axes says otherwise."""
     x, bias = g.x(0), g.x(1, "the bias")
     channel = channel_of(g, x) if x.ndim > 2 else x.ndim - 1
@@ -129,7 +129,7 @@ def channel_of(g: Given, x: Array) -> int:
     return place
 
 
-def eltwise(m: Steps, g: Given) -> "list[Any]":
+def eltwise(m: Steps, g: Given) -> list[Any]:
     """0 product, 1 sum, 2 the largest."""
     mode, inputs = g.number("mode", usual=1.0), g.all
     coefficients = g.told("coeff") or ()
@@ -142,23 +142,23 @@ def eltwise(m: Steps, g: Given) -> "list[Any]":
     return [reduce((m.mul, m.add, np.maximum)[int(mode)], inputs)]
 
 
-def add_n(m: Steps, g: Given) -> "list[Any]":
+def add_n(m: Steps, g: Given) -> list[Any]:
     return [reduce(m.add, g.all)]
 
 
-def leaky_relu(m: Steps, g: Given) -> "list[Any]":
+def leaky_relu(m: Steps, g: Given) -> list[Any]:
     x, slope = g.x(0), g.number("negative_slope", "alpha", usual=0.0)
     return [np.where(x > 0, x, m.mul(x, np.float64(np.float32(slope)))) if slope else np.maximum(x, 0)]
 
 
-def relu_grad(m: Steps, g: Given) -> "list[Any]":
+def relu_grad(m: Steps, g: Given) -> list[Any]:
     dy, x = g.x(0, "the gradient"), g.x(1, "what the activation read or wrote")
     if dy.size != x.size:
         raise Refused(f"a gradient of {list(dy.shape)} for {list(x.shape)}")
     return [np.where(x.reshape(dy.shape) > 0, dy, 0.0).reshape(g.shapes[0] if g.shapes else x.shape)]
 
 
-def gelu(m: Steps, g: Given) -> "list[Any]":
+def gelu(m: Steps, g: Given) -> list[Any]:
     """By erf and by tanh: frameworks mean one or the other by the same name."""
     x = g.x(0)
     inner = m.mul(ROOT_2_PI, m.add(x, m.mul(0.044715, m.mul(x, m.mul(x, x)))))
@@ -171,7 +171,7 @@ def gelu(m: Steps, g: Given) -> "list[Any]":
 # over axes
 
 
-def axes_of(g: Given, x: Array, place: int = 1) -> "tuple[int, ...]":
+def axes_of(g: Given, x: Array, place: int = 1) -> tuple[int, ...]:
     """The axes of a reduction: told, or those that the recorded shape leaves no doubt about."""
     told = g.constants(place, "axes", "axis")
     if told is not None:
@@ -192,7 +192,7 @@ def axes_of(g: Given, x: Array, place: int = 1) -> "tuple[int, ...]":
 
 
 def reduction(step: str) -> Formula:
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         x = g.x(0)
         out = getattr(m, step)(x, axes_of(g, x))
         return [np.asarray(out)]
@@ -203,47 +203,47 @@ def reduction(step: str) -> Formula:
 def extreme(function: Callable[..., Any]) -> Formula:
     """The largest or smallest along axes: nothing rounds it."""
 
-    def formula(m: Steps, g: Given) -> "list[Any]":
+    def formula(m: Steps, g: Given) -> list[Any]:
         x = g.x(0)
         return [np.asarray(function(x, axis=axes_of(g, x)))]
 
     return formula
 
 
-def bias_add_grad(m: Steps, g: Given) -> "list[Any]":
+def bias_add_grad(m: Steps, g: Given) -> list[Any]:
     dy = g.x(0)
     channel = channel_of(g, dy) if dy.ndim > 2 else dy.ndim - 1
     g.require((dy.shape[channel],))
     return [m.sum(dy, [axis for axis in range(dy.ndim) if axis != channel])]
 
 
-def _softmax_axis(g: Given, x: Array) -> "tuple[int, ...]":
+def _softmax_axis(g: Given, x: Array) -> tuple[int, ...]:
     g.expect("axes", "axis")
     told = g.integers("axes", "axis") or (-1,)
     return tuple(axis_of(axis, x.ndim) for axis in told)
 
 
-def softmax_of(m: Steps, x: Array, axes: "tuple[int, ...]") -> Any:
+def softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:
     powers = m.exp(m.sub(x, x.max(axis=axes, keepdims=True, initial=-np.inf)))
     return m.div(powers, m.sum(powers, axes, keepdims=True))
 
 
-def softmax(m: Steps, g: Given) -> "list[Any]":
+def softmax(m: Steps, g: Given) -> list[Any]:
     x = g.x(0)
     return [softmax_of(m, x, _softmax_axis(g, x))]
 
 
-def log_softmax_of(m: Steps, x: Array, axes: "tuple[int, ...]") -> Any:
+def log_softmax_of(m: Steps, x: Array, axes: tuple[int, ...]) -> Any:
     shifted = m.sub(x, x.max(axis=axes, keepdims=True, initial=-np.inf))
     return m.sub(shifted, m.log(m.sum(m.exp(shifted), axes, keepdims=True)))
 
 
-def log_softmax(m: Steps, g: Given) -> "list[Any]":
+def log_softmax(m: Steps, g: Given) -> list[Any]:
     x = g.x(0)
     return [log_softmax_of(m, x, _softmax_axis(g, x))]
 
 
-def softmax_grad(m: Steps, g: Given) -> "list[Any]":
+def softmax_grad(m: Steps, g: Given) -> list[Any]:
     """Of what softmax wrote, and the gradient."""
     y, dy = g.x(0), g.x(1)
     axes = _softmax_axis(g, y)

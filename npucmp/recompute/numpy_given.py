@@ -23,7 +23,7 @@ IMAGES = ("NCHW", "NHWC")
 class Choice(NamedTuple):
     """Results that versions or frameworks differ in: the one that is nearest counts."""
 
-    among: "list[Any]"
+    among: list[Any]
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Given:
     doubts      what was guessed
     """
 
-    inputs: "Mapping[int, Array]"
-    attributes: "Mapping[str, Any]"
-    shapes: "tuple[tuple[int, ...], ...]" = ()
-    orders: "Mapping[str, str]" = field(default_factory=dict)
+    inputs: Mapping[int, Array]
+    attributes: Mapping[str, Any]
+    shapes: tuple[tuple[int, ...], ...] = ()
+    orders: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
-    doubts: "list[str]" = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
     def x(self, place: int, what: str = "") -> Array:
         """An input. Raises Missing."""
@@ -57,10 +57,10 @@ class Given:
         return self.inputs.get(place)
 
     @property
-    def all(self) -> "list[Array]":
+    def all(self) -> list[Array]:
         return [self.inputs[place] for place in sorted(self.inputs)]
 
-    def mapped(self, change: Callable[[Array], Array]) -> "Given":
+    def mapped(self, change: Callable[[Array], Array]) -> Given:
         """With each float input changed."""
         found = {at: change(one) if one.dtype.kind == "f" else one for at, one in self.inputs.items()}
         return replace(self, inputs=found, doubts=[])
@@ -69,7 +69,7 @@ class Given:
         """The first of these attributes that is there, None if none is."""
         return next((self.attributes[name] for name in names if name in self.attributes), None)
 
-    def number(self, *names: str, usual: "float | None" = None) -> float:
+    def number(self, *names: str, usual: float | None = None) -> float:
         """A number; `usual` is guessed where there is none, None says that it must be there."""
         value = self.told(*names)
         if value is None:
@@ -80,7 +80,7 @@ class Given:
             raise Refused(f"the attribute {names[0]} is {value!r:.40}")
         return float(value)
 
-    def integers(self, *names: str) -> "Optional[tuple[int, ...]]":
+    def integers(self, *names: str) -> Optional[tuple[int, ...]]:
         """Whole numbers, None if no attribute tells them."""
         value = self.told(*names)
         if value is None:
@@ -90,7 +90,7 @@ class Given:
             raise Refused(f"the attribute {names[0]} is {value!r:.40}")
         return tuple(int(one) for one in values)
 
-    def constants(self, place: int, *names: str) -> "Optional[tuple[int, ...]]":
+    def constants(self, place: int, *names: str) -> Optional[tuple[int, ...]]:
         """Whole numbers that are an attribute, or an input."""
         found = self.integers(*names) if names else None
         if found is not None or place not in self.inputs:
@@ -114,7 +114,7 @@ class Given:
         value = self.told(*names)
         return value if isinstance(value, str) else ""
 
-    def _guess(self, name: str, usual: "float | None") -> float:
+    def _guess(self, name: str, usual: float | None) -> float:
         if usual is None:
             raise Missing(f"the graph does not tell its {name}")
         self.doubt(f"the graph does not tell its {name}, {usual:g} was taken")

@@ -14,14 +14,14 @@ from npucmp.recompute.numpy_steps import Steps
 TF_EPSILON, GE_EPSILON = 1e-4, 1e-7
 
 
-def _statistics(m: Steps, x: Array, axes: Sequence[int]) -> "tuple[Any, Any, Any]":
+def _statistics(m: Steps, x: Array, axes: Sequence[int]) -> tuple[Any, Any, Any]:
     """Mean, variance, and the deviations."""
     mean = m.mean(x, axes, keepdims=True)
     away = m.sub(x, mean)
     return mean, m.mean(m.mul(away, away), axes, keepdims=True), away
 
 
-def layer_norm(m: Steps, g: Given) -> "list[Any]":
+def layer_norm(m: Steps, g: Given) -> list[Any]:
     """y, mean, and either the variance or the reciprocal of its root. Axes and epsilon are attributes or inputs."""
     x, gamma, beta = g.x(0), g.x(1, "gamma"), g.x(2, "beta")
     told = g.constants(3, "begin_norm_axis")
@@ -36,7 +36,7 @@ def layer_norm(m: Steps, g: Given) -> "list[Any]":
     return [y, mean, Choice([variance, rstd])]
 
 
-def layer_norm_grad(m: Steps, g: Given) -> "list[Any]":
+def layer_norm_grad(m: Steps, g: Given) -> list[Any]:
     """x, dy, variance, mean, gamma → dx, and the gradients of gamma and beta."""
     x, dy, variance, mean, gamma = (g.x(at) for at in range(5))
     if g.source == "cann":
@@ -58,7 +58,7 @@ def layer_norm_grad(m: Steps, g: Given) -> "list[Any]":
         return [dx, m.sum(m.mul(dy, away), rows), m.sum(dy, rows)]
 
 
-def batch_norm(m: Steps, g: Given) -> "list[Any]":
+def batch_norm(m: Steps, g: Given) -> list[Any]:
     """x, scale, offset, mean, variance; in training by its own statistics, which are results then. What only its
     gradient reads is nobody's business."""
     x, scale, offset = g.x(0), g.x(1, "scale"), g.x(2, "offset")
@@ -68,12 +68,12 @@ def batch_norm(m: Steps, g: Given) -> "list[Any]":
     return _normalised(m, g, x, (scale, offset), None if is_training else (g.x(3, "mean"), g.x(4, "variance")))
 
 
-def bn_infer(m: Steps, g: Given) -> "list[Any]":
+def bn_infer(m: Steps, g: Given) -> list[Any]:
     """The same, never in training."""
     return _normalised(m, g, g.x(0), (g.x(1, "scale"), g.x(2, "offset")), (g.x(3, "mean"), g.x(4, "variance")))[:1]
 
 
-def bn_inference(m: Steps, g: Given) -> "list[Any]":
+def bn_inference(m: Steps, g: Given) -> list[Any]:
     """Caffe's: x, mean, variance, the factor that both are divided by, scale, offset."""
     x, mean, variance = g.x(0), g.x(1, "mean"), g.x(2, "variance")
     factor, scale, offset = g.optional(3, "momentum"), g.optional(4, "scale"), g.optional(5, "offset")
@@ -85,8 +85,8 @@ def bn_inference(m: Steps, g: Given) -> "list[Any]":
 
 
 def _normalised(
-    m: Steps, g: Given, x: Array, affine: "tuple[Array, Array]", known: "Optional[tuple[Array, Array]]"
-) -> "list[Any]":
+    m: Steps, g: Given, x: Array, affine: tuple[Array, Array], known: Optional[tuple[Array, Array]]
+) -> list[Any]:
     eps = np.float64(np.float32(g.number("epsilon", "eps", usual=TF_EPSILON)))
     channel = channel_of(g, x)
     shape = [-1 if axis == channel else 1 for axis in range(x.ndim)]
@@ -106,7 +106,7 @@ def _normalised(
 # losses and updates
 
 
-def sparse_cross_entropy(m: Steps, g: Given) -> "list[Any]":
+def sparse_cross_entropy(m: Steps, g: Given) -> list[Any]:
     """MindSpore's: the mean loss, or its gradient. TensorFlow's: the loss of each row, and the gradients."""
     x, labels = g.x(0), g.x(1, "the labels")
     if x.ndim != 2 or labels.dtype.kind not in "iu" or labels.size != x.shape[0]:
@@ -122,19 +122,19 @@ def sparse_cross_entropy(m: Steps, g: Given) -> "list[Any]":
     return [loss, gradient]
 
 
-def cross_entropy(m: Steps, g: Given) -> "list[Any]":
+def cross_entropy(m: Steps, g: Given) -> list[Any]:
     x, wanted = g.x(0), g.x(1, "the labels")
     if x.ndim != 2 or wanted.shape != x.shape:
         raise Refused(f"labels of {list(wanted.shape)} for {list(x.shape)}")
     return [*_cross_entropy(m, x, wanted)]
 
 
-def _cross_entropy(m: Steps, x: Array, wanted: Array) -> "tuple[Any, Any]":
+def _cross_entropy(m: Steps, x: Array, wanted: Array) -> tuple[Any, Any]:
     logs = log_softmax_of(m, x, (1,))
     return -m.sum(np.where(wanted != 0, m.mul(wanted, logs), 0.0), (1,)), m.sub(softmax_of(m, x, (1,)), wanted)
 
 
-def momentum(m: Steps, g: Given) -> "list[Any]":
+def momentum(m: Steps, g: Given) -> list[Any]:
     """The variable after its step: variable, accumulation, rate, gradient, momentum."""
     variable, before, rate, gradient, share = (g.x(at) for at in range(5))
     scale = g.number("gradient_scale", usual=1.0) if g.told("gradient_scale") is not None else 1.0

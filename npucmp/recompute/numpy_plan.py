@@ -16,7 +16,7 @@ from npucmp.recompute.numpy_table import Line, line_of
 class Plan(NamedTuple):
     """The lines of an operator, in their order; `doubt` is why they may be others."""
 
-    lines: "tuple[Line, ...]"
+    lines: tuple[Line, ...]
     doubt: str = ""
 
     @property
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     def views(self) -> bool:
         return any(line.views for line in self.lines)
 
-    def results(self, m: Steps, g: Given) -> "list[Any]":
+    def results(self, m: Steps, g: Given) -> list[Any]:
         if self.doubt:
             g.doubt(self.doubt)
         if len(self.lines) == 1:
@@ -59,7 +59,7 @@ def _line(kind: str) -> Line:
     return line
 
 
-def _chained(lines: "tuple[Line, ...]", m: Steps, g: Given) -> "list[Any]":
+def _chained(lines: tuple[Line, ...], m: Steps, g: Given) -> list[Any]:
     """Each takes what the one before made, and then inputs in their order. What was folded into weights leaves its bias
     as an input; without one its constants are nowhere."""
     inputs = g.all
@@ -84,7 +84,7 @@ def _chained(lines: "tuple[Line, ...]", m: Steps, g: Given) -> "list[Any]":
     return [made]
 
 
-def _own(g: Given, at: int) -> "dict[str, Any]":
+def _own(g: Given, at: int) -> dict[str, Any]:
     """Attributes of a part: places of inputs are those of the whole."""
     return {key: value for key, value in g.attributes.items() if key not in ("inputs", "input_names")}
 

@@ -31,14 +31,14 @@ class Work(NamedTuple):
 
     plan: Plan
     given: Given
-    recorded: "Mapping[int, TensorRef]"
-    values: "Mapping[int, Array]"
+    recorded: Mapping[int, TensorRef]
+    values: Mapping[int, Array]
     unit: float
     accumulator: float
     memory: int
     treated: str = ""
 
-    def results(self, given: Given, seed: "int | None" = None) -> "list[Any]":
+    def results(self, given: Given, seed: int | None = None) -> list[Any]:
         steps = Steps(self.unit, self.accumulator, self.memory, seed)
         try:
             with np.errstate(all="ignore"):
@@ -47,7 +47,7 @@ class Work(NamedTuple):
             raise Refused(f"its formula does not fit the record: {error}"[:160]) from None
 
 
-def replayed(task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+def replayed(task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
     """The rows of a task. Raises Refused, and what the readers raise."""
     work, exact = computed(task, context, settings)
     overwritten = _overwritten(task, work, exact)
@@ -61,7 +61,7 @@ def replayed(task: Task, context: ReadContext, settings: Settings) -> "list[Repl
     return _second_opinion(task, work, exact, rows, settings)
 
 
-def computed(task: Task, context: ReadContext, settings: Settings) -> "tuple[Work, list[Any]]":
+def computed(task: Task, context: ReadContext, settings: Settings) -> tuple[Work, list[Any]]:
     """Return an operator and its results in float64. Raises Refused, and what the readers raise."""
     work = _work(task, context, settings)
     return work, _nearest(work, work.results(work.given))
@@ -94,7 +94,7 @@ def _work(task: Task, context: ReadContext, settings: Settings) -> Work:
 
 
 def _given(
-    task: Task, inputs: "dict[int, Array]", shapes: "tuple[tuple[int, ...], ...]", refs: "Mapping[int, TensorRef]"
+    task: Task, inputs: dict[int, Array], shapes: tuple[tuple[int, ...], ...], refs: Mapping[int, TensorRef]
 ) -> Given:
     """What a graph and a dump tell of an operator; each tensor in the shape that it is read in, if that fits."""
     attributes = task.operator.attributes
@@ -135,7 +135,7 @@ def wide(tensor: TensorRef, context: ReadContext) -> Array:
     return found.astype(np.float64) if row.kind == "f" else found if row.kind == "b" else found.astype(np.int64)
 
 
-def _nearest(work: Work, results: "list[Any]", picked: "dict[int, int] | None" = None) -> "list[Any]":
+def _nearest(work: Work, results: list[Any], picked: dict[int, int] | None = None) -> list[Any]:
     """Results with each Choice made: as it was before, or what is nearest to the record."""
     found = []
     for at, one in enumerate(results):
@@ -155,7 +155,7 @@ def _distance(a: Array, b: Array) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def _overwritten(task: Task, work: Work, exact: "list[Any]") -> bool:
+def _overwritten(task: Task, work: Work, exact: list[Any]) -> bool:
     """Whether an operator that writes into its first input was recorded with the input as it was afterwards."""
     before, after = work.given.inputs.get(0), work.values.get(0)
     if not op_type(task.operator.op_type).has("in place") or before is None or after is None:
@@ -166,7 +166,7 @@ def _overwritten(task: Task, work: Work, exact: "list[Any]") -> bool:
     return not np.array_equal(np.asarray(exact[0]).reshape(-1), before.reshape(-1))
 
 
-def _sigmas(work: Work, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+def _sigmas(work: Work, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
     kind = work.plan.kind
     floats = [one is not None and one.dtype.kind == "f" for one in exact]
     if kind == "exact" or not any(floats):
@@ -189,7 +189,7 @@ def _sigmas(work: Work, exact: "list[Any]", settings: Settings) -> "tuple[list[A
     return found, "noise"
 
 
-def _nearest_to(exact: "list[Any]", results: "list[Any]") -> "list[Any]":
+def _nearest_to(exact: list[Any], results: list[Any]) -> list[Any]:
     """The same choices as in the exact results: noise is small beside what versions differ in."""
     found = []
     for wanted, one in zip(exact, results):
@@ -200,7 +200,7 @@ def _nearest_to(exact: "list[Any]", results: "list[Any]") -> "list[Any]":
     return found
 
 
-def _rows(task: Task, work: Work, exact: "list[Any]", settings: Settings) -> "list[Replayed]":
+def _rows(task: Task, work: Work, exact: list[Any], settings: Settings) -> list[Replayed]:
     sigmas, made_of = _sigmas(work, exact, settings)
     rows = []
     for at, tensor in work.recorded.items():
@@ -237,8 +237,8 @@ def _doubted(row: Replayed, work: Work) -> Replayed:
 
 
 def _second_opinion(
-    task: Task, work: Work, exact: "list[Any]", rows: "list[Replayed]", settings: Settings
-) -> "list[Replayed]":
+    task: Task, work: Work, exact: list[Any], rows: list[Replayed], settings: Settings
+) -> list[Replayed]:
     """The same formula in float32, rounded once: where that is as far off, by each figure, the operator is coarse
     everywhere."""
     if work.accumulator < 2.0**-24 or not any(_is_coarse(row) for row in rows):

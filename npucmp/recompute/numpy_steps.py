@@ -31,7 +31,7 @@ class Steps:
         self._random = None if seed is None else np.random.default_rng(seed)
 
     @contextmanager
-    def outside(self) -> "Iterator[None]":
+    def outside(self) -> Iterator[None]:
         """Steps whose results are stored in the type of the output."""
         before, self._level = self._level, self.unit
         try:
@@ -107,7 +107,7 @@ class Steps:
         self.room((*batch, *a.shape[-2:-1], *b.shape[-1:]))
         return self.contract(np.matmul, a, b)
 
-    def sum(self, x: Array, axes: "Sequence[int] | None" = None, keepdims: bool = False) -> Any:
+    def sum(self, x: Array, axes: Sequence[int] | None = None, keepdims: bool = False) -> Any:
         axis = None if axes is None else tuple(axes)
         return self.contract(lambda one: np.sum(one, axis=axis, keepdims=keepdims), x)
 

@@ -142,5 +142,5 @@ def line_of(name: str) -> Optional[Line]:
 
 
 @cache
-def _lines() -> "dict[str, Line]":
+def _lines() -> dict[str, Line]:
     return {name.lower(): line for line in TABLE for name in line.names.split()}

@@ -21,13 +21,13 @@ TAPS = 1 << 16  # places of a window
 class Window(NamedTuple):
     """Sizes along height and width. `pads` are before and after each; `out` the sides of the result."""
 
-    size: "tuple[int, int]"
-    strides: "tuple[int, int]"
-    dilations: "tuple[int, int]"
-    pads: "tuple[tuple[int, int], tuple[int, int]]"
-    out: "tuple[int, int]"
+    size: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[tuple[int, int], tuple[int, int]]
+    out: tuple[int, int]
 
-    def taps(self) -> "Iterator[tuple[int, int, tuple[slice, ...]]]":
+    def taps(self) -> Iterator[tuple[int, int, tuple[slice, ...]]]:
         """Each place of the window, and where it reads a padded image."""
         for i in range(self.size[0]):
             for j in range(self.size[1]):
@@ -58,7 +58,7 @@ def _turned(x: Array, order: str, to: str) -> Array:
     return found
 
 
-def _two(values: "Optional[Sequence[int]]", order: str, what: str, g: Given) -> "tuple[int, int]":
+def _two(values: Optional[Sequence[int]], order: str, what: str, g: Given) -> tuple[int, int]:
     """Height and width of a list of two, or of one that has all axes."""
     if values is None:
         g.doubt(f"the graph does not tell its {what}, 1 was taken")
@@ -106,7 +106,7 @@ def _window(g: Given, order: str, sides: Sequence[int], size: Sequence[int], out
     return Window((size[0], size[1]), strides, dilations, (found[0], found[1]), (out[0], out[1]))
 
 
-def _weights(g: Given, w: Array, slot: str, order: str) -> "tuple[Array, str]":
+def _weights(g: Given, w: Array, slot: str, order: str) -> tuple[Array, str]:
     """Weights as NCHW, and the order that they came in."""
     told = g.orders.get(slot, "")
     if len(told) != 4 or set(told) != set("NCHW"):
@@ -116,7 +116,7 @@ def _weights(g: Given, w: Array, slot: str, order: str) -> "tuple[Array, str]":
     return _turned(w, told, "NCHW"), told
 
 
-def conv2d(m: Steps, g: Given) -> "list[Any]":
+def conv2d(m: Steps, g: Given) -> list[Any]:
     x, w = g.x(0), g.x(1, "the filter")
     order = g.order(x.ndim)
     w, _ = _weights(g, w, "input:1", order)
@@ -151,7 +151,7 @@ def _convolved(x: Array, w: Array, window: Window, groups: int) -> Array:
     return made.reshape(n, o, *window.out)
 
 
-def conv2d_input(m: Steps, g: Given) -> "list[Any]":
+def conv2d_input(m: Steps, g: Given) -> list[Any]:
     """The gradient of the image."""
     dy, w = _gradient(g, "filter", 1)
     order = g.order(4)
@@ -186,7 +186,7 @@ def _unpadded(made: Array, window: Window, image: Sequence[int]) -> Array:
     return found
 
 
-def conv2d_filter(m: Steps, g: Given) -> "list[Any]":
+def conv2d_filter(m: Steps, g: Given) -> list[Any]:
     """The gradient of the weights."""
     dy, x = _gradient(g, "input", 1)
     order = g.order(4)
@@ -215,7 +215,7 @@ def conv2d_filter(m: Steps, g: Given) -> "list[Any]":
     return [_turned(m.contract(back, dy, x), "NCHW", weights)]
 
 
-def _gradient(g: Given, other: str, last: int) -> "tuple[Array, Array]":
+def _gradient(g: Given, other: str, last: int) -> tuple[Array, Array]:
     """The gradient and the other tensor of a backward convolution: MindSpore has the gradient first, the others last;
     sizes are integers."""
     named = g.told("input_names", "inputs")
@@ -229,7 +229,7 @@ def _gradient(g: Given, other: str, last: int) -> "tuple[Array, Array]":
     return g.inputs[floats[1]], g.inputs[floats[0]]
 
 
-def _pool(g: Given, size: "Optional[Sequence[int]]" = None) -> "tuple[Array, str, Window]":
+def _pool(g: Given, size: Optional[Sequence[int]] = None) -> tuple[Array, str, Window]:
     """The image, its order and the window of a pooling; of a gradient the image is its first input too."""
     x = g.x(0)
     order = g.order(x.ndim)
@@ -247,7 +247,7 @@ def _pool(g: Given, size: "Optional[Sequence[int]]" = None) -> "tuple[Array, str
     return x, order, _window(g, order, x.shape[2:], _two(told, order, "window", g), (out["H"], out["W"]))
 
 
-def max_pool(m: Steps, g: Given) -> "list[Any]":
+def max_pool(m: Steps, g: Given) -> list[Any]:
     x, order, window = _pool(g)
     read = window.padded(x, m, -np.inf)
     m.room((*x.shape[:2], *window.out))
@@ -257,7 +257,7 @@ def max_pool(m: Steps, g: Given) -> "list[Any]":
     return [_turned(made, "NCHW", order)]
 
 
-def avg_pool(m: Steps, g: Given) -> "list[Any]":
+def avg_pool(m: Steps, g: Given) -> list[Any]:
     """Of padded windows nobody agrees on what is counted: what is nearer of both is taken."""
     x, order, window = _pool(g)
 
@@ -274,14 +274,14 @@ def avg_pool(m: Steps, g: Given) -> "list[Any]":
     return [Choice(found)] if not np.array_equal(inside, whole) else [found[0]]
 
 
-def pooling(m: Steps, g: Given) -> "list[Any]":
+def pooling(m: Steps, g: Given) -> list[Any]:
     mode = g.number("mode", usual=0.0)
     if mode not in (0, 1):
         raise Refused(f"the mode {mode:g} of pooling")
     return avg_pool(m, g) if mode else max_pool(m, g)
 
 
-def max_pool_grad(m: Steps, g: Given) -> "list[Any]":
+def max_pool_grad(m: Steps, g: Given) -> list[Any]:
     """Of equal values the first counts; another kernel may take another."""
     dy = g.x(2, "the gradient")
     out = g.x(1)

@@ -25,10 +25,10 @@ class Explained(NamedTuple):
     """A kind in words, and the rows that it speaks for, by place."""
 
     words: str
-    rows: "frozenset[int]"
+    rows: frozenset[int]
 
 
-def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Explained]":
+def explained(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Explained]:
     """Kinds of operators that are beyond their budgets alike."""
     found = []
     for name, places, alone in _kinds(rows, operators):
@@ -50,9 +50,7 @@ def explained(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -
     return found
 
 
-def _kinds(
-    rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]"
-) -> "Iterator[tuple[str, list[int], list[int]]]":
+def _kinds(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> Iterator[tuple[str, list[int], list[int]]]:
     """Outputs of one kind by place, and which of them it speaks for. Products of kinds that are too small are held
     against those of all kinds: what rounds their operands is the unit that computes them."""
     kinds: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -70,18 +68,18 @@ def _kinds(
         yield "products", sorted(products), small
 
 
-def _is_vector(row: Replayed, operators: "Mapping[int, Operator]") -> bool:
+def _is_vector(row: Replayed, operators: Mapping[int, Operator]) -> bool:
     """The gradient of a bias is a sum, and no product."""
     return any(one.slot == row.slot and len(one.shape) == 1 for one in operators[row.order].tensors)
 
 
-def _in_common(rows: "Sequence[Replayed]", places: "Sequence[int]") -> str:
+def _in_common(rows: Sequence[Replayed], places: Sequence[int]) -> str:
     """The hypothesis that explains all of them, "" if none does."""
     words = {rows[place].explained_by for place in places}
     return words.pop() if len(words) == 1 else ""
 
 
-def doubted(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> "list[Replayed]":
+def doubted(rows: Sequence[Replayed], operators: Mapping[int, Operator]) -> list[Replayed]:
     """Where activations are not kept, forwards run again on the way back, and backwards read what those saved. That is
     what was recorded, unless a forward is guilty: of gradients after it nobody can say what they were made of."""
     phases = [(order, operators[order].phase) for order in sorted(operators)]
@@ -102,7 +100,7 @@ def doubted(rows: "Sequence[Replayed]", operators: "Mapping[int, Operator]") -> 
     return found
 
 
-def excused(rows: "Sequence[Replayed]", kinds: "Sequence[Explained]") -> "list[Replayed]":
+def excused(rows: Sequence[Replayed], kinds: Sequence[Explained]) -> list[Replayed]:
     """The rows, those of explained kinds as amplifiers with the reason."""
     found = [*rows]
     for kind in kinds:

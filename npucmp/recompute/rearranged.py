@@ -99,7 +99,7 @@ def _equal(a: Any, b: Any) -> bool:
     return np.array_equal(a.flat[::step], b.flat[::step]) and np.array_equal(a.reshape(-1), b.reshape(-1))
 
 
-def _lengths(size: int, least: int) -> "Iterator[int]":
+def _lengths(size: int, least: int) -> Iterator[int]:
     """Of runs that an axis is cut into."""
     yield from (size // parts for parts in range(1, size // least + 1) if size % parts == 0)
 
@@ -140,7 +140,7 @@ class _Search:
         share = float((places >= 0).mean())
         return Found(places, negated, share, ambiguous)
 
-    def _of(self, window: int) -> "tuple[Any, Any]":
+    def _of(self, window: int) -> tuple[Any, Any]:
         if window not in self._sums:
             mixed = scrambled(self._size)
             count = mixed.size - window + 1

@@ -24,7 +24,7 @@ SECONDS = 60.0  # of one operator, and one more per
 PER_SECOND = 200_000  # bytes
 BASE = 256 << 10  # of work that a record is, however small its tensors
 CONTAINERS = ("Module", "Cell")  # whose operators are dumped too
-_STARTED: "set[str]" = set()
+_STARTED: set[str] = set()
 Item = TypeVar("Item", bound=Union[Task, GapTask])
 Found = TypeVar("Found")
 
@@ -33,11 +33,11 @@ Found = TypeVar("Found")
 class Work:
     """What a child does with a task: all that it needs was in memory when it was made."""
 
-    engines: "tuple[Engine, ...]"
+    engines: tuple[Engine, ...]
     context: ReadContext
     settings: Settings
 
-    def __call__(self, task: Task) -> "list[Replayed]":
+    def __call__(self, task: Task) -> list[Replayed]:
         engine, (status, because) = first_engine(task, self.engines)
         if engine is None:
             return unknown(task, status, because)
@@ -79,7 +79,7 @@ class Work:
 
 
 @contextmanager
-def _clock(size: int) -> "Iterator[None]":
+def _clock(size: int) -> Iterator[None]:
     """SIGALRM ends the child if work on so many bytes takes too long."""
     signal.setitimer(signal.ITIMER_REAL, SECONDS + size / PER_SECOND)
     try:
@@ -94,7 +94,7 @@ def _because(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}"
 
 
-def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
     """Whatever goes wrong is the status of this task."""
     try:
         return engine.replay(task, context, settings)
@@ -112,8 +112,8 @@ def _replayed(engine: Engine, task: Task, context: ReadContext, settings: Settin
 
 
 def replayed(
-    tasks: "Sequence[Task]", engines: "tuple[Engine, ...]", context: ReadContext, settings: Settings, jobs: int
-) -> "Iterator[list[Replayed]]":
+    tasks: Sequence[Task], engines: tuple[Engine, ...], context: ReadContext, settings: Settings, jobs: int
+) -> Iterator[list[Replayed]]:
     """The rows of each task, in order. One over which a child dies twice is `crashed`."""
     for one in with_edges(tasks, [], engines, context, settings, jobs):
         assert isinstance(one, list)
@@ -121,28 +121,28 @@ def replayed(
 
 
 def with_edges(
-    tasks: "Sequence[Task]",
-    edges: "Sequence[EdgeTask]",
-    engines: "tuple[Engine, ...]",
+    tasks: Sequence[Task],
+    edges: Sequence[EdgeTask],
+    engines: tuple[Engine, ...],
     context: ReadContext,
     settings: Settings,
     jobs: int,
-) -> "Iterator[list[Replayed] | Edge]":
+) -> Iterator[list[Replayed] | Edge]:
     """The rows of each task, then each edge, by the same children; no edges without an engine that has gradients."""
     work = Work(engines, context, settings)
     torch = next((one for one in engines if isinstance(one, TorchEngine)), None)
 
-    def either(item: "Task | EdgeTask") -> "list[Replayed] | Edge":
+    def either(item: Task | EdgeTask) -> list[Replayed] | Edge:
         if isinstance(item, Task):
             return work(item)
         assert torch is not None
         return work.edge(item, torch)
 
-    items: "list[Task | EdgeTask]" = [*tasks, *(edges if torch is not None else [])]
+    items: list[Task | EdgeTask] = [*tasks, *(edges if torch is not None else [])]
     return Processes(jobs, apart=True).map(either, items, _lost, weight=lambda item: BASE + item.bytes)
 
 
-def _lost(item: "Task | EdgeTask", because: str) -> "list[Replayed] | Edge":
+def _lost(item: Task | EdgeTask, because: str) -> list[Replayed] | Edge:
     late = f"signal {int(signal.SIGALRM)} " in because
     words = "it took too long" if late else f"the process that replayed it ended: {because}"
     if isinstance(item, Task):
@@ -150,7 +150,7 @@ def _lost(item: "Task | EdgeTask", because: str) -> "list[Replayed] | Edge":
     return Edge(item.task.operator.order, item.slot, explanation=words)
 
 
-def linked(tasks: "Sequence[Task]", context: ReadContext, settings: Settings, jobs: int) -> "tuple[Links, list[Gap]]":
+def linked(tasks: Sequence[Task], context: ReadContext, settings: Settings, jobs: int) -> tuple[Links, list[Gap]]:
     """Who reads what, and what fills the gaps; both without torch."""
     tasks = [task for task in tasks if task.call.prefix.rpartition(".")[2] not in CONTAINERS]
     forwards = [task for task in tasks if not task.is_backward]
@@ -165,12 +165,12 @@ def linked(tasks: "Sequence[Task]", context: ReadContext, settings: Settings, jo
 
 
 def _apart(
-    work: "Callable[[Item], Found]",
-    items: "Sequence[Item]",
-    empty: "Callable[[Item], Found]",
+    work: Callable[[Item], Found],
+    items: Sequence[Item],
+    empty: Callable[[Item], Found],
     settings: Settings,
     jobs: int,
-) -> "Iterator[Found]":
+) -> Iterator[Found]:
     """What `work` finds for each item, in children with the limits of a replay; `empty` where something goes wrong."""
 
     def limited(item: Item) -> Found:

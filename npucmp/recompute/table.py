@@ -33,7 +33,7 @@ class Row(NamedTuple):
     kind: str
     autocast: bool = False
     inplace: bool = False
-    words: "tuple[str, ...]" = ()
+    words: tuple[str, ...] = ()
 
 
 _FUNCTIONAL = {
@@ -152,7 +152,7 @@ def row_of(call: Call) -> Optional[Row]:
 
 
 @cache
-def _rows() -> "dict[tuple[str, str], Row]":
+def _rows() -> dict[tuple[str, str], Row]:
     found: dict[tuple[str, str], Row] = {}
     _add(found, "Functional", "nn.functional.", _FUNCTIONAL)
     _add(found, "Torch", "", _BOTH)
@@ -167,7 +167,7 @@ def _rows() -> "dict[tuple[str, str], Row]":
     return found
 
 
-def _add(found: "dict[tuple[str, str], Row]", prefix: str, path: str, kinds: "dict[str, str]") -> None:
+def _add(found: dict[tuple[str, str], Row], prefix: str, path: str, kinds: dict[str, str]) -> None:
     for kind, text in kinds.items():
         for word in text.split():
             name = word.rstrip("*")

@@ -25,7 +25,7 @@ class Task(NamedTuple):
         return self.operator.phase == "backward"
 
     @property
-    def outputs(self) -> "list[TensorRef]":
+    def outputs(self) -> list[TensorRef]:
         return [tensor for tensor in self.operator.tensors if tensor.slot.startswith("output:")]
 
     @property
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     a clean dump. `trials` are replays with noise, `memory` the bytes that one task may take."""
 
     scale: float = 1.0
-    known: "Mapping[tuple[str, str], float]" = MappingProxyType({})
+    known: Mapping[tuple[str, str], float] = MappingProxyType({})
     trials: int = 3
     memory: int = 8 << 30
     seed: int = 0
@@ -50,14 +50,14 @@ class Engine(Protocol):
 
     name: str
 
-    def refuses(self, task: Task) -> "tuple[str, str]":
+    def refuses(self, task: Task) -> tuple[str, str]:
         """A status and its reason, where the task is not for it; ("", "") for one that it replays. Asked in the parent:
         by tables alone."""
 
     def start(self, settings: Settings) -> None:
         """Called once in each child: imports, limits."""
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         """A row for each output of the task. What it raises costs this task alone: Refused (arguments.py) has the
         status with it."""
 
@@ -70,7 +70,7 @@ def kind_of(operator: Operator, prefix: str = "") -> str:
     return operator.op_type if prefix.startswith(GRAPH) else operator.kind
 
 
-def tasks_of(run: Run, calls: "Mapping[str, Call]") -> "list[Task]":
+def tasks_of(run: Run, calls: Mapping[str, Call]) -> list[Task]:
     """Every operator with a call, in order of execution; a backward one with the forward of its call."""
     forwards = {one.call: one for one in run.operators if one.phase == "forward" and one.name in calls}
     found = []
@@ -82,7 +82,7 @@ def tasks_of(run: Run, calls: "Mapping[str, Call]") -> "list[Task]":
     return found
 
 
-def unknown(task: Task, status: str, because: str, **more: Any) -> "list[Replayed]":
+def unknown(task: Task, status: str, because: str, **more: Any) -> list[Replayed]:
     """Rows of a task that cannot be replayed."""
     return [Replayed(task.operator.order, one.slot, status, explanation=because, **more) for one in task.outputs]
 
@@ -92,7 +92,7 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
-def first_engine(task: Task, engines: "Sequence[Engine]") -> "tuple[Optional[Engine], tuple[str, str]]":
+def first_engine(task: Task, engines: Sequence[Engine]) -> tuple[Optional[Engine], tuple[str, str]]:
     """The engine that takes a task; else the first reason why none does."""
     reasons = []
     for engine in engines:

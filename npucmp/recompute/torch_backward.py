@@ -50,7 +50,7 @@ NEAR_COMPOSITE = 0.02  # of a call that is taken apart differently from version 
 ANOTHER = "another autograd node"
 
 
-def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
     assert task.forward is not None and task.forward_call is not None
     outputs = task.outputs
     recorded = {one.slot: read(one, context) for one in outputs}
@@ -79,7 +79,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     ]
     rows = sure(settings, lambda now: _of_backward(task, bound, recorded, candidates, chosen, (given, saved), now))
 
-    def same_types() -> "list[Any]":
+    def same_types() -> list[Any]:
         native = _native(bound, gradients, given, saved)
         some = [_same(native, at, len(candidates)) if at >= 0 else None for at, _ in chosen]
         return [None if one is None else form(one) for one, (_, form) in zip(some, chosen)]
@@ -87,7 +87,7 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
     exact = [form(candidates[at]) if at >= 0 else None for at, form in chosen]
     rows = second_opinion(rows, bound, exact, same_types)
 
-    def again(other: Bound) -> "list[Any]":
+    def again(other: Bound) -> list[Any]:
         """Gradients as they were chosen; a bias that is left out has none, and what follows it stands elsewhere."""
         found = gradients(other, given, saved)
         same = len(found) == len(candidates)
@@ -99,12 +99,12 @@ def backward(task: Task, row: Row, context: ReadContext, settings: Settings) -> 
 def _of_backward(
     task: Task,
     bound: Bound,
-    recorded: "dict[str, Any]",
-    candidates: "list[Any]",
-    chosen: "list[tuple[int, Form]]",
-    sources: "tuple[list[Any], list[Any]]",
+    recorded: dict[str, Any],
+    candidates: list[Any],
+    chosen: list[tuple[int, Form]],
+    sources: tuple[list[Any], list[Any]],
     settings: Settings,
-) -> "list[Replayed]":
+) -> list[Replayed]:
     outputs = task.outputs
     near = NEAR_COMPOSITE if bound.row.call.rpartition(".")[2] in COMPOSITE else NEAR
     unit = max((unit_of(one.dtype) for one in task.operator.tensors), default=0.0)
@@ -144,15 +144,15 @@ def _fits(recorded: Any, exact: Any, unit: float, near: float) -> bool:
     return bool(some.any()) and int((same & some).sum()) > int(some.sum()) / 2
 
 
-def _same(some: "list[Any]", at: int, count: int) -> Any:
+def _same(some: list[Any], at: int, count: int) -> Any:
     """The candidate that was number `at` of `count`. Where another number of them is found, the last node was another:
     those of the inputs are counted from the end."""
     return some[at] if len(some) == count else some[at - count] if count - at <= len(some) else None
 
 
 def _differences(
-    noises: "list[Noise]", noisy: "list[list[Any]]", at: int, count: int, unit: float, exact: Any
-) -> "list[Any]":
+    noises: list[Noise], noisy: list[list[Any]], at: int, count: int, unit: float, exact: Any
+) -> list[Any]:
     """What noise changes of a candidate."""
     found = []
     for noise, one in zip(noises, noisy):
@@ -163,8 +163,8 @@ def _differences(
 
 
 def gradients(
-    bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None, wanted: Any = None
-) -> "list[Any]":
+    bound: Bound, given: list[Any], saved: list[Any], noise: Optional[Noise] = None, wanted: Any = None
+) -> list[Any]:
     """Gradients that a record may hold: those of the last autograd node, then those of the inputs, or of the `wanted`
     one alone. What the forward keeps of its result is what was recorded of it (`saved`)."""
     leaves: list[Any] = []
@@ -222,9 +222,9 @@ def cut_of_backward(task: Task, row: Row, least: int = LARGE) -> Optional[Cut]:
 class BackwardBlocks(Blocks):
     """A backward record, block by block."""
 
-    chosen: "Optional[list[int]]" = None  # the candidate of each output
+    chosen: Optional[list[int]] = None  # the candidate of each output
 
-    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[State, list[Any]]:
         assert self.task.forward is not None
         given, saved = (
             [widened(one.take(rows), one.tensor) for one in streams.values()]
@@ -238,27 +238,27 @@ class BackwardBlocks(Blocks):
         return State(bound, given, saved, self.chosen, len(found)), exact
 
     @cached_property
-    def gradients(self) -> "dict[str, Rows]":
+    def gradients(self) -> dict[str, Rows]:
         """Those that came in."""
         return self.streams_of(self.task.operator, "input:")
 
     @cached_property
-    def results(self) -> "dict[str, Rows]":
+    def results(self) -> dict[str, Rows]:
         """What was recorded of the forward."""
         assert self.task.forward is not None
         return self.streams_of(self.task.forward, "output:")
 
-    def _nearest(self, slot: str, rows: "Sequence[tuple[int, int]]", found: "list[Any]") -> int:
+    def _nearest(self, slot: str, rows: Sequence[tuple[int, int]], found: list[Any]) -> int:
         recorded = self.outputs[slot].take(rows)
         at, form = nearest(recorded, found, number_of(slot, 0))
         return at if at >= 0 and form is _as_it_is and distance(recorded, found[at]) <= NEAR else -1
 
-    def same_types(self, state: State) -> "list[Any]":
+    def same_types(self, state: State) -> list[Any]:
         native = _native(state.bound, gradients, state.given, state.saved)
         return [_same(native, at, state.candidates) for at in state.chosen]
 
 
-def due_of_backward(state: State, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+def due_of_backward(state: State, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
     bound = state.bound
     noises = [Noise(bound.unit, bound.accumulator, settings.seed + trial) for trial in range(settings.trials)]
     noisy = [gradients(bound, state.given, state.saved, noise) for noise in noises]
@@ -268,20 +268,20 @@ def due_of_backward(state: State, exact: "list[Any]", settings: Settings) -> "tu
     return sigmas, "noise"
 
 
-def _native(bound: Bound, work: Any, given: "list[Any]", saved: "list[Any]") -> "list[Any]":
+def _native(bound: Bound, work: Any, given: list[Any], saved: list[Any]) -> list[Any]:
     args, kwargs = narrowed(bound)
     found: list[Any] = work(bound._replace(args=args, kwargs=kwargs), given, saved)
     return found
 
 
-def given_to(task: Task, context: ReadContext) -> "list[Any]":
+def given_to(task: Task, context: ReadContext) -> list[Any]:
     """The gradients that reached the outputs of the forward, by place; None where none was recorded."""
     inputs = {one.slot: one for one in task.operator.tensors if one.slot.startswith("input:")}
     places = [f"input:{at}" for at in range(len(task.call.args))]
     return [wide(inputs[slot], context) if slot in inputs else None for slot in places]
 
 
-def saved_by(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
+def saved_by(task: Task, bound: Bound, context: ReadContext) -> list[Any]:
     """What was recorded of the forward's outputs, None where there are no values."""
     assert task.forward is not None
     tensors = {one.slot: one for one in task.forward.tensors}
@@ -294,7 +294,7 @@ def saved_by(task: Task, bound: Bound, context: ReadContext) -> "list[Any]":
     return found
 
 
-def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> bool:
+def _handed_on(recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
     """Whether all that a record holds is the gradient that came in: the last autograd node was a view."""
     given = [one for one in task.operator.tensors if one.slot.startswith("input:")]
     if len(given) != 1 or any(one.size != math.prod(given[0].shape) for one in recorded.values()):
@@ -304,12 +304,12 @@ def _handed_on(recorded: "dict[str, Any]", task: Task, context: ReadContext) -> 
     return all(bool(np.all((one == source) | ((one != one) & (source != source)))) for one in alike)
 
 
-def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, Form]":
+def nearest(recorded: Any, candidates: list[Any], place: int) -> tuple[int, Form]:
     """The candidate that a recorded gradient is of, and the form in which it is: as it is, transposed, or in another
     shape. That of its own place as it is, unless another is near and that is not, or NEARER; -1 where none has as many
     elements."""
     best = math.inf
-    found: "tuple[int, Form]" = (-1, _as_it_is)
+    found: tuple[int, Form] = (-1, _as_it_is)
     order = sorted(range(len(candidates)), key=lambda at: at != place)
     for at in order:
         one = candidates[at]
@@ -322,7 +322,7 @@ def nearest(recorded: Any, candidates: "list[Any]", place: int) -> "tuple[int, F
     return found
 
 
-def _forms(one: Any, shape: "tuple[int, ...]") -> "list[Form]":
+def _forms(one: Any, shape: tuple[int, ...]) -> list[Form]:
     found: list[Form] = []
     if tuple(one.shape) == shape:
         found.append(_as_it_is)

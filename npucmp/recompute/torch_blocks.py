@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
     leading: int
     rows: int
-    slots: "frozenset[str]"
+    slots: frozenset[str]
 
 
 def cut_of(operator: Operator, call: Call, row: Row, least: int = LARGE) -> Optional[Cut]:
@@ -74,7 +74,7 @@ def _spreads(row: Row) -> bool:
     return row.kind != "sum"
 
 
-def _leading(name: str, args: "list[Any]", kwargs: "dict[str, Any]", shape: "tuple[int, ...]") -> int:
+def _leading(name: str, args: list[Any], kwargs: dict[str, Any], shape: tuple[int, ...]) -> int:
     """How many dimensions may be cut; 0 where none or where that is not known."""
     tensors = [one for one in args if isinstance(one, TensorRef)]
     dims = len(shape)
@@ -112,7 +112,7 @@ class Rows:
         self._bytes = 0 if odd or dtype is None or dtype.bits else dtype.itemsize * math.prod(self.inner)
         self._all = None if self._bytes else read(tensor, context).reshape(cut.rows, *self.inner)
 
-    def take(self, rows: "Sequence[tuple[int, int]]") -> Any:
+    def take(self, rows: Sequence[tuple[int, int]]) -> Any:
         """These ranges of rows, joined."""
         parts = [self._range(start, stop) for start, stop in rows]
         joined = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -131,9 +131,9 @@ class State(NamedTuple):
     which candidate each output is."""
 
     bound: Bound
-    given: "list[Any]"
-    saved: "list[Any]"
-    chosen: "list[int]"
+    given: list[Any]
+    saved: list[Any]
+    chosen: list[int]
     candidates: int
 
 
@@ -152,11 +152,11 @@ class Blocks:
         self.width = max(math.prod(one.inner) for one in [*self.inputs.values(), *self.outputs.values()])
         self.unsure = UNSURE
 
-    def streams_of(self, operator: Operator, start: str) -> "dict[str, Rows]":
+    def streams_of(self, operator: Operator, start: str) -> dict[str, Rows]:
         some = (one for one in operator.tensors if one.slot in self.cut.slots and one.slot.startswith(start))
         return {one.slot: Rows(one, self.cut, self.context) for one in some}
 
-    def rows(self, due: DueOf) -> "Optional[list[Replayed]]":
+    def rows(self, due: DueOf) -> Optional[list[Replayed]]:
         """The rows of replay.csv; None where blocks do not do."""
         state, exact = self.called(self.spread())
         if any(one is None for one in exact):
@@ -176,14 +176,14 @@ class Blocks:
         rows = [one._replace(treated=state.bound.treated) for one in rows]
         return second_opinion(rows, state.bound, exact, lambda: self.same_types(state))
 
-    def spread(self) -> "list[tuple[int, int]]":
+    def spread(self) -> list[tuple[int, int]]:
         """Runs of rows all over the tensor, of as many elements as noise is measured on."""
         long = max(1, SAMPLE // self.width // RUNS)
         runs = max(1, min(RUNS, SAMPLE // self.width, self.cut.rows // long))
         starts = [at * self.cut.rows // runs for at in range(runs)]
         return [(start, min(start + long, self.cut.rows)) for start in starts]
 
-    def bound(self, rows: "Sequence[tuple[int, int]]") -> Bound:
+    def bound(self, rows: Sequence[tuple[int, int]]) -> Bound:
         def value(tensor: TensorRef) -> Any:
             stream = self.inputs.get(tensor.slot)
             return self.shared[tensor.slot] if stream is None else widened(stream.take(rows), tensor)
@@ -192,18 +192,16 @@ class Blocks:
             self.task.forward or self.task.operator, self.task.forward_call or self.task.call, self.row, value
         )
 
-    def called(self, rows: "Sequence[tuple[int, int]]") -> "tuple[State, list[Any]]":
+    def called(self, rows: Sequence[tuple[int, int]]) -> tuple[State, list[Any]]:
         """These rows in float64, by output."""
         bound = self.bound(rows)
         with torch.no_grad():
             return State(bound, [], [], [], 0), bound.call()
 
-    def same_types(self, state: State) -> "list[Any]":
+    def same_types(self, state: State) -> list[Any]:
         return state.bound.call(narrowed(state.bound))
 
-    def add(
-        self, rows: "tuple[int, int]", tallies: "list[Tally]", models: "list[Optional[_Model]]", due: DueOf
-    ) -> None:
+    def add(self, rows: tuple[int, int], tallies: list[Tally], models: list[Optional[_Model]], due: DueOf) -> None:
         state, exact = self.called([rows])
         sigmas: list[Any] = [0.0] * len(exact)
         if any(model is None and not tally.is_exact for tally, model in zip(tallies, models)):

@@ -41,7 +41,7 @@ DTYPES = {
 }  # fmt: skip
 ANY = 1 << 62  # bytes: a call that is only checked for its shapes
 SIZED = frozenset(["interpolate"])  # their scalars give the size of the result, which torch computes in float64
-NARROW: "dict[str, Callable[[float], Any]]" = {
+NARROW: dict[str, Callable[[float], Any]] = {
     "float64": float, "float32": np.float32, "float16": np.float16,
     "bfloat16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
 }  # fmt: skip
@@ -58,18 +58,18 @@ class Bound(NamedTuple):
 
     row: Row
     function: Callable[..., Any]
-    args: "list[Any]"
-    kwargs: "dict[str, Any]"
-    dtypes: "dict[str, str]"
-    slots: "list[Optional[str]]"
+    args: list[Any]
+    kwargs: dict[str, Any]
+    dtypes: dict[str, str]
+    slots: list[Optional[str]]
     unit: float
     accumulator: float
     low: str  # the type of 16 bits that autocast rounds inputs to, or that outputs have
     treated: str
     is_rounded_once: bool
-    recorded_scalars: "dict[float, float]"
+    recorded_scalars: dict[float, float]
 
-    def call(self, arguments: "Optional[Arguments]" = None) -> "list[Any]":
+    def call(self, arguments: Optional[Arguments] = None) -> list[Any]:
         """What it returns, flat."""
         args, kwargs = arguments or Arguments(self.args, self.kwargs)
         results = called(self.row, self.function, args, kwargs)
@@ -95,7 +95,7 @@ def require(operator: Operator, call: Call, row: Row, memory: int) -> None:
     check(row, function_of(row), shapes, [tensors.get(slot or "") for slot in slots_of(call)], memory)
 
 
-def slots_of(call: Call) -> "list[Optional[str]]":
+def slots_of(call: Call) -> list[Optional[str]]:
     """The tensors that a call returns, in order; None for what is none."""
     return [one.name if isinstance(one, Slot) else None for one in flat(call.outputs)]
 
@@ -142,7 +142,7 @@ def bound_with(operator: Operator, call: Call, row: Row, values_of: Callable[[Te
     return Bound(row, function, _list(args), kwargs, dtypes, slots, unit, accumulator, low, treated, once, scalars)
 
 
-def _type_of_scalars(floats: "list[str]") -> str:
+def _type_of_scalars(floats: list[str]) -> str:
     """The type that a comparison rounds Python's floats to: that of its widest float tensor, else float32."""
     return min(floats, key=_unit, default="float32")
 
@@ -158,7 +158,7 @@ def _is_narrow(one: Any) -> bool:
     return isinstance(one, torch.Tensor) and one.is_floating_point() and one.dtype != torch.float64
 
 
-def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> "list[Any]":
+def called(row: Row, function: Callable[..., Any], args: Any, kwargs: Any) -> list[Any]:
     """Results, flat; what a function writes into is a copy."""
     name = row.call.rpartition(".")[2]
     if row.inplace or name in CLONED or any(one is True for one in args):
@@ -219,7 +219,7 @@ def _by_formula(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check(
-    row: Row, function: Callable[..., Any], shapes: Arguments, outputs: "list[Optional[TensorRef]]", memory: int
+    row: Row, function: Callable[..., Any], shapes: Arguments, outputs: list[Optional[TensorRef]], memory: int
 ) -> None:
     """The call on meta tensors: Refused where it does not give what was recorded, TooLarge for what it would take."""
     mode = _Counted(memory)
@@ -275,7 +275,7 @@ def widened(array: Any, tensor: TensorRef) -> Any:
     return torch.from_numpy(array.astype(np.float64))
 
 
-def flat(tree: "tuple[Tree, ...]") -> "Iterator[Tree]":
+def flat(tree: tuple[Tree, ...]) -> Iterator[Tree]:
     """Leaves of what a record holds, nulls among them."""
     for one in tree:
         if isinstance(one, list):
@@ -286,7 +286,7 @@ def flat(tree: "tuple[Tree, ...]") -> "Iterator[Tree]":
             yield one
 
 
-def _of(tensors: "dict[str, TensorRef]", slot: str) -> TensorRef:
+def _of(tensors: dict[str, TensorRef], slot: str) -> TensorRef:
     if slot not in tensors:
         raise Missing(f"the dump holds no {slot}")
     return tensors[slot]
@@ -314,5 +314,5 @@ def _unit(name: str) -> float:
     return row.round_off if row is not None else 0.0
 
 
-def _list(args: Any) -> "list[Any]":
+def _list(args: Any) -> list[Any]:
     return [*args]

@@ -52,10 +52,10 @@ class Made(NamedTuple):
     these; None where there is none. `rows` are those that it was cut to, and of how many."""
 
     bound: Bound
-    given: "list[Any]"
-    saved: "list[Any]"
-    outputs: "list[Output]"
-    rows: "Optional[tuple[list[int], int]]" = None
+    given: list[Any]
+    saved: list[Any]
+    outputs: list[Output]
+    rows: Optional[tuple[list[int], int]] = None
 
 
 def write(task: Task, row: Row, context: ReadContext, settings: Settings, folder: Path, smallest: bool) -> None:
@@ -133,7 +133,7 @@ def _backward(task: Task, row: Row, context: ReadContext, settings: Settings) ->
     return Made(bound, given, saved, outputs)
 
 
-def _from_end(at: int, candidates: "list[Any]", bound: Bound, dtype: str) -> int:
+def _from_end(at: int, candidates: list[Any], bound: Bound, dtype: str) -> int:
     """The place of a candidate: that of the gradient of an input of the recorded type where it is one, as the last
     autograd node may be another one on a device, which hands on as many gradients as it likes."""
     types = [_type_of(slot, bound) for slot in _leaves(bound)]
@@ -143,7 +143,7 @@ def _from_end(at: int, candidates: "list[Any]", bound: Bound, dtype: str) -> int
     return place - len(candidates) if place >= first else place
 
 
-def _leaves(bound: Bound) -> "list[str]":
+def _leaves(bound: Bound) -> list[str]:
     """Inputs with a gradient: floats, but for running statistics."""
     fixed = {id(one) for one in bound.args[1:3]} if bound.row.call.rpartition(".")[2] in CLONED else set()
     some = zip(bound.dtypes, _tensors(bound))
@@ -194,7 +194,7 @@ def _cut(task: Task, row: Row, context: ReadContext, settings: Settings) -> Opti
     return Made(state.bound, state.given, state.saved, outputs, ([start for start, _ in ranges], cut.rows))
 
 
-def _blocks(task: Task, row: Row, context: ReadContext, settings: Settings) -> "Optional[tuple[Blocks, DueOf]]":
+def _blocks(task: Task, row: Row, context: ReadContext, settings: Settings) -> Optional[tuple[Blocks, DueOf]]:
     """The call block by block, and its noise; None where its rows know each other."""
     if task.is_backward:
         cut = cut_of_backward(task, row, 1)
@@ -203,11 +203,11 @@ def _blocks(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
     return None if cut is None else (Blocks(task, row, cut, context, settings), _due_of_forward)
 
 
-def _due_of_forward(state: Any, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+def _due_of_forward(state: Any, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
     return due_of(state.bound, exact, settings)
 
 
-def _places(blocks: Blocks, task: Task) -> "list[int]":
+def _places(blocks: Blocks, task: Task) -> list[int]:
     slots = slots_of(task.call)
     return [slots.index(slot) for slot in blocks.outputs]
 
@@ -233,7 +233,7 @@ def _away(blocks: Blocks) -> Any:
     return found
 
 
-def _any_guilty(blocks: Blocks, due: DueOf, ranges: "list[tuple[int, int]]", settings: Settings) -> bool:
+def _any_guilty(blocks: Blocks, due: DueOf, ranges: list[tuple[int, int]], settings: Settings) -> bool:
     state, exact = blocks.called(ranges)
     sigmas, made_of = due(state, exact, settings._replace(trials=settings.trials * MORE))
     for stream, one, sigma in zip(blocks.outputs.values(), exact, sigmas):
@@ -247,18 +247,18 @@ def _any_guilty(blocks: Blocks, due: DueOf, ranges: "list[tuple[int, int]]", set
     return False
 
 
-def _ranges(rows: Any) -> "list[tuple[int, int]]":
+def _ranges(rows: Any) -> list[tuple[int, int]]:
     return [(int(row), int(row) + 1) for row in np.sort(rows)]
 
 
-def _tensors(bound: Bound) -> "list[Any]":
+def _tensors(bound: Bound) -> list[Any]:
     """In the order of their slots."""
     found: list[Any] = []
     mapped_any([[*bound.args], bound.kwargs], found.append)
     return found
 
 
-def _kept(made: Made) -> "list[Any]":
+def _kept(made: Made) -> list[Any]:
     """What was recorded of results that are no views of arguments: the script has to write it over its own."""
     if not any(one is not None for one in made.saved):
         return []

@@ -47,9 +47,9 @@ class _Consumer(NamedTuple):
 
     part: Part
     bound: Bound
-    given: "list[Any]"
-    saved: "list[Any]"
-    back: "Any"
+    given: list[Any]
+    saved: list[Any]
+    back: Any
     exact: Any
     unit: float
     is_unsure: bool
@@ -120,14 +120,14 @@ class _Checker:
     """Sums of gradients against the recorded one. What rounding of the parts leaves is enough for most; noise is only
     measured for what lies beyond it."""
 
-    def __init__(self, tensor: TensorRef, actual: Any, consumers: "list[_Consumer]", settings: Settings) -> None:
+    def __init__(self, tensor: TensorRef, actual: Any, consumers: list[_Consumer], settings: Settings) -> None:
         self.tensor, self.actual, self.consumers, self.settings = tensor, actual, consumers, settings
         self.unit = unit_of(tensor.dtype)
         self.total = sum(one.exact for one in consumers)
         self.sigma = self._rounding()
         self.trials = 0
 
-    def row(self, parts: "list[Any]") -> Replayed:
+    def row(self, parts: list[Any]) -> Replayed:
         """Of a sum; as sigma is of all parts, fewer may be off by as much."""
         row = self._row(sum(parts))
         for limit, trials in ((SURE, self.settings.trials), (MOST, self.settings.trials * MORE)):
@@ -190,7 +190,7 @@ def _consumer(part: Part, output: TensorRef, context: ReadContext, settings: Set
     return _Consumer(part, bound, given, saved, back, exact, unit, any(unsure))
 
 
-def _of_input(part: Part, bound: Bound, given: "list[Any]", saved: "list[Any]", noise: Optional[Noise] = None) -> Any:
+def _of_input(part: Part, bound: Bound, given: list[Any], saved: list[Any], noise: Optional[Noise] = None) -> Any:
     """The gradient of the input."""
     every = tensors_in([bound.args, bound.kwargs])
     if len(every) != len(bound.dtypes):
@@ -202,7 +202,7 @@ def _of_input(part: Part, bound: Bound, given: "list[Any]", saved: "list[Any]", 
     return torch.zeros_like(wanted) if found is None else found
 
 
-def _back(part: Part, output: TensorRef, context: ReadContext, unsure: "list[bool]") -> Any:
+def _back(part: Part, output: TensorRef, context: ReadContext, unsure: list[bool]) -> Any:
     """From a gradient of the consumer's input to one of the output, flat; told in `unsure` if equal rows may have
     changed places."""
     x = next(one for one in _forward(part).tensors if one.slot == part.slot)
@@ -245,7 +245,7 @@ def _recorded(one: _Consumer, context: ReadContext) -> Optional[Any]:
     return one.back(wide(chosen[0], context)) if chosen else None
 
 
-def _without(checker: _Checker, consumers: "list[_Consumer]") -> str:
+def _without(checker: _Checker, consumers: list[_Consumer]) -> str:
     """Consumers whose gradients are not in the sum."""
     if not 2 <= len(consumers) <= MANY:
         return ""
@@ -257,7 +257,7 @@ def _without(checker: _Checker, consumers: "list[_Consumer]") -> str:
     return ""
 
 
-def _factor(checker: _Checker, consumers: "list[_Consumer]") -> float:
+def _factor(checker: _Checker, consumers: list[_Consumer]) -> float:
     """What the sum is multiplied by, 0 if by no number."""
     size = float(np.dot(checker.total, checker.total))
     factor = float(np.dot(checker.actual, checker.total)) / size if size else 0.0

@@ -27,7 +27,7 @@ class TorchEngine:
     def missing(self) -> str:
         return "" if find_spec("torch") is not None else "npucmp[replay]"
 
-    def refuses(self, task: Task) -> "tuple[str, str]":
+    def refuses(self, task: Task) -> tuple[str, str]:
         call = task.forward_call if task.is_backward else task.call
         if task.call.prefix.startswith(GRAPH):
             return "not in table", "torch replays calls of records, no operators of graphs"
@@ -50,7 +50,7 @@ class TorchEngine:
         torch.set_flush_denormal(False)
         from npucmp.recompute import torch_backward, torch_edges, torch_forward  # noqa: F401 the rest, while nobody waits
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         from npucmp.recompute import torch_backward, torch_forward
 
         row = row_of(_called(task))
@@ -73,13 +73,13 @@ class CaseEngine(TorchEngine):
     def __init__(self, folder: Path, smallest: bool = False) -> None:
         self._folder, self._smallest = folder, smallest
 
-    def refuses(self, task: Task) -> "tuple[str, str]":
+    def refuses(self, task: Task) -> tuple[str, str]:
         status, because = super().refuses(task)
         row = row_of(_called(task))
         is_random = not status and row is not None and row.kind == "dropout"
         return STOPPED["random"] if is_random else (status, because)
 
-    def replay(self, task: Task, context: ReadContext, settings: Settings) -> "list[Replayed]":
+    def replay(self, task: Task, context: ReadContext, settings: Settings) -> list[Replayed]:
         rows = super().replay(task, context, settings)
         row = row_of(_called(task))
         if row is not None and any(one.status == REPLAYED for one in rows):

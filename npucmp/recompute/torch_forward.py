@@ -36,7 +36,7 @@ from npucmp.recompute.torch_rows import (
 from npucmp.recompute.torch_sample import by_sample, product_of
 
 
-def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "list[Replayed]":
+def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> list[Replayed]:
     product = product_of(task, row)
     found = by_sample(task, row, product, context, settings) if product is not None else None
     if found is not None:
@@ -70,7 +70,7 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
     some = [slot for slot in bound.slots if slot in recorded]
     results = [one for slot, one in zip(bound.slots, exact) if slot in recorded]
 
-    def again(other: Bound) -> "list[Any]":
+    def again(other: Bound) -> list[Any]:
         return [one for slot, one in zip(other.slots, other.call()) if slot in recorded]
 
     return with_hypotheses(
@@ -79,8 +79,8 @@ def forward(task: Task, row: Row, context: ReadContext, settings: Settings) -> "
 
 
 def _of_forward(
-    task: Task, bound: Bound, recorded: "dict[str, Any]", exact: "list[Any]", settings: Settings
-) -> "list[Replayed]":
+    task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings
+) -> list[Replayed]:
     with torch.no_grad():
         sigmas, made_of = due_of(bound, exact, settings)
     tensors = {one.slot: one for one in task.outputs}
@@ -107,8 +107,8 @@ def _is_stepped(bound: Bound) -> bool:
 
 
 def _cleared(
-    rows: "list[Replayed]", task: Task, bound: Bound, recorded: "dict[str, Any]", exact: "list[Any]", settings: Settings
-) -> "list[Replayed]":
+    rows: list[Replayed], task: Task, bound: Bound, recorded: dict[str, Any], exact: list[Any], settings: Settings
+) -> list[Replayed]:
     """Rows, guilty ones replaced where another rounding of the call's scalars gives a clean one.
 
     An operator with steps may round each element to either side of one, in the recorded types."""
@@ -128,11 +128,11 @@ def _cleared(
     return rows
 
 
-def _otherwise(bound: Bound, exact: "list[Any]") -> "list[tuple[list[Any], bool]]":
+def _otherwise(bound: Bound, exact: list[Any]) -> list[tuple[list[Any], bool]]:
     """Results of the same call with scalars rounded in another way; where it has steps, of its inputs moved by a
     rounding, and in the recorded types. The flag marks those that hold for a whole tensor."""
     names = ("float64", "float32", *([bound.low] if bound.low else []))
-    calls: "list[tuple[Callable[[], list[Any]], bool]]" = []
+    calls: list[tuple[Callable[[], list[Any]], bool]] = []
     if floats_in([bound.args, bound.kwargs]):
         calls += [(partial(bound.call, bound.with_scalars(NARROW[name])), True) for name in names]
     if bound.row.kind == "exact" or _is_stepped(bound):
@@ -167,7 +167,7 @@ def _shape(one: Any) -> Any:
     return (one.shape, one.is_floating_point()) if isinstance(one, torch.Tensor) else None
 
 
-def _nearest(recorded: Any, some: "list[Any]") -> Any:
+def _nearest(recorded: Any, some: list[Any]) -> Any:
     """Of each element the result that is nearest to what was recorded."""
     best = some[0]
     if recorded is None or not isinstance(best, torch.Tensor) or best.is_complex() or best.numel() != recorded.size:
@@ -181,7 +181,7 @@ def _nearest(recorded: Any, some: "list[Any]") -> Any:
     return best
 
 
-def due_of(bound: Bound, exact: "list[Any]", settings: Settings) -> "tuple[list[Any], str]":
+def due_of(bound: Bound, exact: list[Any], settings: Settings) -> tuple[list[Any], str]:
     """Sigma of each result."""
     kind, scalars = bound.row.kind, floats_in([bound.args, bound.kwargs])
     floats = [isinstance(one, torch.Tensor) and one.is_floating_point() for one in exact]
@@ -204,7 +204,7 @@ def due_of(bound: Bound, exact: "list[Any]", settings: Settings) -> "tuple[list[
     return sigmas, "noise"
 
 
-def _walk(bound: Bound, exact: "list[Any]") -> Any:
+def _walk(bound: Bound, exact: list[Any]) -> Any:
     """Of a sum: its one result."""
     name, result = bound.row.call.rpartition(".")[2], exact[0]
     squares, ones = (bound.call(Arguments(*change([bound.args, bound.kwargs])))[0]
@@ -221,7 +221,7 @@ def _scaled(bound: Bound) -> bool:
     return any(bound.kwargs.get(key, 1) != 1 for key in ("alpha", "beta"))
 
 
-def _with_scalars(bound: Bound, exact: "list[Any]", sigmas: "list[Any]") -> "list[Any]":
+def _with_scalars(bound: Bound, exact: list[Any], sigmas: list[Any]) -> list[Any]:
     """In 16 bits some kernels round Python's scalars to the type of the tensor."""
     other = bound.call(bound.with_scalars(NARROW[bound.low]))
     if [_shape(one) for one in other] != [_shape(one) for one in exact]:
@@ -231,8 +231,8 @@ def _with_scalars(bound: Bound, exact: "list[Any]", sigmas: "list[Any]") -> "lis
 
 
 def _dropout(
-    task: Task, bound: Bound, recorded: "dict[str, Any]", tensors: "dict[str, TensorRef]", settings: Settings
-) -> "list[Replayed]":
+    task: Task, bound: Bound, recorded: dict[str, Any], tensors: dict[str, TensorRef], settings: Settings
+) -> list[Replayed]:
     """The mask is where the output is zero; what is left is x / (1 - p)."""
     args = dict(zip(("x", "p", "training"), bound.args), **bound.kwargs)
     x, p, training = args["x"] if "x" in args else args["input"], args.get("p", 0.5), args.get("training", True)
@@ -250,12 +250,12 @@ def _dropout(
     return [row_of_output(task, tensors[slot], actual, exact, due, settings)]
 
 
-def same_types(bound: Bound) -> "list[Any]":
+def same_types(bound: Bound) -> list[Any]:
     with torch.no_grad():
         return bound.call(narrowed(bound))
 
 
-def _overwritten(bound: Bound, recorded: "dict[str, Any]", task: Task, context: ReadContext) -> bool:
+def _overwritten(bound: Bound, recorded: dict[str, Any], task: Task, context: ReadContext) -> bool:
     """Whether an operator that writes into its input was recorded with the input as it was afterwards."""
     if not bound.row.inplace or not recorded or not bound.args or not isinstance(bound.args[0], torch.Tensor):
         return False

@@ -57,14 +57,14 @@ class Subject(NamedTuple):
 
 
 def with_hypotheses(
-    rows: "list[Replayed]", tensors: "Sequence[Optional[TensorRef]]", recorded: "Sequence[Any]",
-    exact: "Sequence[Any]", bound: Bound, again: Again,
-) -> "list[Replayed]":  # fmt: skip
+    rows: list[Replayed], tensors: Sequence[Optional[TensorRef]], recorded: Sequence[Any],
+    exact: Sequence[Any], bound: Bound, again: Again,
+) -> list[Replayed]:  # fmt: skip
     """Rows, the guilty ones with what explains them, if anything does; all sequences are in their order."""
     subjects = [_subject(*one) for one in zip(rows, tensors, recorded, exact)]
     if all(one is None for one in subjects):
         return rows
-    best: "list[tuple[float, str]]" = [(math.inf, "")] * len(rows)
+    best: list[tuple[float, str]] = [(math.inf, "")] * len(rows)
 
     def hold(at: int, words: str, values: Any, share: float = 0.0) -> None:
         subject = subjects[at]
@@ -121,7 +121,7 @@ def _subject(row: Replayed, tensor: Optional[TensorRef], recorded: Any, exact: A
 # of the result
 
 
-def _of_values(one: Subject) -> "Iterator[tuple[str, Any]]":
+def _of_values(one: Subject) -> Iterator[tuple[str, Any]]:
     """What was done to the right result."""
     with np.errstate(all="ignore"):
         factor = _factor(one.actual, one.exact)
@@ -151,7 +151,7 @@ def _factor(actual: Any, exact: Any) -> float:
     return float(np.dot(actual[use], exact[use])) / size if size else 0.0
 
 
-def _of_columns(one: Subject) -> "Iterator[tuple[str, Any]]":
+def _of_columns(one: Subject) -> Iterator[tuple[str, Any]]:
     """First or last columns that are scaled, or have changed places."""
     columns = one.exact.shape[-1]
     away = (one.actual - one.exact).reshape(-1, columns)
@@ -179,7 +179,7 @@ def _times(factor: float) -> str:
     return "left at zero" if factor == 0 else f"x {factor:.5g}"
 
 
-def _of_box(one: Subject) -> "Iterator[tuple[str, Any]]":
+def _of_box(one: Subject) -> Iterator[tuple[str, Any]]:
     """A tile that is scaled or zero, or one element."""
     away = np.abs(one.actual - one.exact)
     places = np.argwhere(away > 8 * (one.due + one.dtype.round_off * np.abs(one.exact)))
@@ -209,7 +209,7 @@ def _truncated(exact: Any, dtype: Dtype) -> Any:
 # of the call
 
 
-def _of_calls(bound: Bound) -> "Iterator[tuple[str, Bound, float]]":
+def _of_calls(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
     """Other calls, and the share of the error that one may leave."""
     name = bound.row.call.rpartition(".")[2]
     yield from ((words, other, 0.0) for words, other in _other_arguments(bound, name))
@@ -217,7 +217,7 @@ def _of_calls(bound: Bound) -> "Iterator[tuple[str, Bound, float]]":
     yield from ((words, other, 0.0) for words, other in _fewer_terms(bound, name))
 
 
-def _other_arguments(bound: Bound, name: str) -> "Iterator[tuple[str, Bound]]":
+def _other_arguments(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
     if name in EPS_AT:
         at = EPS_AT[name]
         told = bound.kwargs.get("eps", bound.args[at] if len(bound.args) > at else None)
@@ -245,7 +245,7 @@ def _with(bound: Bound, at: int, key: str, value: Any) -> Bound:
     return bound._replace(kwargs={**bound.kwargs, key: value})
 
 
-def _coarser(bound: Bound) -> "Iterator[tuple[str, Bound, float]]":
+def _coarser(bound: Bound) -> Iterator[tuple[str, Bound, float]]:
     """In lower precision: as a whole, or only what is read."""
     for name in LOW:
         dtype = KNOWN[name]
@@ -273,7 +273,7 @@ def _shortened(one: Any, bits: int) -> Any:
     return torch.ldexp(torch.round(fraction / step) * step, exponent)
 
 
-def _fewer_terms(bound: Bound, name: str) -> "Iterator[tuple[str, Bound]]":
+def _fewer_terms(bound: Bound, name: str) -> Iterator[tuple[str, Bound]]:
     """Products without their first or last terms."""
     if name not in PRODUCTS or len(bound.args) < 2 or bound.args[0].dim() < 2 or bound.args[1].dim() < 2:
         return

@@ -24,7 +24,7 @@ MORE = 8  # times the trials, before somebody is guilty by their noise
 SPREADS = "it reads NaN or Inf, which kernels spread in their own ways"
 
 
-def sure(settings: Settings, work: Callable[[Settings], "list[Replayed]"]) -> "list[Replayed]":
+def sure(settings: Settings, work: Callable[[Settings], list[Replayed]]) -> list[Replayed]:
     """With more trials, where few of them make somebody guilty: the noise of one element is uncertain then."""
     rows = work(settings)
     if any(row.verdict is Judged.GUILTY and row.budget == "noise" and not row.nonfinite for row in rows):
@@ -44,8 +44,8 @@ def row_of_output(task: Task, tensor: TensorRef, recorded: Any, exact: Any, due:
 
 
 def second_opinion(
-    rows: "list[Replayed]", bound: Bound, exact: "list[Any]", same_types: Callable[[], "list[Any]"]
-) -> "list[Replayed]":
+    rows: list[Replayed], bound: Bound, exact: list[Any], same_types: Callable[[], list[Any]]
+) -> list[Replayed]:
     """Where something is guilty: the same call on this CPU in the recorded types. If that is as far off, the operator
     is coarse everywhere."""
     if not any(row.verdict is Judged.GUILTY and row.budget != "exact" for row in rows):
@@ -105,7 +105,7 @@ def holds_nan(tree: Any) -> bool:
     return any(bool((torch.isnan(one) | (one == math.inf)).any()) for one in floats)
 
 
-def root_mean_square(trials: "list[Any]") -> Any:
+def root_mean_square(trials: list[Any]) -> Any:
     if not trials:
         return 0.0
     total = sum(one.reshape(-1).square() for one in trials) / len(trials)
@@ -116,7 +116,7 @@ def numpy_of(one: Any) -> Any:
     return one.detach().contiguous().numpy().reshape(-1)
 
 
-def tensors_in(tree: Any) -> "list[Any]":
+def tensors_in(tree: Any) -> list[Any]:
     return [one for one in tree_flatten(tree)[0] if isinstance(one, torch.Tensor)]
 
 

@@ -61,7 +61,7 @@ def product_of(task: Task, row: Row) -> Optional[Product]:
 
 def by_sample(
     task: Task, row: Row, product: Product, context: ReadContext, settings: Settings
-) -> "Optional[list[Replayed]]":
+) -> Optional[list[Replayed]]:
     """The row of replay.csv; None for types that are not judged so."""
     dtype = lookup(product.out.dtype)
     if dtype is None or dtype.kind != "f" or dtype.name == "float64":

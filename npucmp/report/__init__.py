@@ -43,7 +43,7 @@ class Form(NamedTuple):
     xlsx: bool = False
 
 
-def render(answer: Answer, form: Form = Form()) -> "dict[str, Any]":
+def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
     """All files of a report by name: bytes, or what makes them bit by bit (files.Joined)."""
     from npucmp.report import json
     from npucmp.report.files import LAST, after
@@ -57,7 +57,7 @@ def render(answer: Answer, form: Form = Form()) -> "dict[str, Any]":
     return {**found, LAST: json.with_files(found[LAST], found)}
 
 
-def write(answer: Answer, directory: "str | os.PathLike[str]", form: Form = Form()) -> "list[Path]":
+def write(answer: Answer, directory: str | os.PathLike[str], form: Form = Form()) -> list[Path]:
     """Writes every report file below `directory`, which is created. They appear together or not at all (files.py).
 
     Raises DumpError if the directory cannot be written.
@@ -74,13 +74,13 @@ def write(answer: Answer, directory: "str | os.PathLike[str]", form: Form = Form
 
 def write_reports(
     result: Result,
-    directory: "str | os.PathLike[str]",
+    directory: str | os.PathLike[str],
     metrics: Sequence[str] = (),
     excel: bool = False,
     xlsx: bool = False,
     parts: bool = False,
     parquet: bool = False,
-) -> "list[Path]":
+) -> list[Path]:
     """Writes the report of a result, as `npucmp … -o directory` does.
 
     metrics  further columns of tensors.csv: ["snr", "gain"], or as a user writes them ("snr,gain")
@@ -102,7 +102,7 @@ def write_reports(
     return write(laid_out(answer_of(result, wanted), parts, parquet), directory, Form(excel, xlsx))
 
 
-def write_junit(result: Result, file: "str | os.PathLike[str]") -> Path:
+def write_junit(result: Result, file: str | os.PathLike[str]) -> Path:
     """Writes JUnit XML for continuous integration, as `npucmp … --junit file` does: a case per suspect and rule.
 
     npucmp.write_junit(npucmp.check("npu_dump"), "npucmp.xml")

@@ -31,8 +31,8 @@ class Table(NamedTuple):
     file: str
     names: tuple[str, ...]
     columns: Callable[[], Columns]
-    rows: "Optional[Callable[[], Iterable[Piece]]]" = None
-    parts: "Optional[Sequence[tuple[str, Callable[[], Iterable[Piece]]]]]" = None
+    rows: Optional[Callable[[], Iterable[Piece]]] = None
+    parts: Optional[Sequence[tuple[str, Callable[[], Iterable[Piece]]]]] = None
 
 
 class Text(NamedTuple):
@@ -138,12 +138,12 @@ class Suspect(NamedTuple):
     rule: str = ""
     known: bool = False
     look: Optional[Look] = None
-    way: Callable[[], "Sequence[Step]"] = tuple
+    way: Callable[[], Sequence[Step]] = tuple
     also: str = ""
     page: Optional[str] = ""
 
     @classmethod
-    def of(cls, found: "Root | Rerun", operator: Operator, **more: Any) -> "Suspect":
+    def of(cls, found: Root | Rerun, operator: Operator, **more: Any) -> Suspect:
         """What is found of an operator, whose cause is the word unless `more` has another."""
         cause = found.cause.value
         known = found.place, cause, operator.name, operator.op_type, found.slot, found.evidence
@@ -157,7 +157,7 @@ class Suspects(NamedTuple):
     passed: Sequence[Suspect] = ()
 
     @classmethod
-    def of(cls, every: "Sequence[Suspect]") -> "Suspects":
+    def of(cls, every: Sequence[Suspect]) -> Suspects:
         ordered = sorted(every, key=lambda one: one.place)
         first = [one for one in ordered if one.cause != Cause.PROPAGATED.value]
         passed = [one for one in ordered if one.cause == Cause.PROPAGATED.value]
@@ -190,15 +190,15 @@ class Plot(NamedTuple):
 
     title: str
     words: str
-    curves: "Sequence[tuple[str, Sequence[int], Sequence[float]]]"
-    bands: "Sequence[tuple[int, int]]" = ()
+    curves: Sequence[tuple[str, Sequence[int], Sequence[float]]]
+    bands: Sequence[tuple[int, int]] = ()
 
 
 class Within(NamedTuple):
     """A page that is one of several: where it is, and the pages beside it as (name, link)."""
 
     where: str
-    beside: "Sequence[tuple[str, str]]"
+    beside: Sequence[tuple[str, str]]
 
 
 class Section(NamedTuple):
@@ -221,7 +221,7 @@ class Section(NamedTuple):
     lines: Sequence[Line] = ()
     after: Sequence[Line] = ()
     listings: Sequence[Listing] = ()
-    unlisted: "tuple[int, int]" = (0, 0)
+    unlisted: tuple[int, int] = (0, 0)
 
     @property
     def place(self) -> int:
@@ -287,7 +287,7 @@ class Answer:
     chains: Sequence[Chain] = ()
     plots: Sequence[Plot] = ()
     matrix: Optional[Matrix] = None
-    pages: "Callable[[Shown], Iterable[tuple[str, Piece]]]" = lambda shown: ()
+    pages: Callable[[Shown], Iterable[tuple[str, Piece]]] = lambda shown: ()
     texts: Callable[[], Sequence[Text]] = tuple
     rules: Sequence[Tolerance] = ()
     cases: Callable[[], Sequence[Case]] = tuple

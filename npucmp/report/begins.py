@@ -25,7 +25,7 @@ class Way(NamedTuple):
     """An operator by which it arrived, and at which ranks."""
 
     through: str
-    ranks: "tuple[int, ...]"
+    ranks: tuple[int, ...]
 
 
 class Begin(NamedTuple):
@@ -36,14 +36,14 @@ class Begin(NamedTuple):
     """
 
     cell: Cell
-    ranks: "tuple[int, ...]"
+    ranks: tuple[int, ...]
     others: int
-    own: "tuple[int, ...]"
-    ways: "tuple[Way, ...]"
-    too: "tuple[int, ...]" = ()
+    own: tuple[int, ...]
+    ways: tuple[Way, ...]
+    too: tuple[int, ...] = ()
     agree: bool = True
     coordinates: Coordinates = Coordinates()
-    unseen: "tuple[Cell, ...]" = ()
+    unseen: tuple[Cell, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -52,7 +52,7 @@ class Begin(NamedTuple):
         head = HEADS.get(self.cell.first.cause, HEAD).format(where=self._where(), op=self.cell.first.op)
         return "; ".join([head, *self._reach(), *self._unseen()])
 
-    def _unseen(self) -> "list[str]":
+    def _unseen(self) -> list[str]:
         """What may have begun before, for all that is known."""
         if not self.unseen:
             return []
@@ -75,7 +75,7 @@ class Begin(NamedTuple):
     def _ranked(self) -> bool:
         return self.cell.rank is not None
 
-    def _reach(self) -> "list[str]":
+    def _reach(self) -> list[str]:
         reached = sum(len(way.ranks) for way in self.ways)
         own = "have errors of their" if len(self.own) > 1 else "has an error of its"
         words = [f"{numbers('rank', self.own)} {own} own"] if self.own else []
@@ -96,7 +96,7 @@ class Begin(NamedTuple):
             return "the other ranks" if reached > 1 else "the other rank"
         return numbers("rank", way.ranks)
 
-    def facts(self) -> "dict[str, Any]":
+    def facts(self) -> dict[str, Any]:
         """The same for summary.json."""
         first = self.cell.first
         assert first is not None
@@ -114,7 +114,7 @@ class Begin(NamedTuple):
         }
 
 
-def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
+def begin_of(cells: Sequence[Cell]) -> Optional[Begin]:
     """None where no operator is to blame in any of them."""
     rooted = [(one.first.cause == Cause.PROPAGATED.value, one.first.place, one) for one in cells if one.first]
     cell = min(rooted, key=lambda one: one[:2])[2] if rooted else None
@@ -124,7 +124,7 @@ def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
     step = [one for one in cells if one.key[0] == cell.key[0]]
     alike = [one for one in step if one.first is not None and (one.first.op, one.first.cause) == (name, cause)]
     rest = [one for one in step if one not in alike]
-    ways: "dict[str, list[int]]" = {}
+    ways: dict[str, list[int]] = {}
     for one in sorted(rest, key=lambda one: (one.first.place if one.first else 0, one.key)):
         if one.origin == ARRIVED:
             ways.setdefault(one.through, []).append(one.key[1])
@@ -142,7 +142,7 @@ def begin_of(cells: "Sequence[Cell]") -> Optional[Begin]:
     )
 
 
-def _common(cells: "Sequence[Cell]") -> Coordinates:
+def _common(cells: Sequence[Cell]) -> Coordinates:
     """The coordinates that all of them have."""
     stages, parts = {one.stage for one in cells}, {one.tensor_rank for one in cells}
     return Coordinates(stages.pop() if len(stages) == 1 else None, parts.pop() if len(parts) == 1 else None)
@@ -159,7 +159,7 @@ def odd_words(one: Odd) -> str:
     return f"{told}{since}: {' '.join(one.first)}{more}, of which the golden's ranks hold the same{weak}"
 
 
-def odd_facts(one: Odd) -> "dict[str, Any]":
+def odd_facts(one: Odd) -> dict[str, Any]:
     """The same for summary.json."""
     op, slot = one.first
     return {

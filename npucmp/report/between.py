@@ -16,7 +16,7 @@ GAPS = tuple(
 )
 
 
-def edge_rows(one: Replay) -> "Iterator[Row]":
+def edge_rows(one: Replay) -> Iterator[Row]:
     operators = one.operators
     for edge in one.edges:
         operator = operators[edge.order]
@@ -29,7 +29,7 @@ def edge_rows(one: Replay) -> "Iterator[Row]":
         }  # fmt: skip
 
 
-def gap_rows(one: Replay) -> "Iterator[Row]":
+def gap_rows(one: Replay) -> Iterator[Row]:
     operators = one.operators
     for gap in one.gaps:
         operator = operators[gap.order]
@@ -62,7 +62,7 @@ def broken(edge: Edge, one: Replay, place: int) -> Suspect:
     )
 
 
-def _evidence(edge: Edge, one: Replay) -> "Iterator[Evidence]":
+def _evidence(edge: Edge, one: Replay) -> Iterator[Evidence]:
     names = [one.operators[order].name for order in edge.consumers]
     verb = "hands" if len(names) == 1 else "hand"
     words = "what reaches it is not what {consumers} " + verb + " back"
@@ -77,12 +77,12 @@ def _evidence(edge: Edge, one: Replay) -> "Iterator[Evidence]":
         yield Evidence("budget", "{ratio:,.2g} times the rounding that is due; rel_l2 {units:,.2g} u", facts)
 
 
-def differing(one: Replay) -> "list[Line]":
+def differing(one: Replay) -> list[Line]:
     """Inputs that are another function than in other layers."""
     return [Line("differs", "UNKNOWN", f"  {words}") for words in differences(one)]
 
 
-def differences(one: Replay) -> "list[str]":
+def differences(one: Replay) -> list[str]:
     found = []
     for gap in one.gaps:
         if gap.differs:

@@ -26,7 +26,7 @@ TEXTS = (".csv", ".json", ".cfg", ".txt")  # in which paths may stand; run.py of
 THEN = (1980, 1, 1, 0, 0, 0)  # the first time that a zip knows
 
 
-def write_ticket(ticket: Ticket, file: "str | os.PathLike[str]") -> "list[str]":
+def write_ticket(ticket: Ticket, file: str | os.PathLike[str]) -> list[str]:
     """Writes a ticket as one page, or with all that goes with it as an archive, by the name: .md or .zip. Returns the
     names of what it holds. Raises DumpError where it cannot be written, and then nothing has changed.
 
@@ -43,13 +43,13 @@ def write_ticket(ticket: Ticket, file: "str | os.PathLike[str]") -> "list[str]":
     return [path.name]
 
 
-def require_ending(file: "str | os.PathLike[str]") -> None:
+def require_ending(file: str | os.PathLike[str]) -> None:
     """UsageError for a name that tells neither of the two."""
     if Path(file).suffix.lower() not in (".md", ".zip"):
         raise UsageError(f"-o {os.fspath(file)}: a name ending in .md or .zip is wanted")
 
 
-def write(path: Path, page: str, files: "Iterable[tuple[str, Iterable[bytes]]]") -> "list[str]":
+def write(path: Path, page: str, files: Iterable[tuple[str, Iterable[bytes]]]) -> list[str]:
     """Writes the archive, and returns the names in it. Raises OSError, and then nothing has changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [PAGE]
@@ -85,7 +85,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _copy(pieces: "Iterable[bytes]", entry: "IO[bytes]", is_text: bool) -> None:
+def _copy(pieces: Iterable[bytes], entry: IO[bytes], is_text: bool) -> None:
     """As they are, or line by line without paths."""
     if not is_text:
         for piece in pieces:
@@ -103,7 +103,7 @@ _DATA = re.compile(r'(<script type="application/json" id="\w+">)(.*)(</script>)'
 _INFLATED = 1 << 30  # bytes of the data of a page
 
 
-def _page(data: bytes) -> "Optional[bytes]":
+def _page(data: bytes) -> Optional[bytes]:
     """A page without paths, in its text and in its data; None for one that is none of ours."""
     try:
         pieces = _PIECE.split(data.decode())

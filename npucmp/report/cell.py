@@ -35,7 +35,7 @@ class Cell(NamedTuple):
     verdict: str
     operators: int = 0
     compared: float = 0.0
-    counts: "tuple[tuple[str, int], ...]" = ()
+    counts: tuple[tuple[str, int], ...] = ()
     first: Optional[First] = None
     largest: Optional[float] = None
     origin: str = ""
@@ -47,7 +47,7 @@ class Cell(NamedTuple):
     tensor_rank: Optional[int] = None
 
     @property
-    def key(self) -> "tuple[int, int]":
+    def key(self) -> tuple[int, int]:
         """Where it stands in a picture; what a dump does not number counts as 0."""
         return self.step or 0, self.rank or 0
 
@@ -71,9 +71,9 @@ class Matrix(NamedTuple):
     pages     names of cells that have a page; `unwritten` says which have none and why, "" if all have
     """
 
-    cells: "Sequence[Cell]"
+    cells: Sequence[Cell]
     sentence: str = ""
-    first: "Optional[tuple[int, int]]" = None
-    odd: "Sequence[str]" = ()
-    pages: "Sequence[str]" = ()
+    first: Optional[tuple[int, int]] = None
+    odd: Sequence[str] = ()
+    pages: Sequence[str] = ()
     unwritten: str = ""

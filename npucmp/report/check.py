@@ -105,7 +105,7 @@ def _dump_words(report: Checked) -> str:
     return " · ".join(filter(None, words))
 
 
-def _span(name: str, numbers: "Sequence[int]") -> str:
+def _span(name: str, numbers: Sequence[int]) -> str:
     """ "step 3", "steps 0-2", "steps 0, 4, 8"."""
     if len(numbers) == 1:
         return f"{name} {numbers[0]}"
@@ -115,7 +115,7 @@ def _span(name: str, numbers: "Sequence[int]") -> str:
 
 
 def _suspect(one: Symptom, report: Checked) -> Suspect:
-    def way() -> "list[Step]":
+    def way() -> list[Step]:
         return [
             Step(1, "FOLLOWS", f"{some.rule}  {_told(some)}") for some in report.symptoms if some.follows == one.place
         ]
@@ -148,7 +148,7 @@ def _more(one: Symptom) -> str:
     return f" and {one.places - 1} more" if one.places > 1 else ""
 
 
-def undecided_words(decisions: "Sequence[Decision]") -> "list[str]":
+def undecided_words(decisions: Sequence[Decision]) -> list[str]:
     """Reasons with the rules that they held back, those that hold back most first."""
     reasons: dict[str, list[str]] = {}
     for one in decisions:
@@ -158,7 +158,7 @@ def undecided_words(decisions: "Sequence[Decision]") -> "list[str]":
     return [f"{', '.join(rules)} ({why})" for why, rules in ordered]
 
 
-def _verdict(report: Checked) -> "tuple[str, str]":
+def _verdict(report: Checked) -> tuple[str, str]:
     status = report.exit_status
     roots = Counter(one.severity for one in report.symptoms if not one.follows)
     follow = sum(one.follows > 0 for one in report.symptoms)
@@ -190,7 +190,7 @@ def _row(one: Symptom) -> Row:
     return {**row, "stack": source_line(one.operator) if one.operator is not None else None}
 
 
-def _place(one: Symptom) -> "int | None":
+def _place(one: Symptom) -> int | None:
     return one.order if one.order >= 0 else None
 
 
@@ -236,11 +236,11 @@ def _detail(report: Checked) -> Detail:
     )  # fmt: skip
 
 
-def _mark(one: "Symptom | None") -> Row:
+def _mark(one: Symptom | None) -> Row:
     return {} if one is None else {"cause": one.severity, "place": one.place, "evidence": (one.because,)}
 
 
-def _finding(one: "Symptom | None") -> Row:
+def _finding(one: Symptom | None) -> Row:
     return {} if one is None else {"finding": one.rule, "severity": one.severity}
 
 

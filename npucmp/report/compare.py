@@ -45,12 +45,12 @@ class Parts:
     """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv. Of comparisons that lie
     apart also what each adds to the files: they are read once for both."""
 
-    def __init__(self, report: Report, metrics: "Sequence[str]" = ()) -> None:
+    def __init__(self, report: Report, metrics: Sequence[str] = ()) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least)
         self.report, self.metrics = report, tuple(metrics)
-        self.filed: "list[Filed]" = []
-        self.every: "list[Part]" = []
-        pool: "dict[object, Any]" = {}  # names of tensors, which ranks have in common
+        self.filed: list[Filed] = []
+        self.every: list[Part] = []
+        pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
         comparisons = report.comparisons
         if isinstance(comparisons, Apart):
             from npucmp.report.filed import Filing
@@ -66,7 +66,7 @@ class Parts:
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 
     @property
-    def notes(self) -> "list[str]":
+    def notes(self) -> list[str]:
         """What a reader should know besides, each once."""
         runs = [note for one in self.every for note in one.run_notes]
         own = [note for one in self.every for note in one.notes]
@@ -78,13 +78,13 @@ class Parts:
         more = self.tally.verdicts[Verdict.UNREADABLE] - len(lines)
         return Listing("unreadable", lines, "tensors.csv", more)
 
-    def undecided(self) -> "Iterator[str]":
+    def undecided(self) -> Iterator[str]:
         for verdict, what in LEFT_OUT.items():
             if count := self.tally.verdicts[verdict]:
                 example = next(one.examples[verdict] for one in self.every if verdict in one.examples)
                 yield f"{count_of(count, 'tensor')} {what}, for example {example}"
 
-    def within_noise(self) -> "Iterator[str]":
+    def within_noise(self) -> Iterator[str]:
         """What --noise excused."""
         count = sum(one.excused.tensors for one in self.every)
         if count:
@@ -92,7 +92,7 @@ class Parts:
             where = f"rel_l2 {brief(worst.error)} at {worst.where}"
             yield f"{count_of(count, 'tensor')} above the limit, within measured noise; largest {where}"
 
-    def sides(self) -> "list[Side]":
+    def sides(self) -> list[Side]:
         """Both dumps in one line each, where there are several runs of them."""
         if len(self.every) < 2:
             return []
@@ -101,7 +101,7 @@ class Parts:
         return [Side(name, path, several(some)) for name, path, some in zip(SIDES, paths, runs)]
 
 
-def several(runs: "Sequence[Ran]") -> str:
+def several(runs: Sequence[Ran]) -> str:
     """What runs of one dump are, in one line."""
     kinds = dict.fromkeys(" · ".join(filter(None, (run.format, run.detail))) for run in runs)
     operators, tensors, size = (sum(getattr(run, name) for run in runs) for name in ("operators", "tensors", "bytes"))
@@ -111,13 +111,13 @@ def several(runs: "Sequence[Ran]") -> str:
     return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
-def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> "tuple[Part, Filed]":
+def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> tuple[Part, Filed]:
     from npucmp.report.filed import filed
 
     return part_of(asked, strict, number, one), filed(filing, number, one)
 
 
-def _lost(where: "Sequence[Where]", filing: Filing, number: int, because: str) -> "tuple[Part, Filed]":
+def _lost(where: Sequence[Where], filing: Filing, number: int, because: str) -> tuple[Part, Filed]:
     from npucmp.report.filed import lost_files
 
     words = f"telling what came of it ended the process: {because}"
@@ -141,13 +141,13 @@ class _Paged(NamedTuple):
 
     report: Report
     filing: Filing
-    within: "Mapping[int, Within]"
+    within: Mapping[int, Within]
     shown: Shown
 
 
 def _pages(
-    report: Report, metrics: "tuple[str, ...]", within: "Mapping[int, Within]", shown: Shown
-) -> "Iterator[tuple[int, Piece]]":
+    report: Report, metrics: tuple[str, ...], within: Mapping[int, Within], shown: Shown
+) -> Iterator[tuple[int, Piece]]:
     """The pages of these comparisons, made where they lie."""
     from npucmp.report.filed import Filing
 
@@ -225,7 +225,7 @@ class _Files:
         self._linked = cache(lambda number: _linked_in(comparisons[number]))
         self.every = cache(self._every)
 
-    def _every(self) -> "list[Filed]":
+    def _every(self) -> list[Filed]:
         if self._apart is not None:
             return self._parts.filed
         from npucmp.report.filed import Filing, filed
@@ -233,7 +233,7 @@ class _Files:
         filing, some = Filing(self._metrics), enumerate(self._parts.report.comparisons)
         return [filed(filing, number, one, self._cells(number), self._linked(number)) for number, one in some]
 
-    def tables(self) -> "list[Table]":
+    def tables(self) -> list[Table]:
         report = self._parts.report
         names = (*tables.TENSOR_COLUMNS, *self._metrics)
         parts = [(key, partial(self._of_one, at)) for at, key in enumerate(keys_of(self._parts.every))]
@@ -243,18 +243,18 @@ class _Files:
         rooted = ((one.roots, one.step, one.rank) for one in report.comparisons)
         return [tensors, tables.roots(rooted)._replace(rows=self._roots)]
 
-    def _tensors(self) -> "Iterator[Piece]":
+    def _tensors(self) -> Iterator[Piece]:
         return (one.tensors for one in self.every())
 
-    def _of_one(self, at: int) -> "list[Piece]":
+    def _of_one(self, at: int) -> list[Piece]:
         return [self.every()[at].tensors]
 
-    def _roots(self) -> "Iterator[Piece]":
+    def _roots(self) -> Iterator[Piece]:
         from npucmp.report.filed import by_place
 
         return by_place((part.step, one.roots) for part, one in zip(self._parts.every, self.every()))
 
-    def detail(self, figures: "Sequence[str]") -> Detail:
+    def detail(self, figures: Sequence[str]) -> Detail:
         from npucmp.report import pairs
 
         if self._apart is not None:
@@ -272,7 +272,7 @@ class _NextDump:
         self._report, self._files = report, files
 
     @cached_property
-    def _found(self) -> "Optional[NextDump]":
+    def _found(self) -> Optional[NextDump]:
         from npucmp.report.next_dump import next_dump
 
         return next_dump(self._report, [one.wanted for one in self._files.every()])
@@ -281,16 +281,16 @@ class _NextDump:
         """What summary.json says of it."""
         return None if self._found is None else self._found.facts()
 
-    def remarks(self, folder: str) -> "list[str]":
+    def remarks(self, folder: str) -> list[str]:
         """What to run next, in one line."""
         return [] if self._found is None else [self._found.remark(self._report, folder)]
 
-    def texts(self) -> "list[Text]":
+    def texts(self) -> list[Text]:
         """The configurations."""
         return [] if self._found is None else [Text(*file) for file in self._found.files.items()]
 
 
-def _linked_in(one: Comparison) -> "Linked":
+def _linked_in(one: Comparison) -> Linked:
     from npucmp.report import pairs
 
     return pairs.linked_in(one)
@@ -303,7 +303,7 @@ def _runs_left_out(report: Report) -> Iterator[str]:
         yield f"only in {side}: {' '.join(where_words(run))} ({run.path})"
 
 
-def _verdict(report: Report, parts: Parts) -> "tuple[str, str]":
+def _verdict(report: Report, parts: Parts) -> tuple[str, str]:
     status = report.exit_status
     return word_of(status, parts.tally), _sentence(report, parts.tally, status)
 
@@ -349,14 +349,14 @@ def found_words(tally: Tally, unpaired: int = 0) -> str:
     return ", ".join(_diverged_words(tally, unpaired))
 
 
-def _suspected_words(causes: "Counter[Cause]") -> "Iterator[str]":
+def _suspected_words(causes: Counter[Cause]) -> Iterator[str]:
     """What statistics alone make suspect."""
     yield f"{count_of(causes[Cause.SUSPECT], 'operator')} out of the noise before it"
     if causes[Cause.PROPAGATED]:
         yield f"{causes[Cause.PROPAGATED]} behind it proven to differ"
 
 
-def _diverged_words(tally: Tally, unpaired: int) -> "Iterator[str]":
+def _diverged_words(tally: Tally, unpaired: int) -> Iterator[str]:
     causes, counts = tally.causes, tally.verdicts
     differing = sum(counts[verdict] for verdict in DIFFERS)
     if causes[Cause.BORN] + causes[Cause.GAP]:

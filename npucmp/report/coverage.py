@@ -22,14 +22,14 @@ class AlignedShare(NamedTuple):
     compared   elements that were, `everything`: those that might have been
     """
 
-    matched: "Mapping[str, int]"
-    alone: "tuple[int, int]"
+    matched: Mapping[str, int]
+    alone: tuple[int, int]
     decided: int
     compared: int
     everything: int
 
     @classmethod
-    def of(cls, one: Comparison) -> "AlignedShare":
+    def of(cls, one: Comparison) -> AlignedShare:
         """That of one comparison."""
         decided: set[int] = set()
         everything = compared = 0
@@ -45,7 +45,7 @@ class AlignedShare(NamedTuple):
         return cls(one.matched, one.alone, len(decided), compared, everything)
 
     @classmethod
-    def sum(cls, some: "Sequence[AlignedShare]") -> "AlignedShare":
+    def sum(cls, some: Sequence[AlignedShare]) -> AlignedShare:
         """Of all."""
         matched: Counter[str] = Counter()
         for one in some:
@@ -63,7 +63,7 @@ class AlignedShare(NamedTuple):
         """Of elements that were really compared."""
         return self.compared / self.everything if self.everything else 0.0
 
-    def facts(self) -> "dict[str, Any]":
+    def facts(self) -> dict[str, Any]:
         """Operators by matcher, those without partner, and the shares of operators and elements really compared."""
         only_target, only_golden = self.alone
         return {
@@ -103,7 +103,7 @@ def upstream_unseen(comparison: Comparison, order: int) -> int:
     )
 
 
-def open_words(coverage: Coverage, agreeing: int, unpaired: "Sequence[Run]" = ()) -> str:
+def open_words(coverage: Coverage, agreeing: int, unpaired: Sequence[Run] = ()) -> str:
     """Why a comparison of tensors that agree is undecided, and which option accepts it."""
     said = ["1 tensor agrees" if agreeing == 1 else f"{count_of(agreeing, 'tensor')} agree"]
     options = []
@@ -147,7 +147,7 @@ def _glob(name: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
 
 
-def covered_words(report: Report, coverage: Coverage) -> "Iterator[str]":
+def covered_words(report: Report, coverage: Coverage) -> Iterator[str]:
     """What a reader should know of the golden tensors that have no comparison of their own."""
     if coverage.accounted:
         yield f"{coverage.accounted:,} accounted for by tensors that agree"
@@ -159,7 +159,7 @@ def covered_words(report: Report, coverage: Coverage) -> "Iterator[str]":
         yield f"{percent(coverage.share)} of the golden's elements covered, as --coverage {report.least:g} accepts"
 
 
-def coverage_facts(report: Report, coverage: Coverage) -> "dict[str, Any]":
+def coverage_facts(report: Report, coverage: Coverage) -> dict[str, Any]:
     """What summary.json says of the coverage."""
     return {
         "share": None if coverage.unsized else coverage.share,

@@ -8,7 +8,7 @@ from npucmp.report.layout import PARQUET, head_of, rows_of
 from npucmp.report.rows import encoded
 
 
-def render(answer: Answer) -> "dict[str, Content]":
+def render(answer: Answer) -> dict[str, Content]:
     """A file for each table and each text."""
     found = {table.file: _content(table) for table in answer.tables}
     found.update({text.file: encoded(text.text) for text in answer.texts()})

@@ -65,7 +65,7 @@ def answer(report: Difference, metrics: Sequence[str] = ()) -> Answer:
     )  # fmt: skip
 
 
-def by_kind(report: Difference) -> "dict[str, Sequence[Change]]":
+def by_kind(report: Difference) -> dict[str, Sequence[Change]]:
     return {name: getattr(report, name) for name in MEANING}
 
 
@@ -77,7 +77,7 @@ def _words(one: Written) -> str:
     )
 
 
-def _verdict(report: Difference) -> "tuple[str, str]":
+def _verdict(report: Difference) -> tuple[str, str]:
     tail = [f"{len(some)} {word}" for some, word in ((report.gone, "gone"), (report.same, "the same")) if some]
     if report.exit_status == 1:
         words = [f"{count_of(len(report.new), 'place')} new"] if report.new else []
@@ -111,15 +111,15 @@ def _suspect(place: int, one: Change) -> Suspect:
     )
 
 
-def _cause(one: "Optional[Place | Seen]") -> str:
+def _cause(one: Optional[Place | Seen]) -> str:
     return one.cause if isinstance(one, Place) else one.verdict if isinstance(one, Seen) else ""
 
 
-def _error(one: "Optional[Place | Seen]") -> Optional[float]:
+def _error(one: Optional[Place | Seen]) -> Optional[float]:
     return one.value if isinstance(one, Place) else one.error if isinstance(one, Seen) else None
 
 
-def _state(one: "Optional[Place | Seen]") -> str:
+def _state(one: Optional[Place | Seen]) -> str:
     """ "BORN 1.7e-03"."""
     error = _error(one)
     return " ".join(filter(None, (_cause(one), brief(error) if error else "")))
@@ -136,7 +136,7 @@ def _name(key: Key) -> str:
     return "  ".join(filter(None, (*where, key.rule, f"{key.op} {key.slot}".strip())))
 
 
-def _rows(kinds: "dict[str, Sequence[Change]]") -> "Iterator[Row]":
+def _rows(kinds: dict[str, Sequence[Change]]) -> Iterator[Row]:
     for name, some in kinds.items():
         for one in some:
             latest = one.after or one.before
@@ -149,7 +149,7 @@ def _rows(kinds: "dict[str, Sequence[Change]]") -> "Iterator[Row]":
             }  # fmt: skip
 
 
-def _detail(kinds: "dict[str, Sequence[Change]]") -> Detail:
+def _detail(kinds: dict[str, Sequence[Change]]) -> Detail:
     """A row per row of diff.csv."""
     rows = [*_rows(kinds)]
     return Detail(
@@ -165,7 +165,7 @@ def _detail(kinds: "dict[str, Sequence[Change]]") -> Detail:
     )
 
 
-def _facts(report: Difference, kinds: "dict[str, Sequence[Change]]") -> Row:
+def _facts(report: Difference, kinds: dict[str, Sequence[Change]]) -> Row:
     """What summary.json holds of a diff."""
     first = {name: list(_rows({name: some[:FIRST]})) for name, some in kinds.items()}
     return {

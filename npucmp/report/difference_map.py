@@ -19,7 +19,7 @@ LEAST = 14
 WIDTH, HIGHEST = 320, 46  # of the bars, and of one
 
 
-def drawn(one: DifferenceMap) -> "dict[str, Any]":
+def drawn(one: DifferenceMap) -> dict[str, Any]:
     """The picture for the template."""
     down = len(one.counts) // one.across
     size = f"{one.rows:,} × {one.columns:,}"
@@ -39,7 +39,7 @@ def drawn(one: DifferenceMap) -> "dict[str, Any]":
     }
 
 
-def _paths(one: DifferenceMap, down: int) -> "list[str]":
+def _paths(one: DifferenceMap, down: int) -> list[str]:
     """A path per level of darkness, the lightest first."""
     strokes: list[list[str]] = [[] for _ in range(len(LEVELS) + 1)]
     for line in range(down):
@@ -59,7 +59,7 @@ def _length(whole: int, cells: int, cell: int) -> int:
     return -(-(cell + 1) * whole // cells) - -(-cell * whole // cells)
 
 
-def _bits(one: DifferenceMap) -> "Optional[dict[str, Any]]":
+def _bits(one: DifferenceMap) -> Optional[dict[str, Any]]:
     """A bar per bit, from the highest, and the parts of a float that they belong to."""
     most = max(one.bits, default=0)
     if not most:
@@ -76,7 +76,7 @@ def _bits(one: DifferenceMap) -> "Optional[dict[str, Any]]":
     }
 
 
-def _parts(one: DifferenceMap) -> "list[tuple[str, int, int]]":
+def _parts(one: DifferenceMap) -> list[tuple[str, int, int]]:
     """(name, first bit from the left, bits) of sign, exponent and mantissa; of other types all bits."""
     row, width = lookup(one.dtype), len(one.bits)
     if row is None or row.kind != "f":

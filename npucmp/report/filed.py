@@ -21,7 +21,7 @@ from npucmp.report.rows import csv_of, encoded
 class Filing(NamedTuple):
     """How it is done: further columns, and the folder for files; "" keeps all in memory."""
 
-    metrics: "tuple[str, ...]" = ()
+    metrics: tuple[str, ...] = ()
     folder: str = ""
 
     def piece(self, number: int, what: str, data: bytes) -> Piece:
@@ -47,7 +47,7 @@ def filed(
     number: int,
     one: Comparison,
     columns: Optional[Columns] = None,
-    linked: "Optional[pairs.Linked]" = None,
+    linked: Optional[pairs.Linked] = None,
 ) -> Filed:
     """Of a comparison wherever it lies; `columns` and `linked` if they are known."""
     cells = tables.columns_of(one, filing.metrics) if columns is None else columns
@@ -67,11 +67,11 @@ def lost_files(filing: Filing, where: Where, because: str) -> Filed:
     return Filed(_lines(names, tables.by_column([row], names)), b"", Wanted((), (), {}))
 
 
-def _lines(names: "Sequence[str]", columns: Columns) -> bytes:
+def _lines(names: Sequence[str], columns: Columns) -> bytes:
     return encoded(csv_of(names, columns).partition("\n")[2])
 
 
-def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes]":
+def by_place(pieces: Iterable[tuple[Optional[int], Piece]]) -> Iterator[bytes]:
     """The rows of roots.csv of all comparisons, with the step of each, by place. The rows of a step have two runs of
     consecutive places: suspects, and behind those of all steps what passes an error on. No more than a step is held."""
     steps = [[piece for _, piece in some] for _, some in groupby(sorted(pieces, key=_step), key=_step)]
@@ -86,18 +86,18 @@ def by_place(pieces: "Iterable[tuple[Optional[int], Piece]]") -> "Iterator[bytes
         yield b"".join(islice(_in_order(some), written[at], None))
 
 
-def _step(one: "tuple[Optional[int], Piece]") -> int:
+def _step(one: tuple[Optional[int], Piece]) -> int:
     return one[0] or 0
 
 
-def _in_order(pieces: "Sequence[Piece]") -> "Iterator[bytes]":
+def _in_order(pieces: Sequence[Piece]) -> Iterator[bytes]:
     """The rows of a step, by place."""
     return heapq.merge(*map(_read, pieces), key=_place)
 
 
-def _read(piece: Piece) -> "list[bytes]":
+def _read(piece: Piece) -> list[bytes]:
     return b"".join(Joined([piece])).splitlines(keepends=True)
 
 
-def _place(line: "Any") -> int:
+def _place(line: Any) -> int:
     return int(line.partition(b",")[0])

@@ -44,10 +44,10 @@ _BLOCK = 1 << 20  # bytes that are copied at once
 class Joined:
     """The content of a file in pieces, of which some lie in other files: never in memory as a whole."""
 
-    def __init__(self, pieces: "Iterable[Union[bytes, Path, Slice]]") -> None:
+    def __init__(self, pieces: Iterable[Union[bytes, Path, Slice]]) -> None:
         self.pieces = [*pieces]
 
-    def __iter__(self) -> "Iterator[bytes]":
+    def __iter__(self) -> Iterator[bytes]:
         for piece in self.pieces:
             if isinstance(piece, bytes):
                 yield piece
@@ -70,7 +70,7 @@ class Streamed(Protocol):
 Content = Union[bytes, Joined, Streamed]
 
 
-def after(head: bytes, content: "Union[bytes, Joined]") -> "Union[bytes, Joined]":
+def after(head: bytes, content: Union[bytes, Joined]) -> Union[bytes, Joined]:
     """Text that begins with something else."""
     return head + content if isinstance(content, bytes) else Joined([head, *content.pieces])
 
@@ -129,7 +129,7 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
-def listed(folder: Path) -> "list[str]":
+def listed(folder: Path) -> list[str]:
     """The files of the report in a folder, as its summary.json has them; nothing where there is none."""
     try:
         if not stat.S_ISREG(os.lstat(folder / LAST).st_mode) or os.lstat(folder / LAST).st_size > _SUMMARY:
@@ -141,7 +141,7 @@ def listed(folder: Path) -> "list[str]":
     return [name for name in names if isinstance(name, str) and OURS.fullmatch(name)] if isinstance(names, list) else []
 
 
-def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
+def _parts(folder: Path, contents: Mapping[str, Content]) -> list[str]:
     """The same table of an earlier report, which may have been in parts or in another form."""
     try:
         there = os.listdir(folder) if any(map(TENSORS.fullmatch, contents)) else ()
@@ -150,7 +150,7 @@ def _parts(folder: Path, contents: "Mapping[str, Content]") -> "list[str]":
     return [name for name in there if TENSORS.fullmatch(name)]
 
 
-def _pages(folder: Path) -> "list[str]":
+def _pages(folder: Path) -> list[str]:
     """Those of an earlier report."""
     try:
         return [f"{BELOW}/{name}" for name in os.listdir(folder / BELOW) if _PAGE.fullmatch(name)]
@@ -188,7 +188,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _remove(path: "str | os.PathLike[str]") -> None:
+def _remove(path: str | os.PathLike[str]) -> None:
     with suppress(OSError):
         os.unlink(path)
 

@@ -140,7 +140,7 @@ def _row(one: FusedOperator) -> Row:
     return {**row, **figures}
 
 
-def _chains(every: "Sequence[FusedOperator]") -> Iterator[Chain]:
+def _chains(every: Sequence[FusedOperator]) -> Iterator[Chain]:
     """Each beside what it stands for, those that bear error first."""
     held = {id(one.comparison): one.comparison for one in every}
     ranges = {key: _ranges(comparison) for key, comparison in held.items()}
@@ -148,7 +148,7 @@ def _chains(every: "Sequence[FusedOperator]") -> Iterator[Chain]:
         yield _chain(one, ranges[id(one.comparison)])
 
 
-def _chain(one: FusedOperator, ranges: "Mapping[int | str, str]") -> Chain:
+def _chain(one: FusedOperator, ranges: Mapping[int | str, str]) -> Chain:
     pair, root = one.pair, one.root
     names = dict.fromkeys(filter(None, [*pair.operator.originals, one.compared]))
     because = Evidence("finding", "{because}", {"because": Fact(one.worst.because)})
@@ -172,7 +172,7 @@ def _chain(one: FusedOperator, ranges: "Mapping[int | str, str]") -> Chain:
     )
 
 
-def _ranges(comparison: Comparison) -> "dict[int | str, str]":
+def _ranges(comparison: Comparison) -> dict[int | str, str]:
     """What the first output of each operator holds: of the target by order, of the golden run by name."""
     found: dict[int | str, str] = {}
     for finding in comparison.findings:
@@ -190,7 +190,7 @@ def _range(tensor: TensorRef, side: Side) -> str:
     return f"{tensor.dtype} {side.minimum:.3g} to {side.maximum:.3g}" if side.minimum == side.minimum else tensor.dtype
 
 
-def suspects(comparison: Comparison) -> "list[Root]":
+def suspects(comparison: Comparison) -> list[Root]:
     """The fused operators where error is born, most suspected first; where it is born nowhere, those that worsen it."""
     causes = {root.cause for root in comparison.roots}
     blamed = Cause.BORN if causes & {Cause.BORN, Cause.GAP} else Cause.WORSENED
@@ -198,7 +198,7 @@ def suspects(comparison: Comparison) -> "list[Root]":
     return sorted(found, key=lambda root: root.place)
 
 
-def switch(report: Fused) -> "dict[str, dict[str, str]]":
+def switch(report: Fused) -> dict[str, dict[str, str]]:
     """The passes behind the suspects, by the kind that CANN counts them among."""
     kinds = {effect.name: effect.kind for effect in report.passes}
     found: dict[str, dict[str, str]] = {}
@@ -209,7 +209,7 @@ def switch(report: Fused) -> "dict[str, dict[str, str]]":
     return {kind: found[kind] for kind in sorted(found)}
 
 
-def _own_passes(comparison: Comparison, operator: Operator) -> "list[str]":
+def _own_passes(comparison: Comparison, operator: Operator) -> list[str]:
     """The passes that made an operator of the target; not those that worked on its originals in the golden run too."""
     names = {operator.name, *operator.originals}
     same = [one for one in comparison.golden.operators if one.name in names or names & {*one.originals}]
@@ -222,7 +222,7 @@ def kind_of(name: str) -> str:
     return "UBFusion" if UB_PASS.fullmatch(name) else "GraphFusion"
 
 
-def remarks(report: Fused, every: "Sequence[FusedOperator]", folder: str) -> "Iterator[str]":
+def remarks(report: Fused, every: Sequence[FusedOperator], folder: str) -> Iterator[str]:
     """The fused operators that are to blame, passes of one run only, and what to run next."""
     causes = Counter(one.cause for one in every)
     kinds = [f"{causes[cause.value]} {cause.value}" for cause in Cause if causes[cause.value]]

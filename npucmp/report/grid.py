@@ -29,13 +29,13 @@ def gridded(matrix: Matrix) -> Words:
     }
 
 
-def _heads(picture: Picture) -> "list[str]":
+def _heads(picture: Picture) -> list[str]:
     """The first rank of each column, "" where there is no room for it."""
     names = [str(some[0]) for some in picture.numbers]
     return [name if len(names) <= MARKED or at % 8 == 0 else "" for at, name in enumerate(names)]
 
 
-def _spot(one: Spot, pages: "set[str]") -> Words:
+def _spot(one: Spot, pages: set[str]) -> Words:
     cell = one.cell
     if cell is None:
         return {"state": one.state, "link": "", "words": ""}

@@ -42,9 +42,9 @@ MOST = 40  # lines of one kind
 Words = dict[str, Any]
 
 
-def render(answer: Answer) -> "dict[str, Content]":
+def render(answer: Answer) -> dict[str, Content]:
     """The page, and those of single steps and ranks."""
-    found: "dict[str, Content]" = {"report.html": page(answer)}
+    found: dict[str, Content] = {"report.html": page(answer)}
     pages = answer.pages(page)
     return {**found, **{name: one if isinstance(one, bytes) else Joined([one]) for name, one in pages}}
 
@@ -106,7 +106,7 @@ def _text(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
 
 
-def _shortened(lines: "Sequence[str]") -> "list[str]":
+def _shortened(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST], *([f"and {len(lines) - MOST} more in summary.json"] if len(lines) > MOST else [])]
 
 
@@ -132,7 +132,7 @@ def _at(error: Optional[float]) -> Optional[float]:
     return 0.0 if error <= 0 else round(max(0.0, min(100.0, (math.log10(min(error, 1e300)) + 10) / 12 * 100)), 1)
 
 
-def _bar(counts: "Mapping[str, int]") -> "list[Words]":
+def _bar(counts: Mapping[str, int]) -> list[Words]:
     """Rows by what they are, as pieces of one bar; none is too thin to see."""
     total = sum(counts.values()) or 1
     widths = [max(0.005, count / total) for count in counts.values()]
@@ -158,7 +158,7 @@ def _made(answer: Answer) -> Words:
     }
 
 
-def policy(scripts: "Sequence[str]", style: str) -> str:
+def policy(scripts: Sequence[str], style: str) -> str:
     """A Content-Security-Policy that lets only these run, and nothing be loaded or sent."""
     return "; ".join(
         (
@@ -177,7 +177,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def packed(data: "dict[str, Any]") -> "tuple[str, str]":
+def packed(data: dict[str, Any]) -> tuple[str, str]:
     """JSON that cannot end the elements it stands in: (what the first rows need, the other columns).
 
     What is large is deflated (browsers have DecompressionStream). The second element is the last of the page, so that
@@ -189,7 +189,7 @@ def packed(data: "dict[str, Any]") -> "tuple[str, str]":
     return _json({"deflate": _deflated(first)}), _json(_deflated(others))  # base64 has no such characters
 
 
-def _pieces(data: "dict[str, Any]") -> "tuple[dict[str, Any], dict[str, Any]]":
+def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     early, first, other = {*EARLY, *data["shown"], *data["facets"]}, dict(data), {}
     for part in ("operators", "rows"):
         columns = data[part]["columns"]

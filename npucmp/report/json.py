@@ -10,21 +10,21 @@ from npucmp.report.answer import Answer
 from npucmp.version import __version__
 
 
-def render(answer: Answer) -> "dict[str, bytes]":
+def render(answer: Answer) -> dict[str, bytes]:
     """The one file."""
     return {"summary.json": _dumped(summary(answer))}
 
 
-def with_files(data: bytes, names: "Iterable[str]") -> bytes:
+def with_files(data: bytes, names: Iterable[str]) -> bytes:
     """summary.json with the names of all files of its report, by which the next one knows what to replace."""
     return _dumped({**json.loads(data), "files": sorted(names)})
 
 
-def _dumped(found: "dict[str, Any]") -> bytes:
+def _dumped(found: dict[str, Any]) -> bytes:
     return (json.dumps(strict(found), indent=1, ensure_ascii=True) + "\n").encode()
 
 
-def summary(answer: Answer) -> "dict[str, Any]":
+def summary(answer: Answer) -> dict[str, Any]:
     """What summary.json holds, as Python values."""
     result = answer.result
     return {

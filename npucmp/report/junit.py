@@ -47,7 +47,7 @@ def render(answer: Answer) -> bytes:
     return data + b"\n"
 
 
-def write(answer: Answer, file: "str | os.PathLike[str]") -> Path:
+def write(answer: Answer, file: str | os.PathLike[str]) -> Path:
     """The file, whole or not at all."""
     place = Path(os.path.abspath(file))
     try:

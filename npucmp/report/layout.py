@@ -13,8 +13,8 @@ PARQUET = ".parquet"
 
 def laid_out(answer: Answer, parts: bool = False, parquet: bool = False) -> Answer:
     """An answer whose tables are written so. Tables of roots, and of what there is only one of, stay as they are."""
-    tables: "list[Table]" = []
-    names: "dict[str, str]" = {}  # what a reader is told to look at instead
+    tables: list[Table] = []
+    names: dict[str, str] = {}  # what a reader is told to look at instead
     for table in answer.tables:
         if table.parts is None:
             tables.append(table)
@@ -32,15 +32,15 @@ def laid_out(answer: Answer, parts: bool = False, parquet: bool = False) -> Answ
     return replace(answer, tables=tables, sections=sections, unreadable=_told(answer.unreadable, names))
 
 
-def _renamed(one: Section, names: "dict[str, str]") -> Section:
+def _renamed(one: Section, names: dict[str, str]) -> Section:
     return one._replace(listings=[_told(listing, names) for listing in one.listings])
 
 
-def _told(one: Listing, names: "dict[str, str]") -> Listing:
+def _told(one: Listing, names: dict[str, str]) -> Listing:
     return one._replace(rest=names.get(one.rest, one.rest))
 
 
-def rows_of(table: Table) -> "Sequence[Piece]":
+def rows_of(table: Table) -> Sequence[Piece]:
     """The lines of a table without their head."""
     if table.rows is not None:
         return [*table.rows()]

@@ -29,7 +29,7 @@ BAR = 30  # characters of the longest bar of a histogram
 Seen = tuple[Measurement, Optional[Peek]]  # a tensor, measured, and its values if they are to be seen
 
 
-def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Seen]]]", top: Optional[int]) -> str:
+def listing(run: Run, rows: Sequence[tuple[Operator, Sequence[Seen]]], top: Optional[int]) -> str:
     """A heading and the operators; `top` bounds how many (None: all), measured ones are shown tensor by tensor."""
     lines = [f"{visible(run.path)}  {visible(describe(run))}", *(f"note: {visible(note)}" for note in run.notes)]
     for operator, measured in rows[:top]:
@@ -41,10 +41,10 @@ def listing(run: Run, rows: "Sequence[tuple[Operator, Sequence[Seen]]]", top: Op
 
 def case(
     operator: Operator,
-    rows: "Sequence[Replayed]",
+    rows: Sequence[Replayed],
     folder: Path,
-    files: "Sequence[str]",
-    cut: "Optional[tuple[int, int]]",
+    files: Sequence[str],
+    cut: Optional[tuple[int, int]],
 ) -> str:
     """Whose case it is, how each of its outputs was dumped, and how to run it."""
     lines = [visible(operator.name)]
@@ -58,7 +58,7 @@ def case(
     return "\n".join([*lines, visible(f"  {', '.join(files)}"), visible(f"  python {folder / 'run.py'}")]) + "\n"
 
 
-def rules(known: "Sequence[RuleWords]", decisions: "Sequence[Decision]") -> str:
+def rules(known: Sequence[RuleWords], decisions: Sequence[Decision]) -> str:
     """Every rule: how grave, by which limit, what it needs and says; with decisions, whether the dump can decide it."""
     asked = {one.rule: one for one in decisions}
     lines = []
@@ -73,7 +73,7 @@ def rules(known: "Sequence[RuleWords]", decisions: "Sequence[Decision]") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _operator(operator: Operator, measured: "Sequence[Seen]") -> Iterator[str]:
+def _operator(operator: Operator, measured: Sequence[Seen]) -> Iterator[str]:
     if not measured:
         shapes = ", ".join(f"{tensor.slot} {_kind(tensor)}" for tensor in operator.tensors)
         yield visible(f"  {operator.order:5}  {operator.name}  {shapes}")
@@ -142,7 +142,7 @@ def _figures(one: Measurement) -> str:
     return "  ".join(known) or "nothing recorded"
 
 
-def ticket(found: Ticket, file: str, names: "Sequence[str]") -> str:
+def ticket(found: Ticket, file: str, names: Sequence[str]) -> str:
     """What `ticket` prints: whom it accuses, and what was written."""
     row = found.row
     name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or ""

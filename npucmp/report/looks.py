@@ -13,12 +13,12 @@ COLUMNS = tuple("place step rank order op slot cause number at target golden abs
 WIDTH, HIGHEST = 320, 46  # of a histogram, and of its highest bar
 
 
-def worst(looks: "Sequence[Look]") -> Table:
+def worst(looks: Sequence[Look]) -> Table:
     """Up to ten rows for each tensor that was looked at, suspects first."""
     return table("worst.csv", COLUMNS, lambda: _rows(looks))
 
 
-def _rows(looks: "Sequence[Look]") -> "Iterator[Row]":
+def _rows(looks: Sequence[Look]) -> Iterator[Row]:
     for look in looks:
         pair, shape = look.pair, look.pair.golden.shape if look.pair.golden else ()
         known = {
@@ -34,17 +34,17 @@ def _rows(looks: "Sequence[Look]") -> "Iterator[Row]":
             yield {**known, **one._asdict(), "number": number, "at": position(one.at, shape)}
 
 
-def beside(sections: "Sequence[Section]", looks: "Sequence[Look]") -> "list[Section]":
+def beside(sections: Sequence[Section], looks: Sequence[Look]) -> list[Section]:
     """Sections whose suspects have the look at the tensor that shows them."""
     found = {look.place: look for look in reversed(looks) if look.place}  # of several the first is that tensor's
 
-    def seen(some: "Sequence[Suspect]") -> "list[Suspect]":
+    def seen(some: Sequence[Suspect]) -> list[Suspect]:
         return [one._replace(look=found.get(one.place)) for one in some]
 
     return [one._replace(suspects=Suspects(*map(seen, one.suspects))) for one in sections]
 
 
-def drawn(look: Look) -> "dict[str, Any]":
+def drawn(look: Look) -> dict[str, Any]:
     """For the template: the picture, and both histograms."""
     from npucmp.report.difference_map import drawn as picture
 
@@ -70,7 +70,7 @@ def _short(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
 
 
-def _values(target: Histogram, golden: Histogram) -> "Optional[dict[str, Any]]":
+def _values(target: Histogram, golden: Histogram) -> Optional[dict[str, Any]]:
     """Bars of the target, and the outline of the golden over them; heights are logarithmic, so that one element is
     seen beside a million."""
     if not sum(target.counts) + sum(golden.counts):
@@ -85,7 +85,7 @@ def _values(target: Histogram, golden: Histogram) -> "Optional[dict[str, Any]]":
     }
 
 
-def _errors(one: Histogram) -> "Optional[dict[str, Any]]":
+def _errors(one: Histogram) -> Optional[dict[str, Any]]:
     if not one.high > 0 or not sum(one.counts):
         return None
     below, above = sum(one.counts[: len(one.counts) // 2]), sum(one.counts[len(one.counts) // 2 + 1 :])
@@ -94,7 +94,7 @@ def _errors(one: Histogram) -> "Optional[dict[str, Any]]":
     return {**_bars(one, max(one.counts)), "outline": "", "label": f"from {one.low:.3g} to {one.high:.3g}{sides}"}
 
 
-def _bars(one: Histogram, most: int) -> "dict[str, Any]":
+def _bars(one: Histogram, most: int) -> dict[str, Any]:
     wide = WIDTH / len(one.counts)
     bars = [
         {"x": round(place * wide + 0.5, 2), "height": _height(count, most)}

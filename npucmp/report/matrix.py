@@ -43,9 +43,9 @@ def cell_of(one: Comparison, verdict: str, tally: Tally, covered: AlignedShare) 
     )
 
 
-def cells_of_runs(report: Report) -> "list[Cell]":
+def cells_of_runs(report: Report) -> list[Cell]:
     """Of runs that could not be compared, unreadable ones and those without a partner: one for each step and rank."""
-    found: "dict[tuple[Optional[int], Optional[int]], Cell]" = {}
+    found: dict[tuple[Optional[int], Optional[int]], Cell] = {}
     lost = [(side, run, "UNREADABLE", run.problem) for side, run in report.broken]
     lost += [(side, run, "ALONE", f"only in {side}") for side, run in report.unpaired]
     for side, run, verdict, because in lost:
@@ -60,12 +60,12 @@ def _first(root: Root) -> First:
     return First(root.place, pair.operator.name, root.slot, pair.order, root.cause.value, root.value)
 
 
-def _largest(findings: "Sequence[Finding]") -> Optional[float]:
+def _largest(findings: Sequence[Finding]) -> Optional[float]:
     errors = [one.error for one in findings if one.verdict in DIFFERS and one.error is not None]
     return max((error for error in errors if not math.isnan(error)), default=None)
 
 
-def _origin(roots: "Sequence[Root]") -> "dict[str, Any]":
+def _origin(roots: Sequence[Root]) -> dict[str, Any]:
     """Where the error comes from: of an operator here that bears it; else the first that shows it tells."""
     if any(root.cause not in (Cause.PROPAGATED, Cause.UNKNOWN) for root in roots):
         return {"origin": HERE}
@@ -80,13 +80,13 @@ def _origin(roots: "Sequence[Root]") -> "dict[str, Any]":
     return {"origin": UNKNOWN if first.cause is Cause.UNKNOWN else PASSED}
 
 
-def rows(cells: "Sequence[Cell]", pages: "Sequence[str]" = ()) -> Columns:
+def rows(cells: Sequence[Cell], pages: Sequence[str] = ()) -> Columns:
     """The cells of matrix.csv; pages are the names of shards that have one."""
     written = {*pages}
     return by_column([_row(one, written) for one in sorted(cells, key=lambda one: (one.key, one.verdict))], COLUMNS)
 
 
-def _row(one: Cell, pages: "set[str]") -> "dict[str, Any]":
+def _row(one: Cell, pages: set[str]) -> dict[str, Any]:
     first = one.first
     return {
         "step": one.step,
@@ -114,6 +114,6 @@ def _row(one: Cell, pages: "set[str]") -> "dict[str, Any]":
     }  # fmt: skip
 
 
-def table(cells: "Sequence[Cell]", pages: "Sequence[str]" = ()) -> Table:
+def table(cells: Sequence[Cell], pages: Sequence[str] = ()) -> Table:
     """matrix.csv."""
     return Table("matrix.csv", COLUMNS, lambda: rows(cells, pages))

@@ -71,11 +71,11 @@ def answer(report: Merged, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _rows(report: Merged) -> "Iterator[Piece]":
+def _rows(report: Merged) -> Iterator[Piece]:
     return iter(report.rows)
 
 
-def _typed(row: "Mapping[str, str]") -> Row:
+def _typed(row: Mapping[str, str]) -> Row:
     """A row with its numbers, which are written as they were."""
     whole, real = ("place", "step", "rank", "order"), ("value", "limit", "input_error", "output_error", "growth")
     found: Row = {name: cell for name, cell in row.items() if cell}
@@ -83,13 +83,13 @@ def _typed(row: "Mapping[str, str]") -> Row:
     return {**found, **{name: float(found[name]) for name in real if name in found}}
 
 
-def _first_of(report: Merged) -> "list[Mapping[str, str]]":
+def _first_of(report: Merged) -> list[Mapping[str, str]]:
     bearing = [row for row in report.ranked if row["cause"] != Cause.PROPAGATED.value]
     passing = [row for row in report.ranked if row["cause"] == Cause.PROPAGATED.value]
     return [*bearing[:SHOWN], *passing[:SHOWN]]
 
 
-def _suspect(row: "Mapping[str, str]") -> Suspect:
+def _suspect(row: Mapping[str, str]) -> Suspect:
     where = " · ".join(f"{name} {row[name]}" for name in ("step", "rank") if row.get(name))
     told = Evidence("", "{words}", {"words": Fact(row.get("evidence", ""))})
     known = int(row["place"]), row["cause"], row.get("op", ""), row.get("op_type", ""), row.get("slot", "")
@@ -97,8 +97,8 @@ def _suspect(row: "Mapping[str, str]") -> Suspect:
 
 
 def _tally(report: Merged) -> Tally:
-    verdicts: "Counter[Verdict]" = Counter()
-    causes: "Counter[Cause]" = Counter()
+    verdicts: Counter[Verdict] = Counter()
+    causes: Counter[Cause] = Counter()
     for one in report.sources:
         verdicts.update({verdict: int(one.summary["verdicts"].get(verdict.value, 0)) for verdict in Verdict})
         causes.update({cause: int(one.summary["causes"].get(cause.value, 0)) for cause in Cause})
@@ -122,7 +122,7 @@ def _words(one: Source) -> str:
     return f"{word} · {len(one.shards):,} {'step and rank' if len(one.shards) == 1 else 'steps and ranks'}"
 
 
-def _left_out(report: Merged) -> "Iterator[str]":
+def _left_out(report: Merged) -> Iterator[str]:
     """Runs that no report could compare."""
     for one in report.sources:
         for lost in one.summary["broken"]:
@@ -131,7 +131,7 @@ def _left_out(report: Merged) -> "Iterator[str]":
         yield f"only in {lost.get('side')}: {lost.get('path')}"
 
 
-def _unpaired(report: Merged) -> "list[Mapping[str, Any]]":
+def _unpaired(report: Merged) -> list[Mapping[str, Any]]:
     """Those that no report had a partner of, each once."""
     compared = {numbers for one in report.sources for numbers in one.shards}
     every = [lost for one in report.sources for lost in one.summary["unpaired"]]
@@ -139,12 +139,12 @@ def _unpaired(report: Merged) -> "list[Mapping[str, Any]]":
     return [*{(lost.get("side"), lost.get("path")): lost for lost in left}.values()]
 
 
-def _key(row: "Mapping[str, str]", op: str, slot: str) -> "tuple[str, ...]":
+def _key(row: Mapping[str, str], op: str, slot: str) -> tuple[str, ...]:
     """The tensor that a row names by these columns, with its step and rank."""
     return tuple(row.get(name, "") for name in ("step", "rank", op, slot))
 
 
-def _cells(one: Source, places: "Mapping[tuple[str, ...], int]", ranked: "Sequence[Mapping[str, str]]") -> "list[Cell]":
+def _cells(one: Source, places: Mapping[tuple[str, ...], int], ranked: Sequence[Mapping[str, str]]) -> list[Cell]:
     """The steps and ranks of a report, by its matrix.csv; one of a single step and rank has none. With places as they
     are now."""
     if one.matrix:
@@ -163,24 +163,24 @@ def _cells(one: Source, places: "Mapping[tuple[str, ...], int]", ranked: "Sequen
     return [cell, *map(_alone, summary["unpaired"])]
 
 
-def _alone(run: "Mapping[str, Any]") -> Cell:
+def _alone(run: Mapping[str, Any]) -> Cell:
     """A run without a partner, as a summary has it."""
     target, golden = (str(run["path"]) if run["side"] == side else "" for side in SIDES)
     return Cell(run.get("step"), run.get("rank"), target, golden, "ALONE", because=f"only in {run['side']}")
 
 
-def _word(status: int, roots: "Sequence[Mapping[str, str]]") -> str:
+def _word(status: int, roots: Sequence[Mapping[str, str]]) -> str:
     suspected = bool(roots) and roots[0]["cause"] == Cause.SUSPECT.value
     return {0: "AGREES", 1: "SUSPECTED" if suspected else "DIVERGED"}.get(status, "UNDECIDED")
 
 
-def _origin(roots: "Sequence[Mapping[str, str]]", first: "Mapping[str, str]") -> str:
+def _origin(roots: Sequence[Mapping[str, str]], first: Mapping[str, str]) -> str:
     """As far as roots.csv tells where an error comes from."""
     bears = any(row["cause"] not in (Cause.PROPAGATED.value, Cause.UNKNOWN.value) for row in roots)
     return HERE if bears else UNKNOWN if first["cause"] == Cause.UNKNOWN.value else PASSED
 
 
-def _settled(cells: "Sequence[Cell]") -> "list[Cell]":
+def _settled(cells: Sequence[Cell]) -> list[Cell]:
     """In order; what no report had a partner of is one cell, and none where a report has compared it."""
     compared = [one for one in cells if one.verdict != "ALONE"]
     known = {one.key for one in compared}
@@ -188,7 +188,7 @@ def _settled(cells: "Sequence[Cell]") -> "list[Cell]":
     return sorted([*compared, *alone.values()], key=lambda one: one.key)
 
 
-def _cell(row: "Mapping[str, str]", place: int) -> Cell:
+def _cell(row: Mapping[str, str], place: int) -> Cell:
     def number(name: str) -> Optional[int]:
         cell = row.get(name, "")
         return int(cell) if cell.isdecimal() and len(cell) < 19 else None
@@ -226,9 +226,9 @@ def _cell(row: "Mapping[str, str]", place: int) -> Cell:
     )
 
 
-def _aligned(report: Merged) -> "dict[str, float]":
+def _aligned(report: Merged) -> dict[str, float]:
     """Sums of what was aligned; shares are of operators."""
-    found: "Counter[str]" = Counter()
+    found: Counter[str] = Counter()
     compared = 0.0
     for one in report.sources:
         told = one.summary["aligned"]
@@ -244,7 +244,7 @@ def _nothing(report: Merged) -> Detail:
     return Detail("pairs", "All tensor pairs", "", [], {}, {}, [], [], [])
 
 
-def _facts(report: Merged, tally: Tally, aligned: "Mapping[str, float]") -> Row:
+def _facts(report: Merged, tally: Tally, aligned: Mapping[str, float]) -> Row:
     """What summary.json holds."""
     return {
         "reports": [{"path": one.path, "exit_status": one.status, "shards": len(one.shards)} for one in report.sources],

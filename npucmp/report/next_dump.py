@@ -30,13 +30,13 @@ class Wanted(NamedTuple):
     networks  of both sides: equal ones give the same for the same names; "" where nothing is wanted
     """
 
-    roots: "tuple[Open, ...]"
-    runs: "tuple[tuple[str, Optional[int], Optional[int]], ...]"
-    names: "Mapping[int, tuple[Optional[tuple[str, bool]], ...]]"
-    networks: "tuple[str, ...]" = ("", "")
+    roots: tuple[Open, ...]
+    runs: tuple[tuple[str, Optional[int], Optional[int]], ...]
+    names: Mapping[int, tuple[Optional[tuple[str, bool]], ...]]
+    networks: tuple[str, ...] = ("", "")
 
     @classmethod
-    def of(cls, one: Comparison, wishes: Wishes) -> "Wanted":
+    def of(cls, one: Comparison, wishes: Wishes) -> Wanted:
         runs = one.target, one.golden
         both = [*map(recorded, runs)]
         names = {order: tuple(map(_asked, both, _sides(pair))) for order, pair in wishes.pairs.items()}
@@ -44,18 +44,18 @@ class Wanted(NamedTuple):
         return cls(wishes.roots, where, names, tuple(map(network, runs)) if wishes.roots else ("", ""))
 
 
-def _sides(pair: Pair) -> "tuple[Optional[Operator], Optional[Operator]]":
+def _sides(pair: Pair) -> tuple[Optional[Operator], Optional[Operator]]:
     return pair.target_op, pair.golden_op
 
 
-def _asked(run: Optional[Recorded], operator: Optional[Operator]) -> "Optional[tuple[str, bool]]":
+def _asked(run: Optional[Recorded], operator: Optional[Operator]) -> Optional[tuple[str, bool]]:
     if operator is None:
         return None
     lacks = not operator.reads_recorded or any(one.problem or not one.file for one in operator.tensors)
     return run.asked(operator) if run is not None else "", lacks
 
 
-def given_of(names: "Mapping[int, frozenset[str]]", number: int, one: Comparison) -> "dict[int, Given]":
+def given_of(names: Mapping[int, frozenset[str]], number: int, one: Comparison) -> dict[int, Given]:
     """What both sides of a comparison give for the names that are asked of them; a plain function."""
     return {side: Given.of((one.target, one.golden)[side], some) for side, some in names.items()}
 
@@ -70,12 +70,12 @@ class NextDump(NamedTuple):
     sides      whose values are wanted
     """
 
-    files: "dict[str, str]"
+    files: dict[str, str]
     operators: int
     wanted: int
     complete: bool
     bytes: int
-    sides: "tuple[str, ...]"
+    sides: tuple[str, ...]
 
     def facts(self) -> Row:
         """What summary.json says of it."""
@@ -98,7 +98,7 @@ class NextDump(NamedTuple):
         return f"next: dump the values of {what} of {whose} with {where}, then {command}"
 
 
-def next_dump(report: Report, wanted: "Sequence[Wanted]") -> Optional[NextDump]:
+def next_dump(report: Report, wanted: Sequence[Wanted]) -> Optional[NextDump]:
     """The dump that would tell more than a comparison does; None if there is none, or nobody knows how it is made.
     `wanted` is what each comparison wants."""
     found = in_order([one.roots for one in wanted])
@@ -134,10 +134,10 @@ def next_dump(report: Report, wanted: "Sequence[Wanted]") -> Optional[NextDump]:
 
 def _given(
     report: Report,
-    wanted: "Sequence[Wanted]",
-    asks: "Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]]",
-    lacking: "Sequence[int]",
-) -> "dict[int, dict[int, Given]]":
+    wanted: Sequence[Wanted],
+    asks: Sequence[tuple[int, tuple[Optional[tuple[str, bool]], ...]]],
+    lacking: Sequence[int],
+) -> dict[int, dict[int, Given]]:
     """By side: what the runs of all comparisons give that such a dump would hold; no side of which it is not known how
     its dumps are configured."""
     sides = [at for at in lacking if {one.runs[at][0] for one in wanted if one.runs} <= {*FORMATS}]
@@ -150,12 +150,12 @@ def _given(
             for number, one in enumerate(wanted)
             if one.runs and one.runs[at][1] in steps and one.runs[at][2] in ranks
         )
-    found: "dict[int, dict[int, Given]]" = {at: {} for at in sides}
-    alike: "dict[object, list[int]]" = {}  # comparisons of the same networks, most of which are one: the first is asked
+    found: dict[int, dict[int, Given]] = {at: {} for at in sides}
+    alike: dict[object, list[int]] = {}  # comparisons of the same networks, most of which are one: the first is asked
     for number in sorted(meant):
         key = wanted[number].networks
         alike.setdefault(key if all(key) else number, []).append(number)
-    known: "dict[object, Mapping[str, Sizes]]" = {}  # what is given in most runs, kept once
+    known: dict[object, Mapping[str, Sizes]] = {}  # what is given in most runs, kept once
     numbers = [some[0] for some in alike.values()]
     told = each(report.comparisons, partial(given_of, names), numbers=numbers)
     for some, both in zip(alike.values(), told):

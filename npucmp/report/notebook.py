@@ -56,15 +56,15 @@ def _text(words: str) -> str:
     return escape(visible(words))
 
 
-def files(answer: Answer) -> "dict[str, bytes | Joined]":
+def files(answer: Answer) -> dict[str, bytes | Joined]:
     """Its tables and its summary, as they would stand in files."""
     found = {**csv.render(answer), **json.render(answer)}
     return {name: data for name, data in found.items() if isinstance(data, (bytes, Joined))}
 
 
-def summary(answer: Answer) -> "dict[str, Any]":
+def summary(answer: Answer) -> dict[str, Any]:
     """What summary.json holds."""
-    found: "dict[str, Any]" = json.strict(json.summary(answer))
+    found: dict[str, Any] = json.strict(json.summary(answer))
     return found
 
 

@@ -99,7 +99,7 @@ def _section(scan: Scan, report: Overflow) -> Section:
     )
 
 
-def _suspect(root: Root, where: str, children: "Children") -> Suspect:
+def _suspect(root: Root, where: str, children: Children) -> Suspect:
     operator = root.pair.operator
     word = "CAME IN" if root.cause is Cause.GAP else root.cause.value
     way = partial(_way, root.pair.order, children)
@@ -109,7 +109,7 @@ def _suspect(root: Root, where: str, children: "Children") -> Suspect:
 Children = Mapping[int, Sequence[Event]]
 
 
-def _children(events: "Sequence[Event]") -> Children:
+def _children(events: Sequence[Event]) -> Children:
     """For each operator the first event of each operator that it handed something on to, in order."""
     found: dict[int, dict[int, Event]] = defaultdict(dict)
     for event in events:
@@ -119,7 +119,7 @@ def _children(events: "Sequence[Event]") -> Children:
     return {parent: list(some.values()) for parent, some in found.items()}
 
 
-def _way(order: int, children: Children) -> "list[Step]":
+def _way(order: int, children: Children) -> list[Step]:
     """What descends from an operator, each operator once."""
     steps, seen = [], {order}
     waiting = [(1, event) for event in reversed(children.get(order, ()))]
@@ -137,7 +137,7 @@ def _what(event: Event) -> str:
     return f"{name}  {event.evidence[0].sentence()}"
 
 
-def _notes(report: Overflow) -> "Iterator[str]":
+def _notes(report: Overflow) -> Iterator[str]:
     yield from dict.fromkeys([*report.notes, *(note for scan in report.scans for note in scan.notes)])
     silent = [event for event in report.events if event.kind and not event.alarm and event.operator is not None]
     thrown = [event for event in silent if event.evidence[-1].kind == "thrown away"]
@@ -155,7 +155,7 @@ def _thrown_away(event: Event) -> str:
     return f"{event.operator.name if event.operator else ''}: an Inf that {how}: no alarm"
 
 
-def _verdict(report: Overflow) -> "tuple[str, str]":
+def _verdict(report: Overflow) -> tuple[str, str]:
     status = report.exit_status
     tensors = sum(scan.tensors for scan in report.scans)
     if status == 130:
@@ -234,7 +234,7 @@ def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
     """The events of one run, those of operators that were not dumped last; its operators go to those before."""
     roots = {root.pair.order: root for root in scan.roots}
 
-    def place(event: Event) -> "tuple[bool, int]":
+    def place(event: Event) -> tuple[bool, int]:
         return event.operator is None, event.order
 
     groups = [[*group] for _, group in groupby(sorted(scan.events, key=place), key=place)]
@@ -248,7 +248,7 @@ def _add(run: int, scan: Scan, operators: list[Row], rows: list[Row]) -> None:
             rows.append({**own, "what": event.evidence[0].sentence(), "alarm": event.alarm, "output": written})
 
 
-def _operator(some: "Sequence[Event]", root: "Optional[Root]", numbers: "Mapping[int, int]") -> Row:
+def _operator(some: Sequence[Event], root: Optional[Root], numbers: Mapping[int, int]) -> Row:
     operator, order = some[0].operator, some[0].order
     if operator is None:
         return {"op": "operator that was not dumped"}

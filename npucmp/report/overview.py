@@ -28,7 +28,7 @@ ODD_FACTS = 50  # of them in summary.json
 Pages = Callable[["Mapping[int, Within]", Shown], "Iterator[tuple[int, Piece]]"]
 
 
-def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: Pages) -> Answer:
+def over(answer: Answer, parts: Sequence[Part], lost: Sequence[Cell], made: Pages) -> Answer:
     """The answer on several steps and ranks, given that on all of them one after the other, and the cells of runs that
     were not compared; `made` makes the pages of some, by their numbers among the parts."""
     cells = [one.cell for one in parts if one.cell is not None]
@@ -57,23 +57,21 @@ def over(answer: Answer, parts: "Sequence[Part]", lost: "Sequence[Cell]", made: 
     )
 
 
-def overviewed(cells: "Sequence[Cell]") -> "tuple[Matrix, dict[str, object]]":
+def overviewed(cells: Sequence[Cell]) -> tuple[Matrix, dict[str, object]]:
     """All of them as one, and what summary.json says of that."""
     begin, words = begin_of(cells), Counter(one.verdict for one in cells)
     matrix = Matrix(cells, begin.sentence if begin else "", begin.cell.key if begin else None)
     return matrix, {"shards": dict(words), "begins": begin.facts() if begin else None}
 
 
-def _pages(
-    cells: "Sequence[Cell]", numbers: "Sequence[int]", made: Pages, shown: Shown
-) -> "Iterator[tuple[str, Piece]]":
+def _pages(cells: Sequence[Cell], numbers: Sequence[int], made: Pages, shown: Shown) -> Iterator[tuple[str, Piece]]:
     """Each with links to those beside it: the same rank of other steps, other ranks of its step."""
     at = {cells[number].key: number for number in numbers}
     within = {number: Within(cells[number].where, _beside(cells[number], at, cells)) for number in numbers}
     return ((f"shards/{cells[number].name}.html", piece) for number, piece in made(within, shown))
 
 
-def _beside(cell: Cell, at: "Mapping[tuple[int, int], int]", cells: "Sequence[Cell]") -> "list[tuple[str, str]]":
+def _beside(cell: Cell, at: Mapping[tuple[int, int], int], cells: Sequence[Cell]) -> list[tuple[str, str]]:
     found = []
     for axis in (0, 1):
         line = sorted(key for key in at if key[1 - axis] == cell.key[1 - axis])
@@ -84,9 +82,9 @@ def _beside(cell: Cell, at: "Mapping[tuple[int, int], int]", cells: "Sequence[Ce
     return found
 
 
-def _placed(cells: "Iterable[Cell]", joints: "Sequence[Joint]") -> "Iterator[Cell]":
+def _placed(cells: Iterable[Cell], joints: Sequence[Joint]) -> Iterator[Cell]:
     """With their coordinates, as far as these follow."""
-    steps: "dict[Optional[int], list[Joint]]" = defaultdict(list)
+    steps: dict[Optional[int], list[Joint]] = defaultdict(list)
     for one in joints:
         steps[one.step].append(one)
     known = {(step, rank): found for step, some in steps.items() for rank, found in coordinates(some).items()}
@@ -95,7 +93,7 @@ def _placed(cells: "Iterable[Cell]", joints: "Sequence[Joint]") -> "Iterator[Cel
         yield cell._replace(stage=found.stage, tensor_rank=found.tensor_rank)
 
 
-def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section:
+def _section(answer: Answer, parts: Sequence[Part], matrix: Matrix) -> Section:
     """All steps and ranks in one, as one of them has it."""
     first, passed = (merged(parts, at, matrix.pages) for at in (0, 1))
     earliest = min((one.section for one in parts), key=lambda one: one.place)
@@ -123,7 +121,7 @@ def _section(answer: Answer, parts: "Sequence[Part]", matrix: Matrix) -> Section
     return section._replace(lines=earliest.lines)
 
 
-def _unlisted(parts: "Sequence[Part]", several: bool) -> "tuple[int, int]":
+def _unlisted(parts: Sequence[Part], several: bool) -> tuple[int, int]:
     """How many suspects, and how many that pass on, only the tables have: of a part that has none but these, they stand
     first, as they do here unless there are `several` kinds."""
     suspects = passed = 0
@@ -134,18 +132,18 @@ def _unlisted(parts: "Sequence[Part]", several: bool) -> "tuple[int, int]":
     return suspects, passed
 
 
-def _nothing(section: Section) -> "list[str]":
+def _nothing(section: Section) -> list[str]:
     """What is said where there is no operator to look at."""
     listed = [words for one in section.listings for words in (one.title, *one.lines)]
     return [*(line.head + line.rest for line in section.lines), *listed]
 
 
-def merged(parts: "Sequence[Part]", at: int, pages: "Sequence[str]") -> "list[Suspect]":
+def merged(parts: Sequence[Part], at: int, pages: Sequence[str]) -> list[Suspect]:
     """The suspects of all, or with `at` 1 those that pass on: of the same cause, operator and tensor as one, which is
     that of the first place and tells where the others are."""
     written = {*pages}
     every = [(suspect, one.cell) for one in parts for suspect in _of_kind(one.section.suspects, at) if one.cell]
-    alike: "dict[object, list[tuple[Suspect, Cell]]]" = defaultdict(list)
+    alike: dict[object, list[tuple[Suspect, Cell]]] = defaultdict(list)
     for suspect, cell in sorted(every, key=lambda one: one[0].place):
         alike[suspect.cause, suspect.op, suspect.slot].append((suspect, cell))
     found = []
@@ -155,19 +153,19 @@ def merged(parts: "Sequence[Part]", at: int, pages: "Sequence[str]") -> "list[Su
     return found
 
 
-def _of_kind(suspects: Suspects, at: int) -> "Sequence[Suspect]":
+def _of_kind(suspects: Suspects, at: int) -> Sequence[Suspect]:
     """A part that has none but those that pass on has them first."""
     passes = bool(suspects.first) and suspects.first[0].cause == Cause.PROPAGATED.value
     both = ((), suspects.first) if passes else suspects
     return both[at]
 
 
-def _places(cells: "Sequence[Cell]") -> str:
+def _places(cells: Sequence[Cell]) -> str:
     """ "at step 0 ranks 1-7, steps 1-3 ranks 0-7"."""
-    steps: "dict[int, list[int]]" = defaultdict(list)
+    steps: dict[int, list[int]] = defaultdict(list)
     for step, rank in sorted(one.key for one in cells):
         steps[step].append(rank)
-    alike: "dict[tuple[int, ...], list[int]]" = defaultdict(list)
+    alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for step, some in steps.items():
         alike[tuple(some)].append(step)
     numbered = any(one.rank is not None for one in cells)
@@ -177,7 +175,7 @@ def _places(cells: "Sequence[Cell]") -> str:
     return f"at {', '.join([*told[:SETS], *more])}" if told else ""
 
 
-def written(cells: "Sequence[Cell]") -> "list[int]":
+def written(cells: Sequence[Cell]) -> list[int]:
     """The numbers of cells that have a page: all, or of many those in which there is something to see, by place, and
     others until there are PAGES."""
     first = {one.name: at for at, one in reversed([*enumerate(cells)])}
@@ -193,7 +191,7 @@ def _place(cell: Cell) -> int:
     return cell.first.place if cell.first is not None else 0
 
 
-def unwritten(cells: "Sequence[Cell]", pages: "Sequence[int]") -> str:
+def unwritten(cells: Sequence[Cell], pages: Sequence[int]) -> str:
     """Which shards have no page, and why; "" if all have one."""
     without = [cells[at].verdict == "AGREES" for at in {*range(len(cells))} - {*pages}]
     agree, others = sum(without), len(without) - sum(without)

@@ -22,7 +22,7 @@ EXACT = 1 << 53  # up to which a browser holds integers exactly
 FEW = 0.5  # share of different values up to which they are numbered
 
 
-def page_data(detail: Detail) -> "dict[str, Any]":
+def page_data(detail: Detail) -> dict[str, Any]:
     """All that the scripts of the page read."""
     return {
         "kind": detail.kind,
@@ -36,14 +36,14 @@ def page_data(detail: Detail) -> "dict[str, Any]":
     }
 
 
-def packed(columns: Columns) -> "dict[str, Any]":
+def packed(columns: Columns) -> dict[str, Any]:
     """Columns in the form that is smallest, and how many rows there are; those without any value are left out."""
     found = {name: _column(cells) for name, cells in columns.items()}
     length = max(map(len, columns.values()), default=0)
     return {"length": length, "columns": {name: column for name, column in found.items() if column is not None}}
 
 
-def _column(cells: "Sequence[Any]") -> "Optional[dict[str, Any]]":
+def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     """One column in the form that is smallest; None where no row has a value."""
     if cells.count(None) == len(cells):
         return None
@@ -59,7 +59,7 @@ def _column(cells: "Sequence[Any]") -> "Optional[dict[str, Any]]":
     return {"values": plains, **number}
 
 
-def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
+def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
     """The cells as JSON can hold them: figures all at once, text, of which much repeats, once for each."""
     if kinds == {float} and math.isfinite(sum(cells)):
         return _figures(cells)
@@ -70,7 +70,7 @@ def _plains(cells: "Sequence[Any]", kinds: "set[type]") -> "list[Any]":
     return [words[cell] for cell in cells]
 
 
-def _figures(cells: "Sequence[float]") -> "list[float]":
+def _figures(cells: Sequence[float]) -> list[float]:
     """Finite numbers in four digits, small integers as such."""
     short = {cell: _short(cell) for cell in {*cells}}  # an output and those who read it say the same
     found = {cell: int(one) if one.is_integer() and -1e6 < one < 1e6 else one for cell, one in short.items()}

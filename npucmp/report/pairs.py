@@ -27,10 +27,10 @@ def linked_in(one: Comparison) -> Linked:
 
 
 def detail(
-    parts: "Sequence[Paired]",
-    metrics: "Sequence[str]",
-    figures: "Sequence[str]",
-    rules: "Sequence[Tolerance]",
+    parts: Sequence[Paired],
+    metrics: Sequence[str],
+    figures: Sequence[str],
+    rules: Sequence[Tolerance],
 ) -> Detail:
     """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
@@ -61,11 +61,11 @@ class Paired(NamedTuple):
     """What a page shows of one comparison: its operators and their rows."""
 
     run: str
-    operators: "list[Row]"
+    operators: list[Row]
     rows: Columns
 
 
-def paired_of(metrics: "Sequence[str]", number: int, one: Comparison) -> Paired:
+def paired_of(metrics: Sequence[str], number: int, one: Comparison) -> Paired:
     """Of a comparison wherever it lies; a plain function."""
     return paired(one, tables.columns_of(one, metrics), linked_in(one))
 
@@ -99,7 +99,7 @@ def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
     return Paired(" · ".join(where_words(comparison.target)), operators, {**rows, **more})
 
 
-def _histogram(moments: "Optional[Moments]") -> str:
+def _histogram(moments: Optional[Moments]) -> str:
     """ "first:count,count,…" from the first bin that holds something to the last, counts to three digits."""
     if moments is None or not moments.max_abs or not any(moments.histogram):
         return ""
@@ -108,7 +108,7 @@ def _histogram(moments: "Optional[Moments]") -> str:
     return f"{len(text) - len(text.lstrip(','))}:{text.strip(',')}"
 
 
-def _operator(finding: Finding, root: "Optional[Root]") -> Row:
+def _operator(finding: Finding, root: Optional[Root]) -> Row:
     pair = finding.pair
     operator = pair.operator
     row = {
@@ -127,7 +127,7 @@ def _operator(finding: Finding, root: "Optional[Root]") -> Row:
     return {**row, **tables.of_root(root), **errors}
 
 
-def _arguments(target: "Optional[Operator]", golden: "Optional[Operator]") -> "tuple[str, ...]":
+def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[str, ...]:
     if target is None or golden is None:
         return ()
     return tuple(f"{by_name(target, slot)}: {a!r:.60} in the target, {b!r:.60} in the golden"

@@ -26,10 +26,10 @@ def require() -> None:
 class Packed:
     """The content of a Parquet file."""
 
-    def __init__(self, names: "Sequence[str]", lines: Joined) -> None:
+    def __init__(self, names: Sequence[str], lines: Joined) -> None:
         self._names, self._lines = names, lines
 
-    def write_to(self, file: "BinaryIO") -> None:
+    def write_to(self, file: BinaryIO) -> None:
         """Writes it, never more than a few blocks in memory."""
         import pyarrow
         from pyarrow import csv, parquet
@@ -48,7 +48,7 @@ class Packed:
                 writer.write_table(csv.read_csv(pyarrow.BufferReader(block), read, convert_options=convert))
 
 
-def _blocks(pieces: "Iterable[bytes]") -> "Iterator[bytes]":
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Whole lines behind the first, which has the names: BLOCK bytes at most, or a line that is longer. Where they are
     cut does not depend on the pieces. pyarrow's own blocks end the process at a line that is longer than two."""
     left, is_first = bytearray(), True

@@ -33,7 +33,7 @@ class Asked(NamedTuple):
     """What parts are made for: the paths of both sides, whether there are several of them, and the least share of
     golden elements that the user accepts."""
 
-    paths: "tuple[str, str]"
+    paths: tuple[str, str]
     several: bool
     least: float = 1.0
 
@@ -46,14 +46,14 @@ class Passed(NamedTuple):
     op: str = ""
 
     @classmethod
-    def of(cls, roots: "Sequence[Root]") -> "Passed":
+    def of(cls, roots: Sequence[Root]) -> Passed:
         """Those of them that do."""
         some = [root for root in roots if root.cause is Cause.PROPAGATED]
         worst = max(some, key=lambda root: root.value or 0.0, default=None)
         return cls(len(some), worst.value, worst.pair.operator.name) if worst and worst.value else cls(len(some))
 
     @classmethod
-    def sum(cls, some: "Sequence[Passed]") -> "Passed":
+    def sum(cls, some: Sequence[Passed]) -> Passed:
         """Of all."""
         worst = max(some, key=lambda one: one.largest, default=cls())
         return worst._replace(operators=sum(one.operators for one in some))
@@ -74,7 +74,7 @@ class Agreement(NamedTuple):
     masks: bool = False
 
     @classmethod
-    def of(cls, findings: "Sequence[Finding]") -> "Agreement":
+    def of(cls, findings: Sequence[Finding]) -> Agreement:
         alike = [finding for finding in findings if finding.verdict is Verdict.MATCH]
         return cls(
             sum(finding.has_elements for finding in alike),
@@ -85,7 +85,7 @@ class Agreement(NamedTuple):
         )
 
     @classmethod
-    def sum(cls, some: "Sequence[Agreement]") -> "Agreement":
+    def sum(cls, some: Sequence[Agreement]) -> Agreement:
         """Of all."""
         return cls(
             sum(one.tensors for one in some),
@@ -135,14 +135,14 @@ class Part:
     tally: Tally
     section: Section
     coverage: AlignedShare
-    runs: "tuple[Ran, ...]" = ()
-    run_notes: "tuple[str, ...]" = ()
-    notes: "tuple[str, ...]" = ()
+    runs: tuple[Ran, ...] = ()
+    run_notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     passed: Passed = Passed()
     excused: Excused = Excused()
-    unreadable: "tuple[str, ...]" = ()
-    examples: "Mapping[Verdict, str]" = field(default_factory=dict)
-    roots: "tuple[Row, ...]" = ()
+    unreadable: tuple[str, ...] = ()
+    examples: Mapping[Verdict, str] = field(default_factory=dict)
+    roots: tuple[Row, ...] = ()
     agreement: Agreement = Agreement()
     cell: Optional[Cell] = None
     joint: Optional[Joint] = None
@@ -152,7 +152,7 @@ class Part:
         """ "step-rank", as names of files have it; one without a number counts as 0."""
         return f"{self.step or 0}-{self.rank or 0}"
 
-    def pooled(self, pool: "dict[object, Any]") -> "Part":
+    def pooled(self, pool: dict[object, Any]) -> Part:
         """The same with what is equal to something in the pool held once."""
         if self.joint is None:
             return self
@@ -170,10 +170,10 @@ class Ran(NamedTuple):
     operators: int
     tensors: int
     bytes: int
-    notes: "tuple[str, ...]"
+    notes: tuple[str, ...]
 
     @classmethod
-    def of(cls, run: Run) -> "Ran":
+    def of(cls, run: Run) -> Ran:
         known = run.path, run.format, run.detail, run.step, run.rank, len(run.operators), run.tensors
         return cls(*known, bytes_of([run]), run.notes)
 
@@ -209,7 +209,7 @@ def part_of(asked: Asked, strict: bool, number: int, one: Comparison) -> Part:
     )
 
 
-def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedShare) -> "tuple[Cell, Joint]":
+def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedShare) -> tuple[Cell, Joint]:
     """The place of a comparison among steps and ranks, and what it shares with other ranks."""
     from npucmp.localise.joint import joint_of
     from npucmp.report.matrix import cell_of
@@ -217,7 +217,7 @@ def _among_others(one: Comparison, word: str, tally: Tally, coverage: AlignedSha
     return cell_of(one, word, tally, coverage), joint_of(one)
 
 
-def keys_of(parts: "Sequence[Part]") -> "list[str]":
+def keys_of(parts: Sequence[Part]) -> list[str]:
     """ "step-rank" of each, as names of files have it, a step or rank without a number counts as 0; a number more where
     that is not the only one."""
     keys = [f"{one.step or 0}-{one.rank or 0}" for one in parts]
@@ -310,8 +310,8 @@ def _unreadable(findings: Sequence[Finding]) -> Iterator[str]:
             yield f"{where}: {because}" + (f" ({file})" if file else "")
 
 
-def _examples(findings: Sequence[Finding]) -> "Iterator[tuple[Verdict, str]]":
-    found: "dict[Verdict, Finding]" = {}
+def _examples(findings: Sequence[Finding]) -> Iterator[tuple[Verdict, str]]:
+    found: dict[Verdict, Finding] = {}
     for finding in findings:
         if finding.verdict in LEFT_OUT:
             found.setdefault(finding.verdict, finding)

@@ -34,7 +34,7 @@ _WORST = {state: place for place, state in enumerate(STATES)}
 _OTHERS = {"SUSPECTED": SUSPECTED, "UNREADABLE": LOST, "ALONE": ALONE, "AGREES": AGREES}
 
 
-def state_of(cell: Cell, first: "Optional[tuple[int, int]]" = None) -> State:
+def state_of(cell: Cell, first: Optional[tuple[int, int]] = None) -> State:
     """What is shown of a cell; `first` is the key of the one in which it begins."""
     if cell.key == first and cell.first is not None:
         return FIRST
@@ -57,20 +57,20 @@ class Picture(NamedTuple):
     numbers   of it in each column
     """
 
-    lines: "list[tuple[str, list[Spot]]]"
+    lines: list[tuple[str, list[Spot]]]
     name: str
     other: str
-    numbers: "list[list[int]]"
+    numbers: list[list[int]]
     across: int
     down: int
 
-    def legend(self) -> "list[State]":
+    def legend(self) -> list[State]:
         """The states that are in it, the worst first."""
         found = {spot.state for _, spots in self.lines for spot in spots}
         return [state for state in STATES if state in found and state is not NOTHING]
 
 
-def pictured(cells: "Sequence[Cell]", first: "Optional[tuple[int, int]]", width: int, lines: int = LINES) -> Picture:
+def pictured(cells: Sequence[Cell], first: Optional[tuple[int, int]], width: int, lines: int = LINES) -> Picture:
     """Not wider and not longer than this: neighbours are folded into one spot, which shows the worst of them."""
     found = [sorted({one.key[axis] for one in cells}) for axis in (0, 1)]
     lying = len(found[1]) < 2  # of a single rank the steps run across
@@ -79,7 +79,7 @@ def pictured(cells: "Sequence[Cell]", first: "Optional[tuple[int, int]]", width:
     folded = [[some[at : at + size] for at in range(0, len(some), size)]
               for some, size in ((rows, down), (columns, across))]  # fmt: skip
     row, column = ({number: at for at, some in enumerate(axis) for number in some} for axis in folded)
-    some: "dict[tuple[int, int], list[Cell]]" = {}
+    some: dict[tuple[int, int], list[Cell]] = {}
     for one in cells:
         step, rank = one.key
         some.setdefault((row[rank], column[step]) if lying else (row[step], column[rank]), []).append(one)
@@ -90,7 +90,7 @@ def pictured(cells: "Sequence[Cell]", first: "Optional[tuple[int, int]]", width:
     return Picture(every, name, other, folded[1], across, down)
 
 
-def _spot(some: "Sequence[Cell]", first: "Optional[tuple[int, int]]") -> Spot:
+def _spot(some: Sequence[Cell], first: Optional[tuple[int, int]]) -> Spot:
     states = [(state_of(one, first), one) for one in some]
     worst = min(states, key=lambda one: _WORST[one[0]], default=None)
     return Spot(NOTHING, None, 0) if worst is None else Spot(*worst, len(some))

@@ -27,7 +27,7 @@ _KINDS = {
 }
 
 
-def write(found: Planned, force: bool = False) -> "list[Path]":
+def write(found: Planned, force: bool = False) -> list[Path]:
     """Writes the files of a plan, all or none. UsageError where one is there already and may not be written over."""
     folder, contents = Path(found.folder), {**found.files, NOTES: text(found)}
     for name in () if force else contents:
@@ -75,7 +75,7 @@ def _lines(found: Planned) -> Iterator[str]:
     yield from (f"UNVERIFIED: {words}" for words in found.unverified)
 
 
-def _size(size: "Size | None") -> Iterator[str]:
+def _size(size: Size | None) -> Iterator[str]:
     if size is not None:
         some = f", {size.operators:,} of {size.known:,} operators" if size.operators < size.known else ""
         parts = f"{count_of(size.steps, 'step')} × {count_of(size.ranks, 'rank')}"
@@ -88,7 +88,7 @@ _BESIDE = {
 }
 
 
-def fit(run: Run, question: str, found: "Sequence[Missing]") -> str:
+def fit(run: Run, question: str, found: Sequence[Missing]) -> str:
     """What a dump lacks, line by line; what it is to be held against, where it lacks nothing."""
     where = " ".join(where_words(run))
     head = f"{run.path}{f' ({where})' if where else ''}"

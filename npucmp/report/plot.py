@@ -12,7 +12,7 @@ STEEP = 50.0  # largest over least value from which on the scale is logarithmic,
 TICKS = 4
 
 
-def plotted(plot: Plot) -> "dict[str, Any]":
+def plotted(plot: Plot) -> dict[str, Any]:
     """Lines, bands and ticks of a plot; what is not finite breaks a line and is marked above it."""
     steps = [step for _, some, _ in plot.curves for step in some]
     values = [value for _, _, some in plot.curves for value in some if math.isfinite(value)]
@@ -44,9 +44,9 @@ def plotted(plot: Plot) -> "dict[str, Any]":
     }  # fmt: skip
 
 
-def _lines(steps: "Sequence[int]", values: "Sequence[float]", across: Any, up: Any) -> "list[str]":
+def _lines(steps: Sequence[int], values: Sequence[float], across: Any, up: Any) -> list[str]:
     """Points of each stretch of finite values."""
-    found: "list[list[str]]" = [[]]
+    found: list[list[str]] = [[]]
     for step, value in zip(steps, values):
         if math.isfinite(value):
             found[-1].append(f"{across(step)},{up(value)}")
@@ -55,7 +55,7 @@ def _lines(steps: "Sequence[int]", values: "Sequence[float]", across: Any, up: A
     return [" ".join(some) for some in found if some]
 
 
-def _ticks(low: float, high: float, is_log: bool) -> "list[float]":
+def _ticks(low: float, high: float, is_log: bool) -> list[float]:
     if low == high:
         return [low]
     shares = [at / TICKS for at in range(TICKS + 1)]

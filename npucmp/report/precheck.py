@@ -75,7 +75,7 @@ def _suspect(place: int, row: Told) -> Suspect:
     return Suspect(place, tone, row.row, "", "", evidence, row.severity)
 
 
-def _section(report: Precheck, differing: "Sequence[Told]") -> Section:
+def _section(report: Precheck, differing: Sequence[Told]) -> Section:
     sides = [
         Side(name, path, _runs(runs))
         for name, path, runs in zip(("target", "golden"), report.paths, (report.targets, report.goldens))
@@ -83,7 +83,7 @@ def _section(report: Precheck, differing: "Sequence[Told]") -> Section:
     return Section(where="", sides=sides, lines=[*_lines(report, differing)])
 
 
-def _runs(runs: "Sequence[Run]") -> str:
+def _runs(runs: Sequence[Run]) -> str:
     """One line for all runs of a side: the first, and how many steps and ranks there are."""
     if not runs:
         return "no dump"
@@ -92,7 +92,7 @@ def _runs(runs: "Sequence[Run]") -> str:
     return " · ".join([describe(runs[0]), *([f"{' and '.join(more)} in all"] if more else [])])
 
 
-def _lines(report: Precheck, differing: "Sequence[Told]") -> "Iterator[Line]":
+def _lines(report: Precheck, differing: Sequence[Told]) -> Iterator[Line]:
     """What differs with its remedy; then, a line for each family, what is the same; then what nobody knows."""
     for row in differing:
         yield _line(row.status, row.row, row.because, TONES[row.severity])
@@ -107,7 +107,7 @@ def _lines(report: Precheck, differing: "Sequence[Told]") -> "Iterator[Line]":
             yield _line(status, ", ".join(row.row for row in rows), because, "title")
 
 
-def _families(rows: "list[Told]") -> "list[tuple[str, list[Told]]]":
+def _families(rows: list[Told]) -> list[tuple[str, list[Told]]]:
     """Rows by the first part of their names."""
     found: dict[str, list[Told]] = {}
     for row in rows:
@@ -115,7 +115,7 @@ def _families(rows: "list[Told]") -> "list[tuple[str, list[Told]]]":
     return [(some[0].row if len(some) == 1 else family, some) for family, some in found.items()]
 
 
-def _by_reason(rows: "list[Told]") -> "dict[str, list[Told]]":
+def _by_reason(rows: list[Told]) -> dict[str, list[Told]]:
     found: dict[str, list[Told]] = {}
     for row in rows:
         found.setdefault(row.because, []).append(row)
@@ -126,11 +126,11 @@ def _line(status: Status, name: str, words: str, tone: str) -> Line:
     return Line(f"  {status.value:<8}", tone, f"  {name:<{WIDE}}  {words}")
 
 
-def _of(report: Precheck, status: Status) -> "list[Told]":
+def _of(report: Precheck, status: Status) -> list[Told]:
     return [row for row in report.rows if row.status is status]
 
 
-def _verdict(report: Precheck) -> "tuple[str, str]":
+def _verdict(report: Precheck) -> tuple[str, str]:
     found, status = report.statuses, report.exit_status
     forbidding = sum(row.forbids for row in report.rows)
     reserved = len(report.reservations)
@@ -193,7 +193,7 @@ def _detail(report: Precheck) -> Detail:
     )
 
 
-def _facts(report: Precheck, differing: "Sequence[Told]") -> Row:
+def _facts(report: Precheck, differing: Sequence[Told]) -> Row:
     """What summary.json holds of a precheck."""
     return {
         "target": of_runs(report.paths[0], report.targets, "format", "detail", "step", "rank"),

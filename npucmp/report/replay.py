@@ -84,7 +84,7 @@ def answer(report: Replays, metrics: Sequence[str] = ()) -> Answer:
     )
 
 
-def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
+def _section(one: Replay, report: Replays, places: Iterator[int]) -> Section:
     where = where_words(one.run)
     done = sum(row.status == REPLAYED for row in one.rows)
     left = Counter(row.status for row in one.rows if row.status != REPLAYED)
@@ -112,12 +112,12 @@ def _section(one: Replay, report: Replays, places: "Iterator[int]") -> Section:
     )
 
 
-def _sides(one: Replay, report: Replays) -> "list[Side]":
+def _sides(one: Replay, report: Replays) -> list[Side]:
     found = [Side("dump", report.paths[0], describe(one.run))]
     return found + ([Side("golden", report.paths[1], describe(one.golden_run))] if one.golden_run is not None else [])
 
 
-def _guilty(one: Replay) -> "list[list[Replayed]]":
+def _guilty(one: Replay) -> list[list[Replayed]]:
     """Guilty outputs by operator, in order of execution."""
     found: dict[int, list[Replayed]] = {}
     for row in one.guilty:
@@ -125,14 +125,14 @@ def _guilty(one: Replay) -> "list[list[Replayed]]":
     return [found[order] for order in sorted(found)]
 
 
-def _accused(one: Replay) -> "list[list[Replayed] | Edge]":
+def _accused(one: Replay) -> list[list[Replayed] | Edge]:
     """Guilty operators and broken edges, in order of execution."""
-    found: "list[tuple[int, list[Replayed] | Edge]]" = [(some[0].order, some) for some in _guilty(one)]
+    found: list[tuple[int, list[Replayed] | Edge]] = [(some[0].order, some) for some in _guilty(one)]
     found += [(edge.order, edge) for edge in one.broken_edges]
     return [some for _, some in sorted(found, key=lambda item: item[0])]
 
 
-def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
+def _suspect(some: Sequence[Replayed], one: Replay, place: int) -> Suspect:
     """An operator by the worst of its guilty outputs."""
     worst = max(some, key=lambda row: row.rms_ratio or 0.0)
     operators = one.operators
@@ -155,7 +155,7 @@ def _suspect(some: "Sequence[Replayed]", one: Replay, place: int) -> Suspect:
     )
 
 
-def _figures(row: Replayed, operator: Operator) -> "Iterator[tuple[str, str]]":
+def _figures(row: Replayed, operator: Operator) -> Iterator[tuple[str, str]]:
     """The three figures beside the limits that they are held against, and the error itself."""
     low = any(one.slot == row.slot and one.dtype in ("float16", "bfloat16") for one in operator.tensors)
     for name, limits in GUILTY_ABOVE.items():
@@ -167,7 +167,7 @@ def _figures(row: Replayed, operator: Operator) -> "Iterator[tuple[str, str]]":
             yield name, f"{getattr(row, name):.3g}"
 
 
-def _evidence(row: Replayed) -> "Iterator[Evidence]":
+def _evidence(row: Replayed) -> Iterator[Evidence]:
     if row.nonfinite:
         facts = {"count": Fact(row.nonfinite)}
         yield Evidence("not finite", "{count} elements are NaN or infinite where float64 is not, or the reverse", facts)
@@ -197,7 +197,7 @@ def _evidence(row: Replayed) -> "Iterator[Evidence]":
         yield Evidence("golden", words, facts)
 
 
-def not_replayed(one: Replay) -> "list[str]":
+def not_replayed(one: Replay) -> list[str]:
     """What was not replayed, and why: a line per status and kind of operator; names of kernels differ, their types do
     not."""
     operators = {
@@ -211,7 +211,7 @@ def not_replayed(one: Replay) -> "list[str]":
     return [f"{status}: {count:,} of {kind}: {because}" for (status, kind, because), count in found.most_common()]
 
 
-def _verdict(report: Replays) -> "tuple[str, str]":
+def _verdict(report: Replays) -> tuple[str, str]:
     found, status = report.verdicts, report.exit_status
     clean = f"{count_of(found[Judged.CLEAN], 'output')} clean"
     rest = [f"{found[name]:,} {words}" for name, words in
@@ -233,18 +233,18 @@ def _verdict(report: Replays) -> "tuple[str, str]":
     return "UNDECIDED", "nothing could be replayed" if not found[Judged.CLEAN] else ", ".join([clean, *rest])
 
 
-def _all(report: Replays, rows: "Callable[[Replay], Iterator[Row]]") -> "list[Row]":
+def _all(report: Replays, rows: Callable[[Replay], Iterator[Row]]) -> list[Row]:
     return [row for one in report.replays for row in rows(one)]
 
 
-def _rows(one: Replay) -> "Iterator[Row]":
+def _rows(one: Replay) -> Iterator[Row]:
     operators = one.operators
     tensors = {order: {tensor.slot: tensor for tensor in operator.tensors} for order, operator in operators.items()}
     for row in one.rows:
         yield _row(one, row, operators[row.order], tensors[row.order].get(row.slot))
 
 
-def _row(one: Replay, row: Replayed, operator: Operator, tensor: "TensorRef | None") -> Row:
+def _row(one: Replay, row: Replayed, operator: Operator, tensor: TensorRef | None) -> Row:
     found: Row = {name: getattr(row, name, None) for name in COLUMNS}
     found.update(of_operator(operator), step=one.run.step, rank=one.run.rank, stack=source_line(operator))
     found.update(verdict=row.verdict.value, dtype=tensor.dtype if tensor is not None else None)

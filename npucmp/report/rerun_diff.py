@@ -74,7 +74,7 @@ def answer(report: Repeated, metrics: Sequence[str] = ()) -> Answer:
 
 
 def _section(report: Repeated, coverage: AlignedShare, suspects: Suspects) -> Section:
-    runs: "dict[str, dict[str, Ran]]" = {path: {} for path in report.paths}
+    runs: dict[str, dict[str, Ran]] = {path: {} for path in report.paths}
     for run in (run for one in report.comparisons for run in (one.golden, one.target)):
         number = _number(report.paths, run)
         runs.setdefault(report.paths[number - 1] if number else run.path, {})[run.path] = Ran.of(run)
@@ -152,14 +152,14 @@ def _detail(report: Repeated, found: Detail) -> Detail:
     return found._replace(runs=labels)
 
 
-def _number(paths: "Sequence[str]", run: Run) -> int:
+def _number(paths: Sequence[str], run: Run) -> int:
     """Under which of the given paths a run lies, from 1, the nearest if there are several; 0 for none."""
     folders = [Path(run.path), *Path(run.path).parents]
     above = [(folders.index(Path(path)), number) for number, path in enumerate(paths, 1) if Path(path) in folders]
     return min(above, default=(0, 0))[1]
 
 
-def _verdict(report: Repeated) -> "tuple[str, str]":
+def _verdict(report: Repeated) -> tuple[str, str]:
     counts = Counter(finding.verdict for finding in report.findings)
     status = report.exit_status
     if status == 130:
@@ -195,7 +195,7 @@ def _unproven(report: Repeated) -> str:
     return " and ".join([*xor, *(["statistics"] if figures else [])])
 
 
-def _differs_words(report: Repeated) -> "Iterator[str]":
+def _differs_words(report: Repeated) -> Iterator[str]:
     causes = Counter(one.cause for one in report.reruns if not one.excused)
     excused = sum(one.excused and one.cause is not Cause.PROPAGATED for one in report.reruns)
     passed = sum(one.cause is Cause.PROPAGATED for one in report.reruns)

@@ -13,7 +13,7 @@ from npucmp.report.sanitise import inert
 _NONE = type(None)
 
 
-def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
+def csv_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> str:
     """Columns as CSV with a header; cells that a spreadsheet would run are made inert."""
     parts: list[Iterable[str]] = []
     for empty, some in groupby((columns[name] for name in names), key=_is_empty):
@@ -22,11 +22,11 @@ def csv_of(names: Sequence[str], columns: "Mapping[str, Sequence[Any]]") -> str:
     return "\n".join(map(",".join, chain([names], zip(*parts)))) + "\n"
 
 
-def _is_empty(column: "Sequence[Any]") -> bool:
+def _is_empty(column: Sequence[Any]) -> bool:
     return bool(column) and column.count(None) == len(column)
 
 
-def _cells(column: "Sequence[Any]") -> "Iterable[str]":
+def _cells(column: Sequence[Any]) -> Iterable[str]:
     """The cells of a column in words; those of text, which repeat, once for each."""
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE}:

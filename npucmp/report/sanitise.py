@@ -54,7 +54,7 @@ def code(text: str) -> str:
     return f"{fence}{blank}{shown}{blank}{fence}"
 
 
-def block(lines: "Iterable[str]") -> str:
+def block(lines: Iterable[str]) -> str:
     """For Markdown: lines as they are, in a fence that none of them ends."""
     shown = [visible(line) for line in lines]
     fence = "`" * max(3, 1 + max((len(run) for line in shown for run in re.findall("`+", line)), default=0))

@@ -40,30 +40,30 @@ ROOT_COLUMNS = tuple(
 )
 
 
-def tensors(cells: "Callable[[], Sequence[Columns]]", metrics: Sequence[str] = ()) -> Table:
+def tensors(cells: Callable[[], Sequence[Columns]], metrics: Sequence[str] = ()) -> Table:
     """A row per finding, in graph order, of what columns_of says of each comparison; `metrics` are names of columns to
     append."""
     names = (*TENSOR_COLUMNS, *metrics)
     return Table("tensors.csv", names, lambda: _joined(cells(), names))
 
 
-def roots(found: "Iterable[Rooted]") -> Table:
+def roots(found: Iterable[Rooted]) -> Table:
     """A row per operator that diverged, the one to look at first on top."""
     return table("roots.csv", ROOT_COLUMNS, lambda: root_rows(found))
 
 
-def root_rows(found: "Iterable[Rooted]", most: Optional[int] = None) -> "list[Row]":
+def root_rows(found: Iterable[Rooted], most: Optional[int] = None) -> list[Row]:
     """The rows of roots.csv, by place; the first of them, if not all are wanted."""
     rooted = sorted(((root, step, rank) for roots, step, rank in found for root in roots), key=lambda one: one[0].place)
     return [_root_row(*one) for one in rooted[:most]]
 
 
-def table(file: str, names: "tuple[str, ...]", rows: "Callable[[], Iterable[Row]]") -> Table:
+def table(file: str, names: tuple[str, ...], rows: Callable[[], Iterable[Row]]) -> Table:
     """One that is made row by row."""
     return Table(file, names, lambda: by_column([*rows()], names))
 
 
-def by_column(rows: "Sequence[Row]", names: "Sequence[str]" = ()) -> Columns:
+def by_column(rows: Sequence[Row], names: Sequence[str] = ()) -> Columns:
     """Rows as columns: those named, else all that any row has."""
     wanted = names or dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in wanted}
@@ -100,7 +100,7 @@ def tensor_columns(report: Report, extra: Sequence[str] = ()) -> Columns:
     return _joined([columns_of(one, extra) for one in report.comparisons], (*TENSOR_COLUMNS, *extra))
 
 
-def _joined(parts: "Sequence[Columns]", names: "Sequence[str]") -> Columns:
+def _joined(parts: Sequence[Columns], names: Sequence[str]) -> Columns:
     if len(parts) == 1:
         return parts[0]
     return {name: [*chain.from_iterable(part[name] for part in parts)] for name in names}
@@ -161,12 +161,12 @@ def _golden_slot(pair: Pair) -> Optional[str]:
     return own if own != pair.slot else None
 
 
-def _named(names: "Sequence[str]", rows: "Sequence[tuple[Any, ...]]") -> Columns:
+def _named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
     """Rows of as many cells as names, by column."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
 
 
-def _of_operators(pairs: "Sequence[Pair]") -> Columns:
+def _of_operators(pairs: Sequence[Pair]) -> Columns:
     """What is the same for all pairs of an operator, made once for each."""
     known: dict[tuple[int, int], tuple[Any, ...]] = {}
     rows = []
@@ -185,7 +185,7 @@ def _elements(tensor: Optional[TensorRef]) -> Optional[int]:
     return math.prod(tensor.shape) if tensor is not None and tensor.slot else None
 
 
-def _of_tensors(side: str, tensors: "Sequence[Optional[TensorRef]]") -> Columns:
+def _of_tensors(side: str, tensors: Sequence[Optional[TensorRef]]) -> Columns:
     rows = [
         (None, None, None, None)
         if one is None
@@ -198,7 +198,7 @@ def _of_tensors(side: str, tensors: "Sequence[Optional[TensorRef]]") -> Columns:
 FIGURES = ("nan", "inf", "min", "max", "mean", "l2")
 
 
-def _figures(side: Side, elements: int) -> "tuple[Any, ...]":
+def _figures(side: Side, elements: int) -> tuple[Any, ...]:
     inf = side.inf
     finite = elements - side.nan - inf
     if not finite:
@@ -206,5 +206,5 @@ def _figures(side: Side, elements: int) -> "tuple[Any, ...]":
     return side.nan, inf, side.minimum, side.maximum, side.total / finite, math.sqrt(side.squares)
 
 
-def _recorded(one: Optional[Statistics]) -> "tuple[Any, ...]":
+def _recorded(one: Optional[Statistics]) -> tuple[Any, ...]:
     return (None,) * len(FIGURES) if one is None else (None, None, one.min, one.max, one.mean, one.norm)

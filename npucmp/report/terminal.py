@@ -62,9 +62,9 @@ def _written(files: Sequence[Path]) -> Iterator[str]:
         yield f"files in {shlex.quote(str(folder))}: {', '.join(names)}"
 
 
-def _common(suspects: "Sequence[Suspect]") -> "dict[str, list[int]]":
+def _common(suspects: Sequence[Suspect]) -> dict[str, list[int]]:
     """Sentences on what nobody knows, which at least SAME suspects share word for word, with the places of these."""
-    found: "dict[str, list[int]]" = {}
+    found: dict[str, list[int]] = {}
     for one in suspects:
         for reason in one.evidence:
             if reason.kind == UNSEEN:
@@ -156,7 +156,7 @@ class _Screen:
             if more:
                 yield f"     … and {more} more in {listing.rest}"
 
-    def suspect(self, one: Suspect, common: "Sequence[str]" = ()) -> Iterator[str]:
+    def suspect(self, one: Suspect, common: Sequence[str] = ()) -> Iterator[str]:
         """`common` is said elsewhere, of several at once."""
         where = one.where if self.answer.matrix else ""
         aside = "".join(f"   {words}" for words in (one.aside, where) if words)

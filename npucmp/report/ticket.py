@@ -51,7 +51,7 @@ def page(ticket: Ticket) -> str:
     return "\n\n".join(text for part in parts if (text := "\n".join(part(ticket)).strip("\n"))) + "\n"
 
 
-def _what(ticket: Ticket) -> "Iterator[str]":
+def _what(ticket: Ticket) -> Iterator[str]:
     row = ticket.row
     name = row.get("op") or row.get("parameter") or row.get("row") or row.get("rule") or "?"
     cause = row.get("cause", "")
@@ -68,7 +68,7 @@ def _because(row: Cells) -> str:
     return row.get("evidence") or row.get("because") or row.get("explanation") or ""
 
 
-def _where(ticket: Ticket) -> "Iterator[str]":
+def _where(ticket: Ticket) -> Iterator[str]:
     row = ticket.row
     yield "## Where"
     yield ""
@@ -102,7 +102,7 @@ def _kind(row: Cells, side: str) -> str:
     return " ".join(filter(None, (row.get(f"{side}_{what}", "") for what in ("dtype", "shape", "layout")))) or "none"
 
 
-def _figures(ticket: Ticket) -> "Iterator[str]":
+def _figures(ticket: Ticket) -> Iterator[str]:
     yield "## Figures"
     if ticket.table != "tensors.csv":
         for row in ticket.rows or (ticket.row,):
@@ -142,7 +142,7 @@ def _figures(ticket: Ticket) -> "Iterator[str]":
         yield f"- The vendor's limits of {_code(dtype)}: {_code(words)}"
 
 
-def _vendor(one: "Mapping[str, Any]") -> "Sequence[str]":
+def _vendor(one: Mapping[str, Any]) -> Sequence[str]:
     passed = {True: "passes", False: "**fails**"}
     verdicts = [passed.get(one.get(name) is True, "") for name in ("mixed", "mere_mare")]
     inside = _number(one.get("inside"))
@@ -152,7 +152,7 @@ def _vendor(one: "Mapping[str, Any]") -> "Sequence[str]":
             _code(f"{one.get('small_wrong')} of {one.get('small')}"))  # fmt: skip
 
 
-def _compared(ticket: Ticket) -> "Iterator[str]":
+def _compared(ticket: Ticket) -> Iterator[str]:
     """What was held against what, and by which rules."""
     summary = ticket.summary
     yield "## What was compared, and by which rules"
@@ -181,7 +181,7 @@ def _compared(ticket: Ticket) -> "Iterator[str]":
     yield from (f"- note: {_code(one[:600])}" for one in notes[:20])
 
 
-def _versions(ticket: Ticket) -> "Iterator[str]":
+def _versions(ticket: Ticket) -> Iterator[str]:
     yield "## Versions and environment"
     yield ""
     yield f"- npucmp {_code(ticket.summary.get('npucmp'))}, `{ticket.command}`"
@@ -189,7 +189,7 @@ def _versions(ticket: Ticket) -> "Iterator[str]":
     yield from (f"  - {name}: " for name in TO_FILL)
 
 
-def _again(ticket: Ticket) -> "Iterator[str]":
+def _again(ticket: Ticket) -> Iterator[str]:
     """How to see it again."""
     yield "## How to reproduce"
     yield ""
@@ -208,7 +208,7 @@ def _again(ticket: Ticket) -> "Iterator[str]":
     yield block(lines)
 
 
-def _others(ticket: Ticket) -> "Iterator[str]":
+def _others(ticket: Ticket) -> Iterator[str]:
     if ticket.others:
         yield "## Further suspects"
         yield ""
@@ -220,7 +220,7 @@ def _others(ticket: Ticket) -> "Iterator[str]":
         yield f"- {visible(row.get('cause', ''))} {_code(name or row.get('row'))}{': ' + _code(words) if words else ''}"
 
 
-def _table(titles: "Sequence[str]", rows: "Iterable[Sequence[str]]") -> "Iterator[str]":
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     found = [f"| {' | '.join(cell.replace('|', BAR) for cell in row)} |" for row in rows]
     if found:
         yield from ("", f"| {' | '.join(titles)} |", "|" + "---|" * len(titles), *found)
@@ -250,12 +250,12 @@ def _figure(value: Any) -> str:
     return f"{number:.4g}"
 
 
-def _number(value: Any) -> "float | None":
+def _number(value: Any) -> float | None:
     try:
         return float(value) if value not in (None, "") else None
     except (TypeError, ValueError):
         return None
 
 
-def _list(value: Any) -> "list[Any]":
+def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

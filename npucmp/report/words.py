@@ -17,7 +17,7 @@ def count_of(number: int, word: str) -> str:
 
 def ranges(numbers: Sequence[int]) -> str:
     """ "0-3, 8": ascending numbers."""
-    runs: "list[list[int]]" = []
+    runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
@@ -54,12 +54,12 @@ def rate_of(result: Result) -> str:
     return rate + (f", {size / seconds / 1e9:.2f} GB/s" if seconds > 0.5 and size > 1e8 else "")
 
 
-def where_words(run: Run) -> "list[str]":
+def where_words(run: Run) -> list[str]:
     """ "step 0", "rank 1", as far as a dump tells."""
     return [f"{name} {value}" for name, value in (("step", run.step), ("rank", run.rank)) if value is not None]
 
 
-def bytes_of(runs: "Sequence[Run]") -> int:
+def bytes_of(runs: Sequence[Run]) -> int:
     """Bytes of values that dumps hold, by their own records."""
     return sum(size_of(t.dtype, t.shape) for run in runs for op in run.operators for t in op.tensors if t.file)
 
@@ -88,12 +88,12 @@ def flow_of(root: Root) -> Optional[Flow]:
     return Flow(root.input_error, root.output_error, root.limit)
 
 
-def some_of(names: "list[str] | tuple[str, ...]", most: int) -> str:
+def some_of(names: list[str] | tuple[str, ...], most: int) -> str:
     """The first names, and how many more there are."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def of_runs(path: str, runs: "Sequence[Run]", *names: str) -> Row:
+def of_runs(path: str, runs: Sequence[Run], *names: str) -> Row:
     """What summary.json says of a dump and of those of its runs that were looked at; `names` are those of further
     fields of the first run."""
     return {

@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"-?\d{1,18}|-?\d+\.\d+(e[-+]?\d+)?|-?\d+e[-+]?\d+")
 _TEXT = re.compile(r"op|op_type|phase|slot|.*_(op|tensor|dtype|shape|layout|at)|because|stack|evidence|at|rule")
 
 
-def render(answer: Answer) -> "dict[str, Content]":
+def render(answer: Answer) -> dict[str, Content]:
     """The one file. MissingExtra without XlsxWriter."""
     writer = _writer()
     made = io.BytesIO()
@@ -71,7 +71,7 @@ def require() -> None:
     _writer()
 
 
-def _rows(table: Table) -> "Iterator[Sequence[Any]]":
+def _rows(table: Table) -> Iterator[Sequence[Any]]:
     """Its cells, row by row: as they are, or where they lie in files read from these."""
     pieces = [*table.rows()] if table.rows is not None else []
     if not all(isinstance(piece, bytes) for piece in pieces):
@@ -80,13 +80,13 @@ def _rows(table: Table) -> "Iterator[Sequence[Any]]":
     return zip(*(columns[name] for name in table.names))
 
 
-def _read(names: "Sequence[str]", lines: Joined) -> "Iterator[Sequence[Any]]":
+def _read(names: Sequence[str], lines: Joined) -> Iterator[Sequence[Any]]:
     texts = [_TEXT.fullmatch(name) is not None for name in names]
     for row in csv.reader(_lines(lines)):
         yield [_value(cell, is_text) for cell, is_text in zip(row, texts)]
 
 
-def _lines(content: Joined) -> "Iterator[str]":
+def _lines(content: Joined) -> Iterator[str]:
     """No cell holds a line break (sanitise.inert)."""
     rest = b""
     for block in content:
@@ -108,7 +108,7 @@ def _value(cell: str, is_text: bool) -> Any:
 
 
 def _add(
-    book: Any, name: str, names: "Sequence[str]", rows: "Iterator[Sequence[Any]]", head: Any, forms: "dict[str, Any]"
+    book: Any, name: str, names: Sequence[str], rows: Iterator[Sequence[Any]], head: Any, forms: dict[str, Any]
 ) -> None:
     """A sheet, and as many more as it takes: a head that stays, filters, colours."""
     coloured = {at for at, one in enumerate(names) if one in COLOURED}
@@ -143,7 +143,7 @@ def _write(sheet: Any, row: int, at: int, value: Any, form: Any) -> None:
         sheet.write_string(row, at, text if len(text) <= LONGEST else f"{text[: LONGEST - 2]} …", form)
 
 
-def _notes(answer: Answer) -> "Iterator[tuple[str, Any]]":
+def _notes(answer: Answer) -> Iterator[tuple[str, Any]]:
     """What the page says above its table."""
     yield "verdict", answer.word
     yield "", answer.sentence

@@ -9,7 +9,7 @@ from npucmp.model.prechecked import Status, Told
 NEARLY_ALL = 0.9  # share of random parameters that differ where it is the seed or the checkpoint
 
 
-def many(some: "Sized | int", word: str) -> str:
+def many(some: Sized | int, word: str) -> str:
     """ "1 operator", "1,200 operators"."""
     count = some if isinstance(some, int) else len(some)
     return f"{count:,} {word}" + ("" if count == 1 else "s")
@@ -36,7 +36,7 @@ def not_applicable(because: str, **more: Any) -> Told:
     return Told("", Status.NOT_APPLICABLE, "", because, **more)
 
 
-def either(target: "Optional[str]", golden: "Optional[str]", what: str) -> Told:
+def either(target: Optional[str], golden: Optional[str], what: str) -> Told:
     """Two words that should be equal; None where a side does not tell."""
     if target is None or golden is None:
         return unknown(f"no dump tells {what} of both sides", target=target or "", golden=golden or "")

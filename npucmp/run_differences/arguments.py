@@ -38,7 +38,7 @@ class Argument(NamedTuple):
     golden: Scalar
 
 
-def compared(both: Partners) -> "Iterator[Argument]":
+def compared(both: Partners) -> Iterator[Argument]:
     """The arguments of partners of one shape; those of others are what network.shapes tells."""
     for one in both.together:
         for match in one.matches:

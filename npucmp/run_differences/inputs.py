@@ -28,5 +28,5 @@ def _relation(target: TensorRef, golden: TensorRef, context: ReadContext) -> Rel
     return relation_of(x, y, equal)
 
 
-def _figures(tensor: TensorRef) -> "tuple[Optional[float], ...]":
+def _figures(tensor: TensorRef) -> tuple[Optional[float], ...]:
     return tuple(tensor.statistics or Statistics())

@@ -28,8 +28,8 @@ class Alone(NamedTuple):
     run again, as far as the tensors around them tell."""
 
     side: str
-    operators: "list[Operator]"
-    unlike: "list[Operator]"
+    operators: list[Operator]
+    unlike: list[Operator]
     of: int
 
 
@@ -59,7 +59,7 @@ def operators(both: Partners) -> Told:
     return same(f"{matched:,} operators", places=matched)
 
 
-def _unmatched(share: float, one: Together, alone: "list[Alone]") -> Told:
+def _unmatched(share: float, one: Together, alone: list[Alone]) -> Told:
     told = [side for side in alone if side.operators]
     words = []
     for side in told:
@@ -79,7 +79,7 @@ def _is_graph(one: Together) -> bool:
     return any(operator.originals or operator.inserted for run in one[:2] for operator in run.operators)
 
 
-def _alone(both: Partners, one: Together) -> "list[Alone]":
+def _alone(both: Partners, one: Together) -> list[Alone]:
     """Without what one side cannot have: phases and modules that the other did not dump, what compilers insert."""
     assert one.alignment is not None
     runs = {"target": one.target, "golden": one.golden}
@@ -93,7 +93,7 @@ def _alone(both: Partners, one: Together) -> "list[Alone]":
     return found
 
 
-def _ran_again(run: Run, alone: "Sequence[Operator]") -> "Iterator[int]":
+def _ran_again(run: Run, alone: Sequence[Operator]) -> Iterator[int]:
     """The places of operators behind the first gradient that write what one of their type wrote before: where
     activations are not kept (checkpointing), a forward is computed again. The last one is stopped before it has written
     anything, and is known by what it reads."""
@@ -115,28 +115,28 @@ class _Content(NamedTuple):
     mark: object
 
 
-def _contents(operator: Operator) -> "list[_Content]":
+def _contents(operator: Operator) -> list[_Content]:
     """What an operator reads and writes, parameters apart."""
     own = ("param:", "grad:")
     some = [(one.is_output, mark_of(one)) for one in operator.tensors if not one.slot.startswith(own)]
     return [_Content(operator.op_type, is_output, mark) for is_output, mark in some if mark is not None]
 
 
-def _enclosed(both: Partners, one: Together, side: str, alone: "Sequence[Operator]") -> "Iterator[int]":
+def _enclosed(both: Partners, one: Together, side: str, alone: Sequence[Operator]) -> Iterator[int]:
     """The places of operators that stand between partners whose outputs agree, or between what the network was given
     and such a partner. Those of the forward pass that write floats must lead somewhere: an operator behind them reads
     what one wrote. Others prepare masks and positions."""
     run = one.target if side == "target" else one.golden
     read = {mark_of(tensor): operator.order for operator in run.operators for tensor in operator.tensors
             if not tensor.is_output}  # fmt: skip
-    outputs: "dict[int, list[bool]]" = {}
+    outputs: dict[int, list[bool]] = {}
     for pair in one.pairs:
         operator = pair.target_op if side == "target" else pair.golden_op
         agree = _agree(both, pair) if is_output(pair) and operator is not None else None
         if operator is not None and agree is not None:
             outputs.setdefault(operator.order, []).append(agree)
-    waiting: "dict[object, list[Operator]]" = {}
-    agreed: "dict[object, bool]" = {}
+    waiting: dict[object, list[Operator]] = {}
+    agreed: dict[object, bool] = {}
     missing = {operator.order for operator in alone}
     for operator in run.operators:
         family, found = _family(operator), outputs.get(operator.order)
@@ -169,7 +169,7 @@ def agreement(pair: Pair) -> float:
     return AGREE_SHORT if any(one is not None and is_short(one.dtype) for one in (pair.target, pair.golden)) else AGREE
 
 
-def _family(operator: Operator) -> "tuple[str, bool]":
+def _family(operator: Operator) -> tuple[str, bool]:
     return operator.phase, bool(operator.path)
 
 
@@ -180,7 +180,7 @@ def _counts(operator: Operator) -> bool:
     return any(not tensor.slot.startswith("grad:") for tensor in operator.tensors)
 
 
-def _moved(one: Together) -> "list[Operator]":
+def _moved(one: Together) -> list[Operator]:
     """Operators of the forward pass that stand elsewhere in the order of the golden run, where both have an order."""
     if not (one.target.ordered and one.golden.ordered) or one.target.format != one.golden.format or _is_graph(one):
         return []
@@ -213,15 +213,15 @@ def is_output(pair: Pair) -> bool:
     return both and pair.slot.startswith("output:") and not pair.is_inside
 
 
-def _shape(tensor: object) -> "tuple[int, ...]":
+def _shape(tensor: object) -> tuple[int, ...]:
     return getattr(tensor, "shape", ())
 
 
-def _squeezed(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if size != 1)
 
 
-def _ratio(odd: "Sequence[Pair]") -> str:
+def _ratio(odd: Sequence[Pair]) -> str:
     """What all differences have in common, if it is one axis in one ratio."""
     axes, sizes = Counter[int](), Counter[tuple[int, int]]()
     ratios = set[tuple[int, float]]()

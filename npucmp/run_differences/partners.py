@@ -15,11 +15,11 @@ class Together(NamedTuple):
     target: Run
     golden: Run
     alignment: Optional[Alignment]
-    pairs: "tuple[Pair, ...]"
+    pairs: tuple[Pair, ...]
     problem: str = ""
 
     @property
-    def matches(self) -> "tuple[Match, ...]":
+    def matches(self) -> tuple[Match, ...]:
         return self.alignment.matches if self.alignment is not None else ()
 
 

@@ -37,8 +37,8 @@ HARMLESS = (SAME_BITS, SAME_STATISTICS, "close")
 class Line(NamedTuple):
     """target = a·golden + b, for all elements or along `axis`; residual: rel_l2 of what it leaves."""
 
-    a: "tuple[float, ...]"
-    b: "tuple[float, ...]"
+    a: tuple[float, ...]
+    b: tuple[float, ...]
     residual: float
 
 
@@ -110,7 +110,7 @@ def same_values(x: Array, y: Array) -> bool:
     return bool(np.array_equal(x, y, equal_nan=x.dtype.kind in "fc" and y.dtype.kind in "fc"))
 
 
-def in_words(a: "tuple[float, ...]", b: "tuple[float, ...]") -> str:
+def in_words(a: tuple[float, ...], b: tuple[float, ...]) -> str:
     """ "target = 1.429·golden − 0.4286"; of several channels the first three."""
     lines = [_one_line(slope, shift) for slope, shift in zip(a[:3], b[:3])]
     return f"target = {', '.join(lines)}" + (f" and {len(a) - 3} more" if len(a) > 3 else "")
@@ -121,7 +121,7 @@ def _one_line(a: float, b: float) -> str:
     return slope if abs(b) < 1e-6 * max(1.0, abs(a)) else f"{slope} {'−' if b < 0 else '+'} {abs(b):.4g}"
 
 
-def by_statistics(target: "tuple[Optional[float], ...]", golden: "tuple[Optional[float], ...]", count: int) -> Relation:
+def by_statistics(target: tuple[Optional[float], ...], golden: tuple[Optional[float], ...], count: int) -> Relation:
     """The same of (max, min, mean, norm) of `count` elements each: a line is found of the first two and must bear out
     the others."""
     x = [one for one in target if one is not None and math.isfinite(one)]
@@ -213,7 +213,7 @@ def _lines(x: Array, y: Array, axis: int) -> Optional[Line]:
     return Line(tuple(one[0] for one in fits), tuple(one[1] for one in fits), worst)
 
 
-def _fit(x: Array, y: Array) -> "tuple[float, float, float]":
+def _fit(x: Array, y: Array) -> tuple[float, float, float]:
     """Slope, shift, and what they leave over the deviation of x; what does not vary is on no line."""
     dx, dy = x - x.mean(), y - y.mean()
     xx, yy = float(dx @ dx), float(dy @ dy)
@@ -224,7 +224,7 @@ def _fit(x: Array, y: Array) -> "tuple[float, float, float]":
     return slope, float(x.mean() - slope * y.mean()), math.sqrt(float(left @ left) / xx)
 
 
-def _channel_axes(shape: "tuple[int, ...]") -> "list[int]":
+def _channel_axes(shape: tuple[int, ...]) -> list[int]:
     """Axes along which images have their channels and tables their features."""
     return [*dict.fromkeys((1, len(shape) - 1))] if len(shape) > 1 else []
 
@@ -243,7 +243,7 @@ def _shuffled(x: Array, y: Array) -> Optional[Relation]:
     return None
 
 
-def _other_ways(x: Array, y: Array) -> "Iterator[Seen]":
+def _other_ways(x: Array, y: Array) -> Iterator[Seen]:
     """The golden array as others may have laid it out: channels reversed, mirrored, axes moved."""
     if x.shape == y.shape and x.ndim > 2:
         for axis in _channel_axes(y.shape):
@@ -266,14 +266,14 @@ def _other_ways(x: Array, y: Array) -> "Iterator[Seen]":
                             yield Seen("layout", f"{words}, and {seen.words}", seen.array)
 
 
-def _reversed(array: Array, axis: int) -> "Iterator[Seen]":
+def _reversed(array: Array, axis: int) -> Iterator[Seen]:
     """RGB against BGR; with an alpha channel, which stays."""
     kept = [*range(array.shape[axis])]
     order = [2, 1, 0, *kept[3:]]
     yield Seen("channels reversed", "the channels stand the other way round (RGB against BGR)", array.take(order, axis))
 
 
-def _layout_words(shape: "tuple[int, ...]", order: "tuple[int, ...]") -> str:
+def _layout_words(shape: tuple[int, ...], order: tuple[int, ...]) -> str:
     known: dict[tuple[int, ...], str] = {(0, 2, 3, 1): "NHWC against NCHW", (0, 3, 1, 2): "NCHW against NHWC"}
     name = known.get(order, "")
     return f"its axes stand in another order: {name or f'axes {list(order)} of golden'}"

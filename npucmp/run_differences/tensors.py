@@ -15,7 +15,7 @@ class Described(NamedTuple):
     """A tensor with its figures (max, min, mean, norm), and a function that reads its values."""
 
     ref: TensorRef
-    figures: "tuple[Optional[float], ...]"
+    figures: tuple[Optional[float], ...]
     values: Callable[[], Optional[Array]]
 
 

@@ -18,7 +18,7 @@ from npucmp.run_differences.relation import Array
 MOST = 1 << 22  # elements of a tensor that are looked at
 
 
-def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> "Optional[Array]":
+def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> Optional[Array]:
     """The values of a tensor, of a larger one those of its first samples; None if the dump kept none.
 
     16-bit and narrower floats come as float32. Raises NpucmpError for what cannot be read.
@@ -30,7 +30,7 @@ def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> "Opt
     row = max(1, math.prod(payload.shape[1:]))
     rows = payload.shape[0] if count <= most or not payload.shape else max(1, most // row)
     wanted = min(count, rows * row, most) if payload.shape else 1
-    found: "list[Any]" = []
+    found: list[Any] = []
     for block in blocks(payload, min(1 << 16, max(1, wanted)), context=context):
         found.append(block[: wanted - sum(map(len, found))].copy())
         if sum(map(len, found)) >= wanted:
@@ -43,7 +43,7 @@ def values_of(tensor: TensorRef, context: ReadContext, most: int = MOST) -> "Opt
     return flat.reshape(wanted // row, *payload.shape[1:]) if wanted % row == 0 else flat
 
 
-def readable_values(tensor: TensorRef, context: ReadContext) -> "Optional[Array]":
+def readable_values(tensor: TensorRef, context: ReadContext) -> Optional[Array]:
     """The values of a tensor, bounded; None if the dump kept none or they cannot be read."""
     try:
         return values_of(tensor, context)

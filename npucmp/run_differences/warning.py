@@ -24,13 +24,13 @@ LARGE = 0.1  # rel_l2 of a weight: no noise of earlier steps makes that of it
 ASKED = {"operators": operators.operators, "shapes": operators.shapes, "losses": arguments.reduction}  # by names alone
 
 
-def comparability_warning(comparisons: "Sequence[Comparison]", context: ReadContext) -> str:
+def comparability_warning(comparisons: Sequence[Comparison], context: ReadContext) -> str:
     """ "inputs differ: normalised differently …; see npucmp precheck"; "" for runs that are comparable."""
     words = [*_reasons(comparisons, context)]
     return f"not comparable: {first_of(words, 2)}; see npucmp precheck" if words else ""
 
 
-def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iterator[str]":
+def _reasons(comparisons: Sequence[Comparison], context: ReadContext) -> Iterator[str]:
     if not comparisons:
         return
     first = comparisons[0]
@@ -51,8 +51,8 @@ def _reasons(comparisons: "Sequence[Comparison]", context: ReadContext) -> "Iter
 class _Compared(NamedTuple):
     """The first step and rank, and the identities of pairs that differ."""
 
-    together: "tuple[Together, ...]"
-    differing: "frozenset[int]"
+    together: tuple[Together, ...]
+    differing: frozenset[int]
 
     def agree(self, pair: Pair) -> bool:
         """Whether the comparison found no difference."""
@@ -62,8 +62,8 @@ class _Compared(NamedTuple):
 def _together(one: Comparison) -> Together:
     """The operators as compare lined them up, from its pairs."""
     pairs = [finding.pair for finding in one.findings]
-    matches: "dict[tuple[int, int], Match]" = {}
-    alone: "tuple[dict[int, Operator], dict[int, Operator]]" = ({}, {})
+    matches: dict[tuple[int, int], Match] = {}
+    alone: tuple[dict[int, Operator], dict[int, Operator]] = ({}, {})
     for pair in (*pairs, *one.left_out):
         if pair.target_op is not None and pair.golden_op is not None:
             key = id(pair.target_op), id(pair.golden_op)
@@ -78,7 +78,7 @@ def _together(one: Comparison) -> Together:
     return Together(one.target, one.golden, Alignment((*matches.values(),), (*alone[0].values(),), golden), (*pairs,))
 
 
-def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) -> "Iterator[str]":
+def _inputs(one: Comparison, odd: dict[int, Finding], context: ReadContext) -> Iterator[str]:
     """How network inputs differ that both runs have as such."""
     here, there = ({id(tensor) for _, tensor in inputs_of(run, weights_of(run))} for run in (one.target, one.golden))
     some = [finding for finding in odd.values() if id(finding.pair.target) in here and id(finding.pair.golden) in there]
@@ -94,7 +94,7 @@ def _inputs(one: Comparison, odd: "dict[int, Finding]", context: ReadContext) ->
             return
 
 
-def _weights(one: Comparison, odd: "dict[int, Finding]") -> "Iterator[str]":
+def _weights(one: Comparison, odd: dict[int, Finding]) -> Iterator[str]:
     """Weights of the first step that are others altogether."""
     mine = {id(weight.weight[1]): name for name, weight in weights_of(one.target).items()}
     known = [finding for finding in one.findings if id(finding.pair.target) in mine and finding.pair.golden is not None]

@@ -44,12 +44,12 @@ def with_accused(report: Report, context: ReadContext) -> Report:
 
 
 def accused_of(
-    context: ReadContext, elements: int, seen: "Mapping[Output, Vendor]", number: int, one: Comparison
-) -> "list[Accused]":
+    context: ReadContext, elements: int, seen: Mapping[Output, Vendor], number: int, one: Comparison
+) -> list[Accused]:
     """The first suspects of one step and rank; their outputs have so many elements, of which `seen` are known."""
     suspects = sorted((root for root in one.roots if root.cause is not Cause.PROPAGATED), key=lambda root: root.place)
     wanted = {root.pair.order for root in suspects[:MOST]}
-    outputs: "dict[int, list[Finding]]" = {}
+    outputs: dict[int, list[Finding]] = {}
     for finding in one.findings:
         if finding.pair.order in wanted and is_output(finding.pair) and finding.measurement.moments is not None:
             outputs.setdefault(finding.pair.order, []).append(finding)
@@ -72,7 +72,7 @@ def accused_of(
     return found
 
 
-def _accused(root: Root, one: Comparison, figures: "Sequence[Vendor]", unread: "Sequence[str]") -> Accused:
+def _accused(root: Root, one: Comparison, figures: Sequence[Vendor], unread: Sequence[str]) -> Accused:
     pair = root.pair
     stack = pair.operator.stack or (pair.golden_op.stack if pair.golden_op else ())
     return Accused(
@@ -88,17 +88,17 @@ def _accused(root: Root, one: Comparison, figures: "Sequence[Vendor]", unread: "
     )
 
 
-def _arguments(target: "Operator | None", golden: "Operator | None") -> "Iterator[Argument]":
+def _arguments(target: Operator | None, golden: Operator | None) -> Iterator[Argument]:
     """By name; those of graphs are attributes."""
     sides = [_named(side) if side is not None else {} for side in (target, golden)]
     for name in dict.fromkeys((*sides[0], *sides[1])):
         yield Argument(name, sides[0].get(name), sides[1].get(name))
 
 
-def _named(operator: Operator) -> "dict[str, str]":
+def _named(operator: Operator) -> dict[str, str]:
     found = {**named_arguments(operator), **operator.attributes}
     return {str(name)[:WORDS]: f"{value!r}"[:WORDS] for name, value in found.items()}
 
 
-def _lost(number: int, because: str) -> "list[Accused]":
+def _lost(number: int, because: str) -> list[Accused]:
     return []

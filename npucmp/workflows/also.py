@@ -21,7 +21,7 @@ class Also(NamedTuple):
     path: StrPath
 
     @classmethod
-    def of(cls, given: StrPath) -> "Also":
+    def of(cls, given: StrPath) -> Also:
         """ "DUMP", "target=DUMP" or "golden=DUMP"."""
         side, found, path = os.fspath(given).partition("=")
         also = cls(side, path) if found and side in SIDES else cls("", given)
@@ -35,10 +35,10 @@ class Place:
     """One side of a comparison: the path that was given for it, and its runs."""
 
     path: StrPath
-    runs: "list[Run]"
+    runs: list[Run]
 
 
-def joined(path: StrPath, runs: "Sequence[Run]", side: str, known: "Sequence[Run]") -> "list[Run]":
+def joined(path: StrPath, runs: Sequence[Run], side: str, known: Sequence[Run]) -> list[Run]:
     """The runs of a side with those of a further dump. One that meets one of the side joins it; others, and those that
     cannot be read, are runs of their own."""
     from npucmp.dump.join import join
@@ -60,7 +60,7 @@ def joined(path: StrPath, runs: "Sequence[Run]", side: str, known: "Sequence[Run
     return sorted(result, key=lambda run: (run.step or 0, run.rank or 0))
 
 
-def side_of(path: StrPath, runs: "Sequence[Run]", sides: "dict[str, Place]") -> str:
+def side_of(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> str:
     """The side that a dump belongs to: by its format and framework, else by its operators, by what was recorded of
     their tensors, by the folder that it lies in. UsageError where none of these tells."""
     for shares in _evidence(path, runs, sides):
@@ -71,7 +71,7 @@ def side_of(path: StrPath, runs: "Sequence[Run]", sides: "dict[str, Place]") -> 
     raise UsageError(f"--also {name}: it fits both sides; say --also target={name} or --also golden={name}")
 
 
-def _evidence(path: StrPath, runs: "Sequence[Run]", sides: "dict[str, Place]") -> "Iterator[tuple[float, float]]":
+def _evidence(path: StrPath, runs: Sequence[Run], sides: dict[str, Place]) -> Iterator[tuple[float, float]]:
     """How well it fits the target and the golden run, by one kind of evidence after the other."""
     pairs = [[*_meeting(runs, sides[side].runs)] for side in SIDES]
     yield _both(any(run.format == other.format for run, other in some) for some in pairs)
@@ -81,12 +81,12 @@ def _evidence(path: StrPath, runs: "Sequence[Run]", sides: "dict[str, Place]") -
     yield _both(_nearness(path, sides[side].path) for side in SIDES)
 
 
-def _both(found: "Iterator[float]") -> "tuple[float, float]":
+def _both(found: Iterator[float]) -> tuple[float, float]:
     target, golden = found
     return target, golden
 
 
-def _meeting(runs: "Sequence[Run]", others: "Sequence[Run]") -> "Iterator[tuple[Run, Run]]":
+def _meeting(runs: Sequence[Run], others: Sequence[Run]) -> Iterator[tuple[Run, Run]]:
     for run in runs:
         other = next((other for other in others if meets(run, other) and not other.problem), None)
         if other is not None and not run.problem:
@@ -110,7 +110,7 @@ def _of_figures(run: Run, other: Run) -> float:
     return sum(own) / max(len(own), 1)
 
 
-def _figures(run: Run) -> "Iterator[tuple[tuple[str, str], str]]":
+def _figures(run: Run) -> Iterator[tuple[tuple[str, str], str]]:
     for operator in run.operators:
         for tensor in operator.tensors:
             if tensor.statistics is not None or tensor.checksum:

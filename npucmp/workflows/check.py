@@ -54,11 +54,11 @@ class CheckOptions(Choice):
     loss: Optional[StrPath] = None
     column: str = ""
 
-    def all_rules(self) -> "tuple[Rule, ...]":
+    def all_rules(self) -> tuple[Rule, ...]:
         """npucmp's rules, and then the user's own."""
         return (*RULES, *own_rules(self.plugin, self.plugins, RULES))
 
-    def settings(self, rules: "Sequence[Rule]") -> Settings:
+    def settings(self, rules: Sequence[Rule]) -> Settings:
         found = Settings() if self.rules is None else load_settings(self.rules, rules)
         told = {name: getattr(self, name) for name in ("phase", "start", "fail_on")}
         told = {name: value for name, value in told.items() if value is not None}
@@ -88,7 +88,7 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
     runs = [run for run in opened if not run.problem]
     runs = with_graphs(dump, runs, dump, loaded(options.graph, runs, context), context)
     notes = unfit_globs(options, runs)
-    healths: "tuple[Health, ...]" = ()
+    healths: tuple[Health, ...] = ()
     partial = False
     try:
         healths = healths_of(dump, runs, options, settings, context)
@@ -127,8 +127,8 @@ def check(dump: StrPath, options: CheckOptions) -> Checked:
 
 
 def healths_of(
-    dump: StrPath, runs: "Sequence[Run]", options: Choice, settings: Settings, context: ReadContext
-) -> "tuple[Health, ...]":
+    dump: StrPath, runs: Sequence[Run], options: Choice, settings: Settings, context: ReadContext
+) -> tuple[Health, ...]:
     """The facts of runs, rank by rank, in one pass over their tensors; what the user says of them is stronger."""
     total = sum(size_of(t.dtype, t.shape) for run in runs for op in options.chosen(run) for t in op.tensors if t.file)
     meter = Meter(options.progress, total)
@@ -151,7 +151,7 @@ def healths_of(
     return tuple(replace(one, ranks=made) for one in made)
 
 
-def rules_of(options: CheckOptions = CheckOptions()) -> "list[RuleWords]":
+def rules_of(options: CheckOptions = CheckOptions()) -> list[RuleWords]:
     """All rules of a check, as `npucmp check --list` shows them.
 
     [rule.name for rule in npucmp.check_rules() if rule.severity == "error"]

@@ -89,10 +89,10 @@ class Sides(NamedTuple):
     """Two dumps and their runs, which know what their graphs tell, and what further dumps hold: `also`, "side=DUMP"."""
 
     target_path: StrPath
-    targets: "list[Run]"
+    targets: list[Run]
     golden_path: StrPath
-    goldens: "list[Run]"
-    also: "tuple[str, ...]" = ()
+    goldens: list[Run]
+    also: tuple[str, ...] = ()
 
 
 def _with_further_dumps(given: Sides, options: Options, context: ReadContext) -> Sides:
@@ -176,11 +176,11 @@ Aligned = tuple[Run, Run, Alignment]  # the operators of two runs, lined up
 
 def concluded(
     aligned: Sequence[Aligned],
-    todo: "Sequence[Sequence[Pair]]",
-    measured: "Sequence[Sequence[Measurement]]",
+    todo: Sequence[Sequence[Pair]],
+    measured: Sequence[Sequence[Measurement]],
     tolerances: Tolerances,
     rules: Rulebook,
-    left_out: "Optional[Sequence[Sequence[Pair]]]" = None,
+    left_out: Optional[Sequence[Sequence[Pair]]] = None,
     context: Optional[ReadContext] = None,
 ) -> tuple[Comparison, ...]:
     """What the measurements of runs that belong together say: verdicts, roots, their places, and the coverage, for
@@ -210,6 +210,6 @@ def concluded(
     )
 
 
-def _dtypes(comparisons: Sequence[Comparison]) -> "set[str]":
+def _dtypes(comparisons: Sequence[Comparison]) -> set[str]:
     pairs_of = (finding.pair for one in comparisons for finding in one.findings)
     return {tensor.dtype for pair in pairs_of for tensor in (pair.target, pair.golden) if tensor}

@@ -15,9 +15,9 @@ Part = TypeVar("Part")
 
 
 class Task(NamedTuple):
-    function: "Callable[..., Any]"
+    function: Callable[..., Any]
     work: Work
-    arguments: "tuple[Any, ...]"
+    arguments: tuple[Any, ...]
 
 
 class Died(NamedTuple):
@@ -29,7 +29,7 @@ class Died(NamedTuple):
 class Lost(Exception):
     """Shards over which workers died, by their number, with the reason."""
 
-    def __init__(self, numbers: "Mapping[int, str]") -> None:
+    def __init__(self, numbers: Mapping[int, str]) -> None:
         super().__init__(numbers)
         self.numbers = numbers
 
@@ -40,16 +40,16 @@ class Crew:
     def __init__(self, work: Work, executor: Executor) -> None:
         self.work, self._executor = work, executor
 
-    def every(self, function: "Callable[..., Part]", shards: "Sequence[Shard]") -> "Iterator[Part]":
+    def every(self, function: Callable[..., Part], shards: Sequence[Shard]) -> Iterator[Part]:
         """function of the work and each shard, as they come; with `Died` where there is nobody left to say it."""
         return self.every_with(function, shards, [()] * len(shards))
 
     def every_with(
         self,
-        function: "Callable[..., Any]",
-        shards: "Sequence[Union[Shard, Finished]]",
-        given: "Sequence[tuple[Any, ...]]",
-    ) -> "Iterator[Any]":
+        function: Callable[..., Any],
+        shards: Sequence[Union[Shard, Finished]],
+        given: Sequence[tuple[Any, ...]],
+    ) -> Iterator[Any]:
         """The same with something else for each shard."""
         spool, tasks = self.work.spool, []
         for arguments in ((shard, *more) for shard, more in zip(shards, given)):
@@ -59,8 +59,8 @@ class Crew:
             yield answer
 
     def each_with(
-        self, function: "Callable[..., Part]", shards: "Sequence[Shard]", given: "Sequence[tuple[Any, ...]]"
-    ) -> "list[Part]":
+        self, function: Callable[..., Part], shards: Sequence[Shard], given: Sequence[tuple[Any, ...]]
+    ) -> list[Part]:
         """Of all of them; `Lost` if workers died over one."""
         found = [*self.every_with(function, shards, given)]
         lost = {shard.number: one.because for shard, one in zip(shards, found) if isinstance(one, Died)}
@@ -68,13 +68,13 @@ class Crew:
             raise Lost(lost)
         return found
 
-    def each_there(self, function: "Callable[..., Any]", shards: "list[Shard]") -> "list[tuple[str, Run]]":
+    def each_there(self, function: Callable[..., Any], shards: list[Shard]) -> list[tuple[str, Run]]:
         """Of all of them; those over which workers died are taken out, and told."""
         told = dict(zip((shard.number for shard in shards), [*self.every(function, shards)]))
         return without(shards, {number: one.because for number, one in told.items() if isinstance(one, Died)})
 
 
-def _numbers(some: "Iterable[Any]") -> "Iterator[int]":
+def _numbers(some: Iterable[Any]) -> Iterator[int]:
     """Of all shards that are meant."""
     for one in some:
         if isinstance(one, (Shard, Finished, Before)):
@@ -84,11 +84,11 @@ def _numbers(some: "Iterable[Any]") -> "Iterator[int]":
 
 
 @uncollected()
-def _do(task: Task) -> "tuple[Any, Names]":
+def _do(task: Task) -> tuple[Any, Names]:
     return task.function(task.work, *task.arguments), task.work.spool.made
 
 
-def _lost(task: Task, because: str) -> "tuple[Any, Names]":
+def _lost(task: Task, because: str) -> tuple[Any, Names]:
     return lost_to(task, because), {}
 
 
@@ -100,14 +100,14 @@ def lost_to(task: Task, because: str) -> Any:
     return Measured(broken=(("target", run),), died=True)
 
 
-def without(shards: "list[Shard]", lost: "Mapping[int, str]") -> "list[tuple[str, Run]]":
+def without(shards: list[Shard], lost: Mapping[int, str]) -> list[tuple[str, Run]]:
     """Takes out those over which workers died, and tells of them."""
     gone = [shard for shard in shards if shard.number in lost]
     shards[:] = [shard for shard in shards if shard.number not in lost]
     return [("target", died(one, f"judging it ended the process: {lost[one.number]}")) for one in gone]
 
 
-def died(shard: "Union[Shard, Finished]", why: str) -> Run:
+def died(shard: Union[Shard, Finished], why: str) -> Run:
     """A run of which no more is known than why."""
     return replace(unopened(shard.target), problem=f"{shard.target.path}: {why}")
 

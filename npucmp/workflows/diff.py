@@ -94,7 +94,7 @@ def excused(result: Result, found: Difference) -> bool:
     return result.differs and not found.differs and (bool(found.same) or _differing(found.after))
 
 
-def _differing(after: "Optional[Written]") -> bool:
+def _differing(after: Optional[Written]) -> bool:
     return after is not None and any(one.differs or one.verdict == ALONE for one in after.seen.values())
 
 
@@ -137,7 +137,7 @@ def _is_sound(key: Key, after: Written) -> bool:
     return found is not None and found.verdict == SOUND
 
 
-def _notes(before: Written, after: Written) -> "Iterator[str]":
+def _notes(before: Written, after: Written) -> Iterator[str]:
     for one in (before, after):
         if one.lacking:
             yield f"{one.path} lacks {one.lacking:,} rows that its summary.json counts; is it whole?"

@@ -28,10 +28,10 @@ class Extracted(NamedTuple):
     to, None if it is whole."""
 
     folder: Path
-    files: "tuple[str, ...]"
+    files: tuple[str, ...]
     operator: Operator
-    rows: "tuple[Replayed, ...]"
-    cut: "Optional[tuple[int, int]]" = None
+    rows: tuple[Replayed, ...]
+    cut: Optional[tuple[int, int]] = None
 
 
 @dataclass(frozen=True)

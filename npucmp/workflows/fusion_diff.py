@@ -58,7 +58,7 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
     return replace(with_looks(found, options, context), seconds=time.monotonic() - started)
 
 
-def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
+def _guessed(run: Run, plain: Sequence[Run], notes: list[str]) -> Run:
     """A run of which no graph is known, with what names and order tell of its operators."""
     found, by_name, by_order = guessed(run, max(plain, key=lambda one: len(one.operators)))
     guesses = (
@@ -71,7 +71,7 @@ def _guessed(run: Run, plain: "Sequence[Run]", notes: "list[str]") -> Run:
     return _without_inserted(found, notes)
 
 
-def _without_inserted(run: Run, notes: "list[str]") -> Run:
+def _without_inserted(run: Run, notes: list[str]) -> Run:
     """A run without the operators of which only a graph could tell what they hand on: their names are numbers."""
     inserted = [operator for operator in run.operators if operator.inserted]
     if not inserted or any(tensor.origin for operator in inserted for tensor in operator.tensors):
@@ -81,11 +81,11 @@ def _without_inserted(run: Run, notes: "list[str]") -> Run:
     return replace(run, operators=tuple(operator for operator in run.operators if not operator.inserted))
 
 
-def _listed(names: "Sequence[str]") -> str:
+def _listed(names: Sequence[str]) -> str:
     return f"{len(names)} ({first_of(names)})" if names else "none"
 
 
-def _passes(on: Path, off: Path, notes: "list[str]", context: ReadContext) -> "tuple[FusionPass, ...]":
+def _passes(on: Path, off: Path, notes: list[str], context: ReadContext) -> tuple[FusionPass, ...]:
     """Passes by how often they took effect in either compilation, as far as fusion_result.json tells."""
     files = [_file(path) for path in (on, off)]
     effects = [_effects(file, notes, context) for file in files]
@@ -106,7 +106,7 @@ def _file(path: Path) -> Optional[Path]:
     return next((file for file in files if file.is_file() and not file.is_symlink()), None)
 
 
-def _effects(file: Optional[Path], notes: "list[str]", context: ReadContext) -> "Optional[dict[tuple[str, str], int]]":
+def _effects(file: Optional[Path], notes: list[str], context: ReadContext) -> Optional[dict[tuple[str, str], int]]:
     """(pass, kind) → how often it took effect; None where no file tells."""
     if file is None:
         return None

@@ -19,12 +19,12 @@ SEARCHED = 1 << 30  # bytes of graph files beside a dump that are read in all
 
 
 def with_graphs(
-    path: StrPath, runs: "list[Run]", other: StrPath, given: "Sequence[Graph]", context: ReadContext
-) -> "list[Run]":
+    path: StrPath, runs: list[Run], other: StrPath, given: Sequence[Graph], context: ReadContext
+) -> list[Run]:
     """The runs of one side with what graphs tell. Those beside the other side's dump serve too: the network is one."""
     sources = {run.format: source for run in runs for source in [graph_source(run.format)] if source is not None}
 
-    def of_run(run: Run, graphs: "Sequence[Graph]") -> "list[Graph]":
+    def of_run(run: Run, graphs: Sequence[Graph]) -> list[Graph]:
         return [graph for graph in graphs if graph.of_device == sources[run.format].of_device]
 
     graphed = [run for run in runs if run.format in sources]
@@ -47,7 +47,7 @@ def with_graphs(
     return [replace(run, notes=tuple(dict.fromkeys((*run.notes, *notes)))) for run in annotated]
 
 
-def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadContext) -> "list[Graph]":
+def loaded(paths: Sequence[StrPath], runs: Sequence[Run], context: ReadContext) -> list[Graph]:
     """The graphs of files that a user named, or of dumps that hold their own; UsageError for one that holds nothing of
     either dump."""
     if not paths:
@@ -64,7 +64,7 @@ def loaded(paths: "Sequence[StrPath]", runs: "Sequence[Run]", context: ReadConte
     return found
 
 
-def _beside(places: "Sequence[Path]", runs: "Sequence[Run]", notes: "list[str]", context: ReadContext) -> "list[Graph]":
+def _beside(places: Sequence[Path], runs: Sequence[Run], notes: list[str], context: ReadContext) -> list[Graph]:
     from npucmp.dump.graphs import beside, load_graphs
     from npucmp.dump.graphs.annotate import holds
 

@@ -49,24 +49,24 @@ if TYPE_CHECKING:
         def __call__(self, dump: A, what: B, folder: C, *args: P.args, **more: P.kwargs) -> R: ...
 
 
-def of_one(options: "Callable[P, O]", hint: str = "") -> "Callable[[Callable[[A, O], R]], OfOne[A, O, P, R]]":
+def of_one(options: Callable[P, O], hint: str = "") -> Callable[[Callable[[A, O], R]], OfOne[A, O, P, R]]:
     """For workflows of one argument and options; `hint` is for those who give two."""
     return lambda function: _with_keywords(function, options, hint)
 
 
-def of_two(options: "Callable[P, O]") -> "Callable[[Callable[[A, B, O], R]], OfTwo[A, B, O, P, R]]":
+def of_two(options: Callable[P, O]) -> Callable[[Callable[[A, B, O], R]], OfTwo[A, B, O, P, R]]:
     """For workflows of two arguments and options."""
     return lambda function: _with_keywords(function, options)
 
 
 def of_three(
-    options: "Callable[P, O]",
-) -> "Callable[[Callable[[A, B, C, O], R]], OfThree[A, B, C, O, P, R]]":
+    options: Callable[P, O],
+) -> Callable[[Callable[[A, B, C, O], R]], OfThree[A, B, C, O, P, R]]:
     """For workflows of three arguments and options."""
     return lambda function: _with_keywords(function, options)
 
 
-def _with_keywords(function: "Callable[..., Any]", kind: Any, hint: str = "") -> Any:
+def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> Any:
     """The function, with the signature and the words of its options."""
     told = {one.name: one for one in fields(kind)}
     plain = inspect.signature(function)
@@ -103,7 +103,7 @@ def _with_keywords(function: "Callable[..., Any]", kind: Any, hint: str = "") ->
     return called
 
 
-def _words(kind: Any) -> "list[str]":
+def _words(kind: Any) -> list[str]:
     """What the options say of their fields, the base first."""
     found = [vars(one).get("__doc__") for one in reversed(kind.__mro__) if one is not object]
     return [text.strip() for text in found if text]

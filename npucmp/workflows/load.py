@@ -25,7 +25,7 @@ def load(
     rank: Numbers = None,
     format: Optional[str] = None,
     limits: Limits = Limits(),
-) -> "npt.NDArray[Any]":
+) -> npt.NDArray[Any]:
     """The values of a tensor in its logical shape: a device's layout undone, slices joined, bfloat16 as ml_dtypes has.
 
     op      the operator, by its whole name; None for the only one

@@ -26,7 +26,7 @@ BYTES = 256 << 20
 class _Candidate(NamedTuple):
     """A tensor that diverged; `first` tells who comes before whom."""
 
-    first: "tuple[bool, int, bool, int, int, str]"
+    first: tuple[bool, int, bool, int, int, str]
     step: Optional[int]
     rank: Optional[int]
     place: int
@@ -57,7 +57,7 @@ def with_looks(report: AnyReport, choice: Choice, context: ReadContext, vendor: 
     return replace(report, looks=tuple(one for one in found if one is not None))
 
 
-def _candidates(report: Report) -> "chain[_Candidate]":
+def _candidates(report: Report) -> chain[_Candidate]:
     """Those of all steps and ranks in which values differ, made where these lie."""
     comparisons = report.comparisons
     numbers, most = None, MOST
@@ -67,7 +67,7 @@ def _candidates(report: Report) -> "chain[_Candidate]":
     return chain.from_iterable(each(comparisons, partial(_of, most), _none, numbers))
 
 
-def _of(most: int, run: int, one: Comparison) -> "list[_Candidate]":
+def _of(most: int, run: int, one: Comparison) -> list[_Candidate]:
     roots = {root.pair.order: root for root in one.roots}
     found = []
     for finding in one.findings:
@@ -81,7 +81,7 @@ def _of(most: int, run: int, one: Comparison) -> "list[_Candidate]":
     return nsmallest(most, found)
 
 
-def _none(run: int, because: str) -> "list[_Candidate]":
+def _none(run: int, because: str) -> list[_Candidate]:
     return []
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def measured(
-    todo: "Sequence[list[Pair]]", options: Options, context: ReadContext, part: Optional[int] = None, since: float = 0.0
-) -> "tuple[list[list[Measurement]], tuple[str, ...]]":
+    todo: Sequence[list[Pair]], options: Options, context: ReadContext, part: Optional[int] = None, since: float = 0.0
+) -> tuple[list[list[Measurement]], tuple[str, ...]]:
     """Measurements of the pairs of each comparison, and notes. Fewer if Ctrl-C ended it: what was done by then. A
     `part` of a comparison that began at `since` (seconds since 1970) has a journal of its own."""
     every = [pair for some in todo for pair in some]
@@ -32,7 +32,7 @@ def measured(
     closeness = Closeness(options.rtol, options.atol)
     total = sum(map(payload_bytes, every))
     meter, jobs = Meter(options.progress, total), (options.jobs or default_jobs()) if total else 1
-    journal: "Optional[Journal]" = None
+    journal: Optional[Journal] = None
     found: list[list[Measurement]] = []
     with ExitStack() as stack:
         if options.journal is not None and (total or options.resume):  # statistics were read with the dump
@@ -66,8 +66,8 @@ def measured(
 
 
 def _each(
-    some: "list[Pair]", known: "list[Measurement]", closeness: Closeness, jobs: int, context: ReadContext
-) -> "Iterator[tuple[Measurement, bool]]":
+    some: list[Pair], known: list[Measurement], closeness: Closeness, jobs: int, context: ReadContext
+) -> Iterator[tuple[Measurement, bool]]:
     """The measurements of pairs, those of the first of them known, and whether each is a new one."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}

@@ -59,11 +59,11 @@ class Rows(NamedTuple):
     lines: int
 
     @property
-    def key(self) -> "tuple[int, int]":
+    def key(self) -> tuple[int, int]:
         return self.step or 0, self.rank or 0
 
 
-def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
+def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     """The reports of compare in these folders as one. Raises UsageError where they do not belong together.
 
     limits  how large a table that is read may be
@@ -107,7 +107,7 @@ def merge(reports: "Sequence[StrPath]", *, limits: Limits = Limits()) -> Merged:
     )
 
 
-def _is_paired(source: Source, compared: "AbstractSet[Numbers]") -> bool:
+def _is_paired(source: Source, compared: AbstractSet[Numbers]) -> bool:
     """Whether all that a report left open are steps and ranks that some report compared."""
     summary, coverage = source.summary, source.summary.get("coverage")
     if summary["exit_status"] != 2 or summary["broken"] or not summary["verdicts"].get("match"):
@@ -119,7 +119,7 @@ def _is_paired(source: Source, compared: "AbstractSet[Numbers]") -> bool:
     return counts == (len(alone), len(alone)) and all((run.get("step"), run.get("rank")) in compared for run in alone)
 
 
-def _summary(folder: Folder) -> "Mapping[str, Any]":
+def _summary(folder: Folder) -> Mapping[str, Any]:
     """That of a report, if it holds what is made use of."""
     path, found = Path(folder.path, SUMMARY), folder.summary
     try:
@@ -133,7 +133,7 @@ def _summary(folder: Folder) -> "Mapping[str, Any]":
     return found
 
 
-def _is_ours(found: "Mapping[str, Any]") -> bool:
+def _is_ours(found: Mapping[str, Any]) -> bool:
     """Whether a summary has what is read of it here, of the types that npucmp writes."""
     counts = [count for name in COUNTS for count in found[name].values()]
     runs = [(run, texts) for name, texts in RUNS.items() for run in found[name]]
@@ -157,7 +157,7 @@ def _is_shallow(value: object, left: int = DEEPEST) -> bool:
     return left > 0 and all(_is_shallow(one, left - 1) for one in below)
 
 
-def _require_alike(folders: "Sequence[str]", summaries: "Sequence[Mapping[str, Any]]") -> None:
+def _require_alike(folders: Sequence[str], summaries: Sequence[Mapping[str, Any]]) -> None:
     """By the same npucmp, and by rules that say the same of each type."""
     for folder, one in zip(folders, summaries):
         if one.get("npucmp") != __version__:
@@ -177,15 +177,15 @@ def _require_alike(folders: "Sequence[str]", summaries: "Sequence[Mapping[str, A
             raise UsageError(f"{kept[0][0]} and {folder} differ in --{name}; compare one of them again")
 
 
-def _settings(summary: "Mapping[str, Any]") -> "dict[str, Any]":
+def _settings(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The options that decided, but for those that say which steps and ranks a report is of."""
     kept = summary.get(KEY)
     return {name: value for name, value in kept.items() if name not in SCOPE} if isinstance(kept, dict) else {}
 
 
-def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
+def _rules(summary: Mapping[str, Any]) -> dict[tuple[str, str], list[str]]:
     """By metric and type; what a user switched off or on has no type."""
-    found: "dict[tuple[str, str], list[str]]" = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for rule in summary["rules"]:
         if isinstance(rule, dict):
             key = str(rule.get("metric")), str(rule.get("dtype"))
@@ -196,7 +196,7 @@ def _rules(summary: "Mapping[str, Any]") -> "dict[tuple[str, str], list[str]]":
     return {**found, **{(word, ""): [] for word in told}}
 
 
-def _tensors(folder: Folder, spool: Optional[Spool]) -> "Iterator[tuple[str, list[Rows]]]":
+def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list[Rows]]]:
     """The header and the places of the rows of each file of tensors of a report."""
     names = folder.files("tensors.csv")
     if not names:
@@ -219,9 +219,9 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> "Iterator[tuple[str, lis
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
-def _indexed(path: Path, file: Any, lying: Path) -> "tuple[str, list[Rows]]":
+def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
     """Of a file that is told as `path`, and lies at another place, it may be."""
-    found: "list[Rows]" = []
+    found: list[Rows] = []
     head = file.readline(LINE)
     names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
     if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
@@ -236,7 +236,7 @@ def _indexed(path: Path, file: Any, lying: Path) -> "tuple[str, list[Rows]]":
     return names.decode("utf-8", "replace").rstrip("\n"), found
 
 
-def _lines(path: Path, file: Any, commas: int) -> "Iterator[bytes]":
+def _lines(path: Path, file: Any, commas: int) -> Iterator[bytes]:
     """Those of rows with as many cells as there are columns, of which quoted ones may hold commas of their own."""
     while line := file.readline(LINE):
         bare = line.split(b'"')[::2]  # what stands outside of quotes
@@ -256,9 +256,9 @@ def _is_foreign(line: bytes) -> bool:
     return cells is None or any(_FORMULA.match(cell.encode()) for cell in cells)
 
 
-def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]") -> None:
+def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> None:
     """No step and rank twice, be it in two reports."""
-    known: "dict[tuple[int, int], str]" = {}
+    known: dict[tuple[int, int], str] = {}
     for folder, some in zip(folders, shards):
         for one in some:
             if one.key in known:
@@ -267,7 +267,7 @@ def _require_apart(folders: "Sequence[str]", shards: "Sequence[Sequence[Rows]]")
             known[one.key] = folder
 
 
-def _require_whole(source: Source, shards: "Sequence[Rows]", roots: "Sequence[Mapping[str, str]]") -> None:
+def _require_whole(source: Source, shards: Sequence[Rows], roots: Sequence[Mapping[str, str]]) -> None:
     """As many rows as were counted when the report was written: none of its files is lost or of another report."""
     rows = (("tensor", "verdicts", sum(one.lines for one in shards)), ("root", "causes", len(roots)))
     for what, name, found in rows:
@@ -280,7 +280,7 @@ def _require_whole(source: Source, shards: "Sequence[Rows]", roots: "Sequence[Ma
         raise DumpError(Path(source.path, SUMMARY), words)
 
 
-def _matrix(folder: Folder, shards: "Sequence[Rows]") -> "list[Mapping[str, str]]":
+def _matrix(folder: Folder, shards: Sequence[Rows]) -> list[Mapping[str, str]]:
     """The rows of matrix.csv, which a report of one step and rank does not have."""
     found = [*folder.rows("matrix.csv")]
     numbered = [row for row in found if _has_numbers(row, ("step", "rank"))]
@@ -291,7 +291,7 @@ def _matrix(folder: Folder, shards: "Sequence[Rows]") -> "list[Mapping[str, str]
     return found
 
 
-def _roots(folder: Folder) -> "list[Mapping[str, str]]":
+def _roots(folder: Folder) -> list[Mapping[str, str]]:
     """The rows of roots.csv, whose numbers are some."""
     if not folder.files("roots.csv"):
         raise DumpError(folder.path, "holds no roots.csv; is the report whole?")
@@ -302,12 +302,12 @@ def _roots(folder: Folder) -> "list[Mapping[str, str]]":
     return found
 
 
-def _ranked(tables: "Sequence[Sequence[Mapping[str, str]]]") -> "list[Mapping[str, str]]":
+def _ranked(tables: Sequence[Sequence[Mapping[str, str]]]) -> list[Mapping[str, str]]:
     """Roots by their places among all: by step and by what they bear; of those, the first of each report, then the
     second, as each report had them in the order in which ranks wait for each other."""
     keyed = []
     for table in tables:
-        seen: "Counter[Precedence]" = Counter()
+        seen: Counter[Precedence] = Counter()
         for row in sorted(table, key=lambda row: int(row["place"])):
             kind = precedence(int(row["step"] or 0), Cause(row["cause"]))
             seen[kind] += 1
@@ -316,7 +316,7 @@ def _ranked(tables: "Sequence[Sequence[Mapping[str, str]]]") -> "list[Mapping[st
     return [{**row, "place": str(place)} for place, (_, row) in enumerate(keyed, 1)]
 
 
-def _has_numbers(row: "Mapping[str, str]", whole: "Sequence[str]", real: "Sequence[str]" = ()) -> bool:
+def _has_numbers(row: Mapping[str, str], whole: Sequence[str], real: Sequence[str] = ()) -> bool:
     """Whether these cells are there, and empty or numbers."""
     try:
         [float(row[name] or 0) for name in real]
@@ -325,7 +325,7 @@ def _has_numbers(row: "Mapping[str, str]", whole: "Sequence[str]", real: "Sequen
         return False
 
 
-def _notes(sources: "Sequence[Source]") -> "tuple[str, ...]":
+def _notes(sources: Sequence[Source]) -> tuple[str, ...]:
     """What was noted of any, and what nobody settled."""
     own = [str(note) for one in sources for note in one.summary["notes"]]
     words = (

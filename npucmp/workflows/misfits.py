@@ -18,7 +18,7 @@ from npucmp.workflows.runs import Choice
 NOTED = 5  # of one kind
 
 
-def unfit_globs(choice: Choice, runs: "Iterable[Run]", include: str = "--include ") -> "list[str]":
+def unfit_globs(choice: Choice, runs: Iterable[Run], include: str = "--include ") -> list[str]:
     """Notes on each --include and --exclude that fits no operator of any run; UsageError if no --include fits one.
     `include` is what the user calls it."""
     operators = [operator for run in runs for operator in run.operators]
@@ -32,14 +32,14 @@ def unfit_globs(choice: Choice, runs: "Iterable[Run]", include: str = "--include
     return _noted([_told(f"no operator fits {option} {glob!r}", _near(glob, operators)) for option, glob in unfit])
 
 
-def unfit_numbers(choice: Choice, runs: "Sequence[Numbered]") -> "list[str]":
+def unfit_numbers(choice: Choice, runs: Sequence[Numbered]) -> list[str]:
     """Notes on steps and ranks that the user named and no run of either dump carries."""
     known = {"step": {run.step or 0 for run in runs}, "rank": {run.rank or 0 for run in runs}}
     unfit = {name: [*some(name, getattr(choice, name)).unfit(numbers)] for name, numbers in known.items()}
     return [f"no run has {name} {','.join(words)}, which --{name} names" for name, words in unfit.items() if words]
 
 
-def unfit_names(names: Names, targets: "Sequence[Run]", goldens: "Sequence[Run]") -> "list[str]":
+def unfit_names(names: Names, targets: Sequence[Run], goldens: Sequence[Run]) -> list[str]:
     """Notes on entries of a mapping whose names no run of their side holds; of a table for many networks, that nothing
     of it fits."""
     if not names:
@@ -59,7 +59,7 @@ def unfit_names(names: Names, targets: "Sequence[Run]", goldens: "Sequence[Run]"
     ) + _more(missing)
 
 
-def unfit_tolerances(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[str]":
+def unfit_tolerances(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
     """Notes on rows of a user's table that fit no tensor pair."""
     left, types = [*tolerances.table], set()
     for pair in pairs:
@@ -74,7 +74,7 @@ def unfit_tolerances(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[s
     return _noted(words)
 
 
-def unfit_noise(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[str]":
+def unfit_noise(tolerances: Tolerances, pairs: Iterable[Pair]) -> list[str]:
     """A note on the noise of repeated runs that is none of these: not one of its rows fits a tensor."""
     sides = ((op.name, pair.slot) for pair in pairs for op in (pair.target_op, pair.golden_op) if op is not None)
     if not tolerances.noise or any(side in tolerances.noise for side in sides):
@@ -82,7 +82,7 @@ def unfit_noise(tolerances: Tolerances, pairs: "Iterable[Pair]") -> "list[str]":
     return ["noise: no row of the table fits a tensor"]
 
 
-def _near(glob: str, operators: "Sequence[Operator]") -> "list[str]":
+def _near(glob: str, operators: Sequence[Operator]) -> list[str]:
     """Globs that come nearest: the same word inside a name, else words that are spelled nearly so."""
     core = glob.strip("*")
     inside = sum(core.lower() in operator.name.lower() for operator in operators) if core else 0
@@ -93,13 +93,13 @@ def _near(glob: str, operators: "Sequence[Operator]") -> "list[str]":
     return [f"*{spelled[word]}*" for word in difflib.get_close_matches(core.lower(), spelled)]
 
 
-def _told(words: str, near: "Sequence[str]") -> str:
+def _told(words: str, near: Sequence[str]) -> str:
     return f"{words} (did you mean {' or '.join(near)}?)" if near else words
 
 
-def _noted(words: "Iterable[str]") -> "list[str]":
+def _noted(words: Iterable[str]) -> list[str]:
     return [*words][:NOTED]
 
 
-def _more(every: "Sequence[object]") -> "list[str]":
+def _more(every: Sequence[object]) -> list[str]:
     return [f"mapping: {len(every) - NOTED} more entries fit nothing"] if len(every) > NOTED else []

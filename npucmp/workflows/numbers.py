@@ -26,13 +26,13 @@ class Numbered(Protocol):
 class Some(NamedTuple):
     """Ranges of numbers, both ends included; none at all means every number."""
 
-    ranges: "tuple[tuple[int, int], ...]" = ()
+    ranges: tuple[tuple[int, int], ...] = ()
 
     def has(self, number: int) -> bool:
         """Whether it is one of these."""
         return not self.ranges or any(low <= number <= high for low, high in self.ranges)
 
-    def unfit(self, known: "AbstractSet[int]") -> "Iterator[str]":
+    def unfit(self, known: AbstractSet[int]) -> Iterator[str]:
         """What of it holds none of these numbers, as a user writes it."""
         for low, high in self.ranges:
             if not any(low <= number <= high for number in known):
@@ -61,7 +61,7 @@ class End(NamedTuple):
         """Whether a run carries these numbers."""
         return self.step in (None, run.step or 0) and self.rank in (None, run.rank or 0)
 
-    def instead(self, run: Numbered) -> "End":
+    def instead(self, run: Numbered) -> End:
         """These numbers, and those of a run where none is given here."""
         return End(run.step if self.step is None else self.step, run.rank if self.rank is None else self.rank)
 
@@ -74,10 +74,10 @@ class Partner(NamedTuple):
     golden: End
 
 
-def partners(given: "Sequence[str]") -> "list[Partner]":
+def partners(given: Sequence[str]) -> list[Partner]:
     """What `--pair` says: "step1=step0", "rank8=rank0", "step1/rank8=step0/rank0"; those of a step and a rank first."""
     found = dict.fromkeys(map(_partner, given))
-    known: "dict[End, Partner]" = {}
+    known: dict[End, Partner] = {}
     for one in found:
         other = known.setdefault(one.target, one)
         if other.golden != one.golden:
@@ -93,5 +93,5 @@ def _partner(text: str) -> Partner:
     return Partner(text, *ends)
 
 
-def _ends(text: str) -> "Iterator[re.Match[str]]":
+def _ends(text: str) -> Iterator[re.Match[str]]:
     return (found for word in text.split("=") if (found := _END.fullmatch(word.strip())))

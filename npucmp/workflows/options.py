@@ -95,7 +95,7 @@ class Options(Choice):
         return in_bytes("disk", self.disk)
 
 
-def rules_of(tolerances: Tolerances, options: Options, dtypes: "AbstractSet[str]") -> tuple[Tolerance, ...]:
+def rules_of(tolerances: Tolerances, options: Options, dtypes: AbstractSet[str]) -> tuple[Tolerance, ...]:
     """Those that apply to tensors of these types."""
     if tolerances.closeness:
         limit = f"|x-y| ≤ {options.atol or 0.0:g} + {options.rtol or 0.0:g}·|y| everywhere"

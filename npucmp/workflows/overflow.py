@@ -48,9 +48,9 @@ class OverflowOptions(Choice):
 class Blame(NamedTuple):
     """What device records say of the operators of a run, and what they say of others."""
 
-    flagged: "Mapping[int, tuple[str, str]]"
-    others: "tuple[Event, ...]"
-    broken: "tuple[str, ...]"
+    flagged: Mapping[int, tuple[str, str]]
+    others: tuple[Event, ...]
+    broken: tuple[str, ...]
 
 
 @of_one(OverflowOptions)
@@ -102,7 +102,7 @@ def overflow(dump: StrPath, options: OverflowOptions) -> Overflow:
 
 
 def _scanned(
-    run: Run, rows: "Sequence[Scanned]", golden: Optional[Run], options: OverflowOptions, context: ReadContext
+    run: Run, rows: Sequence[Scanned], golden: Optional[Run], options: OverflowOptions, context: ReadContext
 ) -> Scan:
     blame = _blame(run, context)
     events = events_of(rows, blame.flagged, run.ordered)
@@ -157,7 +157,7 @@ def _blame(run: Run, context: ReadContext) -> Blame:
     return Blame(flagged, tuple(others), tuple(broken))
 
 
-def _time(path: str) -> "tuple[int, str]":
+def _time(path: str) -> tuple[int, str]:
     """Records of one folder in the order of the times in their names."""
     numbers = [int(word) for word in Path(path).name.split(".") if word.isdecimal()]
     return max(numbers, default=0), path
@@ -175,7 +175,7 @@ def _executed(run: Run, record: opdebug.DeviceRecord) -> Optional[Operator]:
     return None
 
 
-def _close_to_the_edge(rows: "Iterable[Scanned]", bits: Optional[float]) -> "Iterable[Event]":
+def _close_to_the_edge(rows: Iterable[Scanned], bits: Optional[float]) -> Iterable[Event]:
     """Outputs without an event that have little room left, the closest first."""
     if bits is None:
         return []
@@ -198,7 +198,7 @@ def _near(tensor: TensorRef, left: float) -> Evidence:
     return Evidence("near", "{slot}: {left:.2f} bits below the largest {dtype}", facts)
 
 
-def _against(run: Run, golden: Run, events: "Sequence[Event]", names: "Names", context: ReadContext) -> "list[Event]":
+def _against(run: Run, golden: Run, events: Sequence[Event], names: Names, context: ReadContext) -> list[Event]:
     """The events with what the golden run holds at the same places."""
     alignment = align(run, golden, names, context)
     partners = {
@@ -236,7 +236,7 @@ def _held_against(event: Event, golden: Scanned) -> Event:
     return replace(event, golden=found, evidence=(*event.evidence, Evidence("golden", words, facts)))
 
 
-def _over_ranks(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
+def _over_ranks(scans: Sequence[Scan]) -> tuple[Scan, ...]:
     """The scans with their roots and what arrived from other ranks; places over all of them: births first, by step, and
     within it nothing before what it waits for on any rank."""
     steps: dict[int, list[int]] = defaultdict(list)
@@ -259,9 +259,7 @@ def _over_ranks(scans: "Sequence[Scan]") -> "tuple[Scan, ...]":
     )
 
 
-def _arrived(
-    scans: "Sequence[Scan]", places: "Sequence[Mapping[int, Place]]", told: Communications
-) -> "Iterator[Scan]":
+def _arrived(scans: Sequence[Scan], places: Sequence[Mapping[int, Place]], told: Communications) -> Iterator[Scan]:
     """The scans of one step with what arrived from another rank: an operator there that put something in read it."""
     readers: dict[Place, Scan] = {}
     for where, one in zip(places, scans):
@@ -282,7 +280,7 @@ def _arrived(
         yield replace(one, events=tuple(events))
 
 
-def _roots(events: "Sequence[Event]") -> "list[Root]":
+def _roots(events: Sequence[Event]) -> list[Root]:
     """One Root per operator with an alarm, in order."""
     by_operator: dict[int, list[Event]] = defaultdict(list)
     for event in events:

@@ -23,7 +23,7 @@ TYPES = {"int64": WHOLE, "string": TEXT, "bool": BOOL}  # pyarrow's word → col
 OTHERS = (*TYPES, "double")  # what further columns may be
 
 
-def lines(file: RegularFile, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
+def lines(file: RegularFile, wanted: Sequence[str] = ()) -> Iterator[bytes]:
     """The head and the rows as text of CSV, in pieces; of the wanted columns alone, as far as the file has them.
 
     Raises MissingExtra without pyarrow, DumpError for what npucmp does not write.
@@ -48,7 +48,7 @@ def _pyarrow(path: str) -> Any:
     return pyarrow
 
 
-def _lines(pyarrow: Any, file: RegularFile, wanted: "Sequence[str]") -> "Iterator[bytes]":
+def _lines(pyarrow: Any, file: RegularFile, wanted: Sequence[str]) -> Iterator[bytes]:
     from pyarrow import parquet
 
     source = pyarrow.PythonFile(Stream(file), mode="r")
@@ -81,7 +81,7 @@ def _require_type(path: str, name: str, found: str) -> None:
         raise DumpError(path, f"column {name!r:.60} is of type {found:.60}, where npucmp writes {' or '.join(meant)}")
 
 
-def _cells(column: Any) -> "list[str]":
+def _cells(column: Any) -> list[str]:
     """As they stand in the CSV file."""
     if hasattr(column, "dictionary"):
         words = [word or "" for word in column.dictionary.to_pylist()]

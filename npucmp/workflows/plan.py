@@ -47,7 +47,7 @@ class PlanOptions:
     ops: Sequence[str] = ()
     kind: Optional[str] = None
     before: Optional[StrPath] = None
-    disk: "int | str | None" = None
+    disk: int | str | None = None
     model: str = "model"
     format: Optional[str] = None
     limits: Limits = Limits()
@@ -83,7 +83,7 @@ def plan(question: str, framework: str, folder: StrPath, options: PlanOptions) -
 
 
 @of_two(Choice)
-def fit(question: str, dump: StrPath, choice: Choice) -> "tuple[Run, list[Missing]]":
+def fit(question: str, dump: StrPath, choice: Choice) -> tuple[Run, list[Missing]]:
     """What a dump lacks for a question, and the run that was looked at: the first of those that are meant, for a
     dump is made with one configuration.
 
@@ -99,7 +99,7 @@ def fit(question: str, dump: StrPath, choice: Choice) -> "tuple[Run, list[Missin
     return run, missing(asks, run, {head.step for head in known})
 
 
-def lacks(question: str, dumps: "Sequence[StrPath]", choice: Choice) -> "list[str]":
+def lacks(question: str, dumps: Sequence[StrPath], choice: Choice) -> list[str]:
     """What the dumps lack for a question, in one line for those that lack the same; nothing of a dump that lacks
     nothing, or that cannot be read, which has been told then."""
     found: dict[str, list[str]] = {}
@@ -143,7 +143,7 @@ def _steps(asks: Question, module: Framework, kind: str, options: PlanOptions) -
     return some("steps", options.steps).ranges
 
 
-def _again(options: PlanOptions, ops: "tuple[str, ...]") -> "list[str]":
+def _again(options: PlanOptions, ops: tuple[str, ...]) -> list[str]:
     """The options that the plan of the other side takes too."""
     words = [f"--{options.kind}"] if options.kind else []
     for name, given in (("steps", options.steps), ("ranks", options.ranks)):
@@ -156,7 +156,7 @@ def _again(options: PlanOptions, ops: "tuple[str, ...]") -> "list[str]":
     return words + (["--model", options.model] if options.model != PlanOptions.model else [])
 
 
-def _earlier(options: PlanOptions, module: Framework, asked: Asked) -> "list[Run]":
+def _earlier(options: PlanOptions, module: Framework, asked: Asked) -> list[Run]:
     """The runs of the earlier dump: those of the steps and ranks that are asked for, all if it has none of them."""
     assert options.before is not None
     choice = Choice(format=options.format, limits=options.limits)
@@ -178,7 +178,7 @@ def _has(ranges: Ranges, number: Optional[int]) -> bool:
     return not ranges or any(low <= (number or 0) <= high for low, high in ranges)
 
 
-def _names(runs: "Sequence[Run]", globs: "Sequence[str]", dump: str) -> "tuple[str, ...]":
+def _names(runs: Sequence[Run], globs: Sequence[str], dump: str) -> tuple[str, ...]:
     """The operators that the globs name, as the tool is asked for them."""
     found: dict[str, None] = {}
     known = [one for run in runs if (one := recorded(run)) is not None]
@@ -198,8 +198,8 @@ def _names(runs: "Sequence[Run]", globs: "Sequence[str]", dump: str) -> "tuple[s
 
 
 def _sized(
-    runs: "Sequence[Run]", asked: Asked, names: "tuple[str, ...]", disk: Optional[int]
-) -> "tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]":
+    runs: Sequence[Run], asked: Asked, names: tuple[str, ...], disk: Optional[int]
+) -> tuple[Size, tuple[str, ...], Ranges, tuple[str, ...]]:
     """Size, names, steps and warnings."""
     steps = _count(asked.steps) or len({run.step for run in runs})
     ranks = _count(asked.ranks) or len({run.rank for run in runs})

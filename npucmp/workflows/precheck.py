@@ -42,9 +42,9 @@ class PrecheckOptions(Choice):
     strict        what wants an explanation makes the runs not comparable too
     """
 
-    env: "Optional[tuple[str, str]]" = None
-    config: "Optional[tuple[str, str]]" = None
-    curve: "Optional[tuple[str, str]]" = None
+    env: Optional[tuple[str, str]] = None
+    config: Optional[tuple[str, str]] = None
+    curve: Optional[tuple[str, str]] = None
     repeat_curve: Optional[str] = None
     column: str = ""
     repeat: Optional[StrPath] = None
@@ -75,8 +75,8 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
         repeated=None if options.repeat is None else partial(_repeated, target, options.repeat, options),
         settings=settings,
     )
-    broken: "tuple[tuple[str, Run], ...]" = ()
-    remarks: "tuple[str, ...]" = ()
+    broken: tuple[tuple[str, Run], ...] = ()
+    remarks: tuple[str, ...] = ()
     without = [os.fspath(path) == NO_DUMP for path in (target, golden)]
     if any(without):
         if not all(without) or not (options.env or options.config or options.curve):
@@ -86,7 +86,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     else:
         both, broken, remarks = _opened(target, golden, options, given)
     both.rows = {row.name: row.held for row in ROWS if both.targets or not row.of_dumps}
-    found: "list[Told]" = []
+    found: list[Told] = []
     interrupted = False
     try:
         for row in rows:
@@ -109,7 +109,7 @@ def precheck(target: StrPath, golden: StrPath, options: PrecheckOptions) -> Prec
     )
 
 
-def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> "list[Row]":
+def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settings()) -> list[Row]:
     """The rows that are meant; a file leaves out others too, and may name rules of check besides. Raises UsageError
     for a glob that fits none."""
     for glob in (*only, *skip):
@@ -125,7 +125,7 @@ def chosen(only: Sequence[str], skip: Sequence[str], settings: Settings = Settin
     ]
 
 
-def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> "tuple[bool, str]":
+def _repeated(target: StrPath, repeat: StrPath, options: PrecheckOptions) -> tuple[bool, str]:
     """Whether two dumps of the target have the same bits."""
     from npucmp.workflows.rerun_diff import rerun_diff
 
@@ -145,7 +145,7 @@ def _shown(one: Curves) -> CurvePair:
 
 def _opened(
     target: StrPath, golden: StrPath, options: PrecheckOptions, given: Given
-) -> "tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]":
+) -> tuple[Both, tuple[tuple[str, Run], ...], tuple[str, ...]]:
     context = options.context(target, golden)
     lefts, rights = options.runs(target, context), options.runs(golden, context, golden=True)
     graphs = loaded(options.graph, [*lefts, *rights], context)

@@ -26,7 +26,7 @@ from npucmp.workflows.misfits import unfit_globs
 from npucmp.workflows.replay_golden import beside, partners
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
-ENGINES: "dict[str, Engine]" = {"torch": TorchEngine(), "numpy": NumpyEngine()}
+ENGINES: dict[str, Engine] = {"torch": TorchEngine(), "numpy": NumpyEngine()}
 JOBS = 8  # at most, unless told: each has a torch of its own
 NO_CALL = "no data", "the dump does not tell how it was called"
 NO_VALUES = "no data", "the dump holds no values of it"
@@ -82,7 +82,7 @@ def replay(dump: StrPath, options: ReplayOptions) -> Replays:
         for plan in plans:
             plan.link(context, settings, jobs)
         edges = [edge for plan in plans for edge in plan.open_edges]
-        items: "list[Task | EdgeTask]" = [*tasks, *edges]
+        items: list[Task | EdgeTask] = [*tasks, *edges]
         places = [*(plan for plan in plans for _ in plan.tasks), *(plan for plan in plans for _ in plan.open_edges)]
         meter = Meter(options.progress, sum(one.bytes for one in items))
         for plan, item, found_one in zip(places, items, with_edges(tasks, edges, engines, context, settings, jobs)):
@@ -122,7 +122,7 @@ def _beside(found: Replays, golden: StrPath, options: ReplayOptions, context: Re
         own = keys([one.run for one in found.replays])
         raise UsageError(f"no step and rank is in both: {found.paths[0]} has {own}, {golden} has {keys(goldens)}")
     known = {target.path: partners(target, other, options.names(), context) for target, other in together}
-    include: "list[str]" = []
+    include: list[str] = []
     if options.include:
         include = [name for one in found.replays if one.run.path in known
                    for name in known[one.run.path].names({row.order for row in one.rows})]  # fmt: skip
@@ -157,7 +157,7 @@ def supported() -> None:
 class _Plan:
     """A run: what is to be replayed of it, and the rows of what is not."""
 
-    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: "list[str]") -> None:
+    def __init__(self, run: Run, options: ReplayOptions, context: ReadContext, missing: list[str]) -> None:
         self.run = run
         self.tasks: list[Task] = []
         self.rows: dict[int, list[Replayed]] = {}
@@ -186,7 +186,7 @@ class _Plan:
             self.open_edges = [one for one in links.edges(gaps) if one.task.operator.order in chosen]
             self.gaps = [gap for gap in gaps if gap.order in chosen]
 
-    def take(self, item: "Task | EdgeTask", found: "list[Replayed] | Edge") -> int:
+    def take(self, item: Task | EdgeTask, found: list[Replayed] | Edge) -> int:
         """What was found of a task, or of an edge; the bytes of its own record."""
         if isinstance(found, Edge):
             self.edges.append(found)
@@ -206,7 +206,7 @@ class _Plan:
         return Replay(self.run, tuple(rows), (*words, *alike), tuple(edges), tuple(self.gaps), self.run.notes)
 
 
-def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
+def ratios_of(clean: Replays) -> Mapping[tuple[str, str], float]:
     """The largest rms ratio of each kind of operator and slot, in a run that is clean."""
     found: dict[tuple[str, str], float] = defaultdict(float)
     for one in clean.replays:
@@ -218,13 +218,13 @@ def ratios_of(clean: Replays) -> "Mapping[tuple[str, str], float]":
     return dict(found)
 
 
-def _by_kind(run: Run) -> "dict[int, Operator]":
+def _by_kind(run: Run) -> dict[int, Operator]:
     """Operators by their place; `kind` is what their peers have in common."""
     prefix = "" if run.format == "msprobe" else GRAPH
     return {one.order: one._replace(kind=kind_of(one, prefix)) for one in run.operators}
 
 
-def _engines(options: ReplayOptions) -> "tuple[tuple[Engine, ...], list[str]]":
+def _engines(options: ReplayOptions) -> tuple[tuple[Engine, ...], list[str]]:
     """Those to use, and the packages that others need."""
     if options.engine is not None and options.engine not in ENGINES:
         raise UsageError(f"no engine {options.engine!r}", [*ENGINES])
@@ -233,7 +233,7 @@ def _engines(options: ReplayOptions) -> "tuple[tuple[Engine, ...], list[str]]":
     return tuple(one for one in asked if not one.missing()), missing
 
 
-def _rows(operator: Operator, status: str, because: str) -> "list[Replayed]":
+def _rows(operator: Operator, status: str, because: str) -> list[Replayed]:
     """Rows of an operator that is not replayed."""
     return [
         Replayed(operator.order, one.slot, status, explanation=because)

@@ -18,11 +18,11 @@ from npucmp.recompute.task import Engine, Settings, tasks_of
 class Between(NamedTuple):
     """What lies before some inputs of one run."""
 
-    names: "Mapping[int, str]"
-    gaps: "Mapping[tuple[int, str], Gap]"
-    edges: "Mapping[tuple[int, str], Edge]"
+    names: Mapping[int, str]
+    gaps: Mapping[tuple[int, str], Gap]
+    edges: Mapping[tuple[int, str], Edge]
 
-    def function(self, place: "tuple[int, str]") -> str:
+    def function(self, place: tuple[int, str]) -> str:
         """In words, "" where it is not known."""
         gap = self.gaps.get(place)
         if gap is None:
@@ -30,7 +30,7 @@ class Between(NamedTuple):
         others = f" (or {', '.join(gap.others)})" if gap.others else ""
         return f"{gap.function}{others} of {self._names(order for order, _ in gap.writers)}"
 
-    def broken(self, place: "tuple[int, str]") -> "tuple[str, str, str]":
+    def broken(self, place: tuple[int, str]) -> tuple[str, str, str]:
         """Whose sum a gradient should be, through what, and what it is; nothing where it is that."""
         edge = self.edges.get(place)
         if edge is None or edge.verdict is not Held.BROKEN:
@@ -38,13 +38,13 @@ class Between(NamedTuple):
         via = "" if edge.via == "bit-equal" else f" ({edge.via})"
         return self._names(iter(edge.consumers)), via, edge.explanation
 
-    def _names(self, orders: "Iterator[int]") -> str:
+    def _names(self, orders: Iterator[int]) -> str:
         return " and ".join(self.names[order] for order in orders)
 
 
 def gap_reasons(
-    one: Comparison, engines: "tuple[Engine, ...]", context: ReadContext, jobs: int
-) -> "dict[int, tuple[Evidence, ...]]":
+    one: Comparison, engines: tuple[Engine, ...], context: ReadContext, jobs: int
+) -> dict[int, tuple[Evidence, ...]]:
     """What is found of the gaps among the roots, by their place in the list of roots."""
     gaps = {at: root for at, root in enumerate(one.roots) if root.cause is Cause.GAP}
     target = _between(one.target, [_place(root, "target") for root in gaps.values()], engines, context, jobs)
@@ -52,12 +52,12 @@ def gap_reasons(
     return {at: tuple(_reasons(root, target, golden)) for at, root in gaps.items()}
 
 
-def _place(root: Root, side: str) -> "Optional[tuple[int, str]]":
+def _place(root: Root, side: str) -> Optional[tuple[int, str]]:
     operator, tensor = getattr(root.pair, f"{side}_op"), getattr(root.pair, side)
     return None if operator is None or tensor is None else (operator.order, tensor.slot)
 
 
-def _reasons(root: Root, target: Between, golden: Between) -> "Iterator[Evidence]":
+def _reasons(root: Root, target: Between, golden: Between) -> Iterator[Evidence]:
     own, other = _place(root, "target"), _place(root, "golden")
     ours = target.function(own) if own is not None else ""
     theirs = golden.function(other) if other is not None else ""
@@ -74,7 +74,7 @@ def _reasons(root: Root, target: Between, golden: Between) -> "Iterator[Evidence
 
 
 def _between(
-    run: Run, places: "Sequence[Optional[tuple[int, str]]]", engines: "tuple[Engine, ...]", context: ReadContext,
+    run: Run, places: Sequence[Optional[tuple[int, str]]], engines: tuple[Engine, ...], context: ReadContext,
     jobs: int,
 ) -> Between:  # fmt: skip
     wanted = {place for place in places if place is not None}

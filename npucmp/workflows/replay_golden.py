@@ -25,15 +25,15 @@ class Partners(NamedTuple):
     """Outputs of the golden run by those of the target: (order, slot) → (order, slot, whether of the same type)."""
 
     golden: Run
-    outputs: "Mapping[tuple[int, str], tuple[int, str, bool]]"
+    outputs: Mapping[tuple[int, str], tuple[int, str, bool]]
 
-    def names(self, orders: "set[int]") -> "list[str]":
+    def names(self, orders: set[int]) -> list[str]:
         """Globs of the golden operators that these of the target have."""
         wanted = {there for (order, _), (there, _, _) in self.outputs.items() if order in orders}
         return [glob.escape(one.name) for one in self.golden.operators if one.order in wanted]
 
 
-def partners(target: Run, golden: Run, names: "Names", context: ReadContext) -> Partners:
+def partners(target: Run, golden: Run, names: Names, context: ReadContext) -> Partners:
     """Operators that were lined up, without those that stand for several."""
     own = {one.order: one.name for one in golden.operators}
     some: Sequence[Pair] = [*pairs(target, golden, align(target, golden, names, context))]
@@ -88,7 +88,7 @@ def _ratio(mine: Optional[float], golden: Optional[float]) -> Optional[float]:
     return mine / golden if golden else (math.inf if mine else 1.0)
 
 
-def _words(wrong: "Mapping[bool, Sequence[str]]") -> "Iterator[str]":
+def _words(wrong: Mapping[bool, Sequence[str]]) -> Iterator[str]:
     """Of golden operators that are guilty, by whether the target's are."""
     for both, words in ((False, "guilty in the golden, not in the target"), (True, "guilty in both")):
         names = [*dict.fromkeys(wrong.get(both, ()))]

@@ -62,11 +62,11 @@ def with_replays(report: Report, how: str, context: ReadContext, jobs: Optional[
 class _Replayer(NamedTuple):
     """Replays operators of a run."""
 
-    engines: "tuple[Engine, ...]"
+    engines: tuple[Engine, ...]
     context: ReadContext
     jobs: int
 
-    def rows(self, run: Run, orders: "set[int]") -> "list[Replayed]":
+    def rows(self, run: Run, orders: set[int]) -> list[Replayed]:
         """Of these operators, and of some of the kind of each that is guilty; those that their peers excuse are not."""
         tasks = [task for task in tasks_of(run, calls_of(run, self.context)) if task.outputs]
         rows: list[Replayed] = []
@@ -88,7 +88,7 @@ class _Replayer(NamedTuple):
         return excused(rows, explained(rows, operators))
 
 
-def _replayed(one: Comparison, how: str, work: _Replayer, notes: "list[str]") -> Comparison:
+def _replayed(one: Comparison, how: str, work: _Replayer, notes: list[str]) -> Comparison:
     wanted = _wanted(one) if how == SUSPECTS else {operator.order for operator in one.target.operators}
     if not wanted:
         return one
@@ -113,7 +113,7 @@ def _replayed(one: Comparison, how: str, work: _Replayer, notes: "list[str]") ->
     return replace(one, roots=(*roots, *new))
 
 
-def _wanted(one: Comparison) -> "set[int]":
+def _wanted(one: Comparison) -> set[int]:
     """The target's operators that are suspected, and those that wrote what they read."""
     suspects = {root.pair.order for root in one.roots if root.cause is not Cause.PROPAGATED}
     ordered = sorted(one.findings, key=lambda finding: finding.pair.order)
@@ -124,7 +124,7 @@ def _wanted(one: Comparison) -> "set[int]":
             if (op := finding.pair.target_op) is not None}  # fmt: skip
 
 
-def _golden(one: Comparison, rows: "dict[int, list[Replayed]]", work: _Replayer) -> "dict[int, list[Replayed]]":
+def _golden(one: Comparison, rows: dict[int, list[Replayed]], work: _Replayer) -> dict[int, list[Replayed]]:
     """Rows of the golden's operators, by the order of the pair, where the target's computes what it was told although
     error is born there."""
     asked = {
@@ -140,7 +140,7 @@ def _golden(one: Comparison, rows: "dict[int, list[Replayed]]", work: _Replayer)
     return found
 
 
-def _changed(root: Root, rows: "Sequence[Replayed]", follows: bool, golden: "Sequence[Replayed]") -> Root:
+def _changed(root: Root, rows: Sequence[Replayed], follows: bool, golden: Sequence[Replayed]) -> Root:
     """A root after the replay of its operator."""
     guilty = [row for row in rows if row.verdict is Judged.GUILTY]
     if guilty:
@@ -170,7 +170,7 @@ def _changed(root: Root, rows: "Sequence[Replayed]", follows: bool, golden: "Seq
     return replace(root, cause=Cause.UNKNOWN, evidence=(found, *more, *root.evidence), rule=RULE)
 
 
-def guilty_reasons(rows: "Iterable[Replayed]") -> "list[Evidence]":
+def guilty_reasons(rows: Iterable[Replayed]) -> list[Evidence]:
     """Of the worst output of an operator that is guilty."""
     worst = max(rows, key=lambda row: row.rms_ratio or 0.0)
     words = "its own float64 result is {ratio:,.2g} times the budget away"
@@ -180,7 +180,7 @@ def guilty_reasons(rows: "Iterable[Replayed]") -> "list[Evidence]":
     return found + ([reason("replay", "{why}", why=worst.explanation)] if worst.explanation else [])
 
 
-def _open_reasons(rows: "Sequence[Replayed]") -> "list[Evidence]":
+def _open_reasons(rows: Sequence[Replayed]) -> list[Evidence]:
     """Of a suspect that was replayed, and is neither guilty nor clean."""
     row = next((row for row in rows if row.status == REPLAYED and row.verdict is not Judged.CLEAN), None)
     if row is not None and row.verdict is Judged.AMPLIFIER:
@@ -193,7 +193,7 @@ def _open_reasons(rows: "Sequence[Replayed]") -> "list[Evidence]":
     return [reason("replay sampled", words, share=sampled)] if sampled else []
 
 
-def _is_clean(root: Root, rows: "Sequence[Replayed]") -> bool:
+def _is_clean(root: Root, rows: Sequence[Replayed]) -> bool:
     """Whether all outputs were judged in full, and the one that differs is among them."""
     full = all(row.verdict is Judged.CLEAN and not row.sampled and not row.explanation for row in rows)
     return bool(rows) and full and (root.cause is Cause.GAP or any(row.slot == root.slot for row in rows))
@@ -204,13 +204,13 @@ def _tells_arguments(root: Root) -> bool:
     return target is not None and golden is not None and any(differing_arguments(target, golden))
 
 
-def _largest(rows: "Sequence[Replayed]") -> float:
+def _largest(rows: Sequence[Replayed]) -> float:
     return max((row.rms_ratio for row in rows if row.rms_ratio is not None), default=0.0)
 
 
 def _unseen(
-    findings: "Sequence[Finding]", rows: "dict[int, list[Replayed]]", orders: "set[int]"
-) -> "list[tuple[Finding, Replayed]]":
+    findings: Sequence[Finding], rows: dict[int, list[Replayed]], orders: set[int]
+) -> list[tuple[Finding, Replayed]]:
     """Of operators that are guilty and no root: the worst output, and what was compared of it."""
     outputs = {(one.pair.target_op.order, one.pair.target.slot): one for one in findings
                if one.pair.target_op is not None and one.pair.target is not None and is_output(one.pair)}  # fmt: skip
@@ -233,7 +233,7 @@ def _born(finding: Finding, row: Replayed) -> Root:
                 evidence, RULE)  # fmt: skip
 
 
-def _undone(rows: "Sequence[Replayed]") -> "list[str]":
+def _undone(rows: Sequence[Replayed]) -> list[str]:
     """What was not replayed of what was asked for, in one line."""
     left = Counter((row.status, row.explanation) for row in rows if row.status != REPLAYED)
     if not left:

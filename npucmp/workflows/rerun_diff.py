@@ -33,7 +33,7 @@ NO_REPEATS = "these runs are not repeats"
 
 
 @of_one(Options, "give the runs as one list: rerun_diff([first, second])")
-def rerun_diff(paths: "Sequence[StrPath]", options: Options) -> Repeated:
+def rerun_diff(paths: Sequence[StrPath], options: Options) -> Repeated:
     """Compares all runs with the first, bit for bit.
 
     Raises NpucmpError when there are fewer than two runs or nothing to compare. Trouble with single tensors is in the
@@ -93,9 +93,7 @@ def rerun_diff(paths: "Sequence[StrPath]", options: Options) -> Repeated:
     )
 
 
-def _compare(
-    target: Run, golden: Run, number: int, options: Options, context: ReadContext
-) -> "tuple[Comparison, bool]":
+def _compare(target: Run, golden: Run, number: int, options: Options, context: ReadContext) -> tuple[Comparison, bool]:
     alignment = align(target, golden, options.names(), context)
     every = list(pairs(target, golden, alignment))
     todo, left_out = options.split(every)
@@ -113,13 +111,13 @@ def _compare(
     return Comparison(target, golden, *known, coverage_of(findings, left_out, context=None)), stopped
 
 
-def _placed(comparison: Comparison, found: "Mapping[OfFirst, Rerun]") -> Comparison:
+def _placed(comparison: Comparison, found: Mapping[OfFirst, Rerun]) -> Comparison:
     """A comparison, each root with the place of its operator."""
     roots = (replace(root, place=found[place_of(comparison, root.pair)].place) for root in comparison.roots)
     return replace(comparison, roots=tuple(roots))
 
 
-def _warnings(reruns: "Sequence[Rerun]") -> "Iterable[str]":
+def _warnings(reruns: Sequence[Rerun]) -> Iterable[str]:
     inputs = [one for one in reruns if is_fed(one.cause, one.evidence)]
     if inputs:
         names = first_of([f"{one.pair.operator.name} {one.slot}" for one in inputs])
@@ -130,8 +128,8 @@ def _warnings(reruns: "Sequence[Rerun]") -> "Iterable[str]":
 
 
 def _notes(
-    reruns: "Sequence[Rerun]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", runs: int
-) -> "Iterable[str]":
+    reruns: Sequence[Rerun], comparisons: Sequence[Comparison], numbers: Sequence[int], runs: int
+) -> Iterable[str]:
     for comparison, number in zip(comparisons, numbers):
         yield from _only_in_one(comparison, number)
     odd = Counter(number for one in reruns if len(one.odd) < runs for number in one.odd)
@@ -144,7 +142,7 @@ def _notes(
         yield f"{who} in {times} of {len(reruns)} operators that differ"
 
 
-def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":
+def _only_in_one(comparison: Comparison, number: int) -> Iterable[str]:
     """Operators that one of two runs lacks: they did not do the same."""
     for there, missing, side in ((number, 1, "golden_op"), (1, number, "target_op")):
         alone = [f.pair for f in comparison.findings if f.verdict is Verdict.MISSING and getattr(f.pair, side) is None]
@@ -153,7 +151,7 @@ def _only_in_one(comparison: Comparison, number: int) -> "Iterable[str]":
             yield f"not in run {missing}, but in run {there}: {first_of(names)} ({len(names)} in all)"
 
 
-def _noise(comparisons: "Sequence[Comparison]", runs: int) -> "Iterable[Noise]":
+def _noise(comparisons: Sequence[Comparison], runs: int) -> Iterable[Noise]:
     """Per tensor the largest distance of any run from the first; none where it is not known."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for comparison in comparisons:

@@ -65,7 +65,7 @@ class Choice:
         """What may be read: these dumps, within the limits."""
         return ReadContext(self.limits).within(*dumps)
 
-    def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Run]":
+    def runs(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Run]:
         """The runs of a dump that are meant, DumpError if there is none; one without a number is step 0, rank 0. Of the
         golden dump also those that `pair` holds against one that is meant. No others are opened, where folders tell."""
         if self.step is not None or self.rank is not None:
@@ -75,16 +75,16 @@ class Choice:
                 return opened
         return self.meant(path, open_runs(path, self.format, context), golden)
 
-    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "list[Head]":
+    def heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> list[Head]:
         """The same without reading them, where folders tell."""
         return self.meant(path, heads(path, self.format, context), golden)
 
-    def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> "Optional[list[Head]]":
+    def early_heads(self, path: StrPath, context: ReadContext, golden: bool = False) -> Optional[list[Head]]:
         """The same, None where reading them is the only way to know."""
         known = early_heads(path, self.format, context)
         return None if known is None else self.meant(path, known, golden)
 
-    def meant(self, path: StrPath, runs: "Sequence[One]", golden: bool = False) -> "list[One]":
+    def meant(self, path: StrPath, runs: Sequence[One], golden: bool = False) -> list[One]:
         """Those of the runs of a dump."""
         steps, ranks = some("step", self.step), some("rank", self.rank)
         ends = [(one.golden, one.target) for one in self.partners()] if golden else []
@@ -104,7 +104,7 @@ class Choice:
             raise DumpError(path, f"has no {' '.join(asked)}; it holds {keys(runs)}{counts}")
         return chosen
 
-    def partners(self) -> "list[Partner]":
+    def partners(self) -> list[Partner]:
         """Which runs belong together though their numbers are not the same."""
         return partners(self.pair)
 
@@ -122,7 +122,7 @@ class Choice:
             return "no tensor passes --include and --exclude"
         return "no operator of the dumps holds a tensor"
 
-    def chosen(self, run: Run) -> "list[Operator]":
+    def chosen(self, run: Run) -> list[Operator]:
         """The operators of a run that are meant."""
         return [operator for operator in run.operators if self.wants(operator)]
 
@@ -133,7 +133,7 @@ class Choice:
             return False
         return not any(fnmatchcase(name, glob) for name in names for glob in self.exclude)
 
-    def split(self, pairs: "list[Pair]") -> "tuple[list[Pair], list[Pair]]":
+    def split(self, pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
         """The pairs of operators that are meant, and the others."""
         if not self.include and not self.exclude:
             return pairs, []
@@ -141,7 +141,7 @@ class Choice:
         return [*compress(pairs, meant)], [*compress(pairs, map(not_, meant))]
 
 
-def operator_of(op: str, dump: StrPath, runs: "Sequence[Run]") -> "tuple[Run, Operator]":
+def operator_of(op: str, dump: StrPath, runs: Sequence[Run]) -> tuple[Run, Operator]:
     """The operator of that name, and its run. UsageError where there is none, or several steps and ranks have it."""
     found = [(run, operator) for run in runs for operator in run.operators if operator.name == op]
     if not found:
@@ -166,7 +166,7 @@ class Meter:
             self._progress(self._done, self._total)
 
 
-def keys(runs: "Sequence[Numbered]") -> str:
+def keys(runs: Sequence[Numbered]) -> str:
     """Steps and ranks in words, the first few."""
     words = [
         f"step {'-' if run.step is None else run.step} rank {'-' if run.rank is None else run.rank}" for run in runs
@@ -174,7 +174,7 @@ def keys(runs: "Sequence[Numbered]") -> str:
     return first_of(words, 8)
 
 
-def how_to_pair(targets: "Sequence[Numbered]", goldens: "Sequence[Numbered]") -> str:
+def how_to_pair(targets: Sequence[Numbered], goldens: Sequence[Numbered]) -> str:
     """The option that holds runs against each other of which none has the numbers of another, by the first of each."""
     if not targets or not goldens:
         return ""
@@ -187,8 +187,8 @@ def how_to_pair(targets: "Sequence[Numbered]", goldens: "Sequence[Numbered]") ->
 
 
 def pair_runs(
-    targets: "Sequence[One]", goldens: "Sequence[One]", apart: "Sequence[Partner]" = ()
-) -> "tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]":
+    targets: Sequence[One], goldens: Sequence[One], apart: Sequence[Partner] = ()
+) -> tuple[list[tuple[One, One]], tuple[tuple[str, One], ...]]:
     """Runs of the same step and rank; one on each side always pairs, and an absent step or rank matches any.
 
     Runs of the target that `apart` names are held against those of other numbers; several against one of the golden's,
@@ -201,7 +201,7 @@ def pair_runs(
         return [(targets[0], goldens[0])], ()
     nearest = _Nearest(goldens)
     told = [next((one.golden.instead(run) for one in apart if one.target.has(run)), None) for run in targets]
-    found: "list[Optional[int]]" = [
+    found: list[Optional[int]] = [
         nearest.to(run) if other is None else nearest.of_all(other) for run, other in zip(targets, told)
     ]
     for number, (run, other) in enumerate(zip(targets, told)):  # what is in doubt takes none from what is not
@@ -216,8 +216,8 @@ def pair_runs(
 class _Nearest:
     """Which of some runs may be of the step and rank of another, and is the least in doubt; of those the first."""
 
-    def __init__(self, runs: "Sequence[Numbered]") -> None:
-        self._left: "dict[End, deque[int]]" = {}  # places of those that nobody has taken
+    def __init__(self, runs: Sequence[Numbered]) -> None:
+        self._left: dict[End, deque[int]] = {}  # places of those that nobody has taken
         for at, run in enumerate(runs):
             self._left.setdefault(End(run.step, run.rank), deque()).append(at)
         self._first = {key: some[0] for key, some in self._left.items()}
@@ -234,26 +234,24 @@ class _Nearest:
         key = self._least(sought, {key: self._first[key] for key in self._near(sought)})
         return None if key is None else self._first[key]
 
-    def _near(self, sought: Numbered) -> "Iterator[End]":
+    def _near(self, sought: Numbered) -> Iterator[End]:
         if None in (sought.step, sought.rank):
             return (key for key in self._first if meets(sought, key))
         likely = (End(step, rank) for step in (sought.step, None) for rank in (sought.rank, None))
         return (key for key in likely if key in self._first)
 
-    def _least(self, sought: Numbered, places: "dict[End, int]") -> Optional[End]:
+    def _least(self, sought: Numbered, places: dict[End, int]) -> Optional[End]:
         return min(places, key=lambda key: (distance(sought, key), places[key]), default=None)
 
 
-def _require(side: str, one: Partner, end: End, runs: "Sequence[Numbered]") -> None:
+def _require(side: str, one: Partner, end: End, runs: Sequence[Numbered]) -> None:
     if not any(map(end.has, runs)):
         numbers = (("step", end.step), ("rank", end.rank))
         asked = " ".join(f"{word} {number}" for word, number in numbers if number is not None)
         raise UsageError(f"--pair {one.text}: the {side} has no {asked}; it holds {keys(runs)}")
 
 
-def odd_pairs(
-    together: "Sequence[tuple[Run, Run]]", called: "tuple[str, str]" = ("target", "golden")
-) -> "Iterator[str]":
+def odd_pairs(together: Sequence[tuple[Run, Run]], called: tuple[str, str] = ("target", "golden")) -> Iterator[str]:
     """Slips of whoever named two dumps: one and the same twice, another step or rank."""
     if any(_is_same(target, golden) for target, golden in together):
         yield f"{called[0]} and {called[1]} are the same dump"

@@ -34,7 +34,7 @@ _SWITCHES = frozenset(("--trust-statistics", "--noise"))  # of `argv`, where an 
 _SHOWN = 60  # characters of a value in a message
 
 
-def settings_of(options: Any) -> "dict[str, Any]":
+def settings_of(options: Any) -> dict[str, Any]:
     """The options that decide a verdict and are not at their default, by the names of the command line."""
     found = {}
     for one in fields(options):
@@ -87,7 +87,7 @@ def other_settings(before: Written, after: Written) -> str:
     return ""
 
 
-def require_settings(baseline: Written, kind: Any, given: "Mapping[str, Any]") -> None:
+def require_settings(baseline: Written, kind: Any, given: Mapping[str, Any]) -> None:
     """UsageError if a report was made by other rules than options of this kind, given by their names, will make."""
     from npucmp.model.written import Written
 
@@ -103,7 +103,7 @@ def refusal(words: str) -> str:
     return f"the rules differ: {words}; make both reports with the same options"
 
 
-def _known(one: Written, other: Written) -> "dict[str, Any]":
+def _known(one: Written, other: Written) -> dict[str, Any]:
     """The settings of a report; where one of the two is of an older npucmp, what both tell."""
     kept, theirs = one.summary.get(KEY), other.summary.get(KEY)
     if isinstance(kept, dict) and isinstance(theirs, dict):
@@ -111,7 +111,7 @@ def _known(one: Written, other: Written) -> "dict[str, Any]":
     return _from_rules(one.summary)
 
 
-def _from_rules(summary: "Mapping[str, Any]") -> "dict[str, Any]":
+def _from_rules(summary: Mapping[str, Any]) -> dict[str, Any]:
     """What rules, notes and command line of a report tell."""
     rules, notes, words = (summary.get(name) for name in ("rules", "notes", "argv"))
     own = [row for row in rules if _is_own(row)] if isinstance(rules, list) else []
@@ -128,7 +128,7 @@ def _is_own(row: Any) -> bool:
     return isinstance(row, dict) and row.get("why") not in {rule.why for rule in DEFAULT_RULES}
 
 
-def _words(name: str, settings: "Mapping[str, Any]") -> str:
+def _words(name: str, settings: Mapping[str, Any]) -> str:
     value, option = settings.get(name), f"--{name[:_SHOWN]}"
     if name not in settings:
         return f"no {option}" if name != "rules" else "no rules of a user"

@@ -17,11 +17,11 @@ SMALL = 4 << 20  # bytes of records up to which all runs are held at once: some 
 class Pairing(NamedTuple):
     """Which runs are held against each other, by their heads, and which have no partner."""
 
-    together: "Sequence[tuple[Head, Head]]"
-    unpaired: "Sequence[tuple[str, Head]]"
+    together: Sequence[tuple[Head, Head]]
+    unpaired: Sequence[tuple[str, Head]]
 
 
-def fits(options: Options, formats: "set[str]") -> bool:
+def fits(options: Options, formats: set[str]) -> bool:
     """Whether shards can do it: graphs and further dumps are of all runs together."""
     alone = not (options.graph or options.also or options.replay)
     return alone and all(graph_source(name) is None for name in formats)

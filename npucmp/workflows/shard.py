@@ -98,12 +98,12 @@ class Measured(NamedTuple):
     bytes_read: int = 0
     size: int = 0
     reduced: Optional[bool] = None
-    dtypes: "frozenset[str]" = frozenset()
-    odd: "tuple[str, ...]" = ()
-    unfit: "tuple[str, ...]" = ()
+    dtypes: frozenset[str] = frozenset()
+    odd: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
     unheard: Optional[UsageError] = None
-    broken: "tuple[tuple[str, Run], ...]" = ()
-    kept: "tuple[str, ...]" = ()
+    broken: tuple[tuple[str, Run], ...] = ()
+    kept: tuple[str, ...] = ()
     died: bool = False
 
 
@@ -126,8 +126,8 @@ def measure(work: Work, shard: Shard) -> Measured:
     todo, left_out = options.split(every)
     unfit += unfit_names(names, [target], [golden])
     unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
-    found: "list[Measurement]" = []
-    kept: "tuple[str, ...]" = ()
+    found: list[Measurement] = []
+    kept: tuple[str, ...] = ()
     if todo:
         (found,), kept = measured([todo], options, context, shard.number, work.began)
     if len(found) < len(todo):
@@ -159,7 +159,7 @@ def judge(work: Work, shard: Shard) -> None:
 
 
 def _keep_judged(
-    work: Work, shard: Shard, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False
+    work: Work, shard: Shard, one: Comparison, measured: Sequence[Measurement], reduced: bool = False
 ) -> Comparison:
     """A shard as it is judged, and what the next step and other ranks need to know of it, which no walk changes."""
     judged_ = _judged(work, one, measured, reduced)
@@ -172,7 +172,7 @@ def _keep_judged(
     return judged_
 
 
-def _judged(work: Work, one: Comparison, measured: "Sequence[Measurement]", reduced: bool = False) -> Comparison:
+def _judged(work: Work, one: Comparison, measured: Sequence[Measurement], reduced: bool = False) -> Comparison:
     """Each tensor held against its limit by itself."""
     findings = tuple(judged(measured, work.options.decides(), work.rules(), reduced))
     todo, ordered = [each.pair for each in measured], one.target.ordered and one.golden.ordered
@@ -193,7 +193,7 @@ def updates_of(work: Work, before: Before) -> Updates:
     return found
 
 
-def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, arguments: "tuple[Any, ...]") -> Any:
+def of_rank(work: Work, shard: Shard, before: Before, what: str, alone: bool, arguments: tuple[Any, ...]) -> Any:
     one: Comparison
     if what in ("again", "concluded"):  # what was found is here
         one, *found_here = walked(work, shard.number)
@@ -213,7 +213,7 @@ class Walked(NamedTuple):
     """What a shard tells of a walk: its tally, and clock and cause of each root."""
 
     tally: Tally
-    roots: "list[tuple[int, Cause]]"
+    roots: list[tuple[int, Cause]]
 
 
 class _Kept(NamedTuple):
@@ -223,8 +223,8 @@ class _Kept(NamedTuple):
     roots    with their clocks, and the number of the finding whose pair is theirs
     """
 
-    changes: "dict[int, tuple[Any, ...]]"
-    roots: "list[tuple[int, int, dict[str, Any]]]"
+    changes: dict[int, tuple[Any, ...]]
+    roots: list[tuple[int, int, dict[str, Any]]]
 
 
 def _keep_walk(work: Work, shard: Shard, one: Comparison, told: Told) -> Walked:
@@ -253,7 +253,7 @@ class _Places:
         self._own = {id(finding.pair): at for at, finding in enumerate(one.findings)}
 
     @cached_property
-    def _all(self) -> "dict[object, int]":
+    def _all(self) -> dict[object, int]:
         return {_key(finding.pair): at for at, finding in enumerate(self._findings)}
 
     def of(self, pair: Pair) -> int:
@@ -262,12 +262,12 @@ class _Places:
         return self._all[_key(pair)] if at is None else at
 
 
-def _key(pair: Pair) -> "tuple[object, ...]":
+def _key(pair: Pair) -> tuple[object, ...]:
     """What tells a pair of a comparison."""
     return pair.order, pair.slot, pair.target_op and pair.target_op.name, pair.golden_op and pair.golden_op.name
 
 
-def walked(work: Work, number: int) -> "tuple[Comparison, list[Finding], list[tuple[int, Root]]]":
+def walked(work: Work, number: int) -> tuple[Comparison, list[Finding], list[tuple[int, Root]]]:
     """A shard as it was judged, and what its walk found."""
     one: Comparison = work.kept(number, "judged")
     kept: _Kept = work.kept(number, "walked")
@@ -276,7 +276,7 @@ def walked(work: Work, number: int) -> "tuple[Comparison, list[Finding], list[tu
     return one, findings, [(clock, Root(pair=one.findings[at].pair, **cells)) for clock, at, cells in kept.roots]
 
 
-def of_step(work: Work, _: Shard, some: "Sequence[Shard]", before: "Sequence[Before]") -> "list[Walked]":
+def of_step(work: Work, _: Shard, some: Sequence[Shard], before: Sequence[Before]) -> list[Walked]:
     comparisons = [work.kept(shard.number, "judged") for shard in some]
     updates = [updates_of(work, one) for one in before]
     told = side_by_side(comparisons, updates, work.options.decides().by_round_off, work.rules())
@@ -295,7 +295,7 @@ class Finished:
     shard: Shard
     reduced: bool
     tally: Tally
-    places: "tuple[int, ...]"
+    places: tuple[int, ...]
 
     @property
     def number(self) -> int:

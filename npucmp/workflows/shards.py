@@ -116,9 +116,9 @@ def _compared(
     )
 
 
-def _measured(crew: "Crew", shards: "Sequence[Shard]", options: Options) -> "tuple[list[Measured], tuple[str, ...]]":
+def _measured(crew: Crew, shards: Sequence[Shard], options: Options) -> tuple[list[Measured], tuple[str, ...]]:
     """What shards tell of themselves, and a note; fewer if Ctrl-C ended it."""
-    found: "list[Measured]" = []
+    found: list[Measured] = []
     done = 0
     try:
         for one in crew.every(measure, shards):
@@ -132,7 +132,7 @@ def _measured(crew: "Crew", shards: "Sequence[Shard]", options: Options) -> "tup
     return found, ()
 
 
-def _left(shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "Iterator[tuple[str, Head]]":
+def _left(shards: Sequence[Shard], measured: Sequence[Measured]) -> Iterator[tuple[str, Head]]:
     """Partners of runs that cannot be read."""
     for shard, one in zip(shards, measured):
         sides = {side for side, _ in one.broken}
@@ -140,15 +140,15 @@ def _left(shards: "Sequence[Shard]", measured: "Sequence[Measured]") -> "Iterato
             yield ("golden", shard.golden) if "target" in sides else ("target", shard.target)
 
 
-def _finished(told: "Sequence[tuple[Shard, Walked]]", reduced: bool) -> "list[Finished]":
+def _finished(told: Sequence[tuple[Shard, Walked]], reduced: bool) -> list[Finished]:
     """All of them in order, with the places of their roots among those of all."""
     ranked = [
         (precedence(shard.step, cause), clock, shard.number, at, cause)
         for shard, one in told
         for at, (clock, cause) in enumerate(one.roots)
     ]
-    places: "dict[int, dict[int, int]]" = defaultdict(dict)
-    first: "dict[int, tuple[int, Cause]]" = {}
+    places: dict[int, dict[int, int]] = defaultdict(dict)
+    first: dict[int, tuple[int, Cause]] = {}
     for place, (*_, number, at, cause) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
         places[number][at] = place
         first.setdefault(number, (place, cause))
@@ -165,23 +165,23 @@ class _Steps:
     error was born by then follows from its walk: the first step tells that first, then all others are walked at once,
     and again those behind the step in which it turns out otherwise."""
 
-    def __init__(self, crew: Crew, shards: "Sequence[Shard]", measured: "Mapping[int, Measured]") -> None:
+    def __init__(self, crew: Crew, shards: Sequence[Shard], measured: Mapping[int, Measured]) -> None:
         self._crew, self._measured = crew, measured
-        by_step: "dict[int, list[Shard]]" = defaultdict(list)
+        by_step: dict[int, list[Shard]] = defaultdict(list)
         for shard in shards:
             by_step[shard.step].append(shard)
         self._steps = [some for _, some in sorted(by_step.items())]
-        self._before: "dict[int, Optional[int]]" = {}
-        latest: "dict[Optional[int], int]" = {}
+        self._before: dict[int, Optional[int]] = {}
+        latest: dict[Optional[int], int] = {}
         for shard in (shard for some in self._steps for shard in some):
             self._before[shard.number] = latest.get(shard.rank)
             latest[shard.rank] = shard.number
         self._uses_noise = crew.work.uses_noise()
-        self.gone: "list[tuple[str, Run]]" = []
+        self.gone: list[tuple[str, Run]] = []
 
-    def walked(self) -> "list[tuple[Shard, Walked]]":
+    def walked(self) -> list[tuple[Shard, Walked]]:
         """What came of each shard; its findings lie where it lies. Those of which nothing came are `gone`."""
-        found: "list[tuple[Shard, Walked]]" = []
+        found: list[tuple[Shard, Walked]] = []
         faulty, todo = False, self._steps
         while todo:
             some = todo if found else todo[:1]
@@ -194,7 +194,7 @@ class _Steps:
             todo = todo[len(some) :]
         return found
 
-    def _together(self, steps: "Sequence[list[Shard]]", faulty: bool) -> "Iterator[list[tuple[Shard, Walked]]]":
+    def _together(self, steps: Sequence[list[Shard]], faulty: bool) -> Iterator[list[tuple[Shard, Walked]]]:
         """Steps that are small each by one worker that has all its ranks in memory, where that is less work than asking
         each several times; the others, and those over which workers die, rank by rank."""
         small = [len(some) == 1 or (self._is_noisy(some) and self._pairs(some) <= HELD) for some in steps]
@@ -204,13 +204,13 @@ class _Steps:
             one = next(told) if is_small else None
             yield [*zip(some, one)] if isinstance(one, list) else self._apart(some, faulty)
 
-    def _apart(self, some: "list[Shard]", faulty: bool) -> "list[tuple[Shard, Walked]]":
+    def _apart(self, some: list[Shard], faulty: bool) -> list[tuple[Shard, Walked]]:
         while some:
             before, alone = self._all_before(some, faulty), len(some) == 1
 
             def everyone(
-                what: str, whom: "Mapping[int, tuple[Any, ...]]", before: Any = before, alone: bool = alone
-            ) -> "dict[int, Any]":
+                what: str, whom: Mapping[int, tuple[Any, ...]], before: Any = before, alone: bool = alone
+            ) -> dict[int, Any]:
                 known = {} if alone or what != "beforehand" else self._said(some)
                 asked = [rank for rank in whom if rank not in known]
                 given = [(before[rank], what, alone, whom[rank]) for rank in asked]
@@ -224,13 +224,13 @@ class _Steps:
                 if self._is_noisy(some):
                     known = self._crew.each_with(noise_of, some, [(one,) for one in before])
                     noise = NoiseOf(all(one.first for one in known), max(one.unproven for one in known))
-                told: "list[Any]" = walked_apart(len(some), everyone, noise)  # its walks stay where they are: `of_rank`
+                told: list[Any] = walked_apart(len(some), everyone, noise)  # its walks stay where they are: `of_rank`
                 return [*zip(some, told)]
             except Lost as lost:
                 self.gone += without(some, lost.numbers)
         return []
 
-    def _said(self, some: "Sequence[Shard]") -> "dict[int, Any]":
+    def _said(self, some: Sequence[Shard]) -> dict[int, Any]:
         """What those ranks that seemed to be walked apart said beforehand, when they were judged."""
         spool = self._crew.work.spool
         return {
@@ -239,17 +239,17 @@ class _Steps:
             if spool.holds(one.number, "beforehand")
         }
 
-    def _all_before(self, some: "Sequence[Shard]", faulty: bool) -> "list[Before]":
+    def _all_before(self, some: Sequence[Shard], faulty: bool) -> list[Before]:
         return [Before(self._before[shard.number], faulty) for shard in some]
 
-    def _is_noisy(self, some: "Sequence[Shard]") -> bool:
+    def _is_noisy(self, some: Sequence[Shard]) -> bool:
         return self._uses_noise and not any(self._measured[shard.number].has_values for shard in some)
 
-    def _pairs(self, some: "Sequence[Shard]") -> int:
+    def _pairs(self, some: Sequence[Shard]) -> int:
         return sum(self._measured[shard.number].tensors for shard in some)
 
 
-def _remarks(measured: "Sequence[Measured]", options: Options) -> "tuple[str, ...]":
+def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
     """Notes on what the user named; what one shard does not hold another may."""
     if all(one.unheard for one in measured) and measured[0].unheard:
         raise measured[0].unheard

@@ -40,7 +40,7 @@ class ShowOptions(Choice):
     pattern: Optional[str] = None
     slot: Sequence[str] = ()
     values: bool = False
-    at: "Sequence[str | int]" = ()
+    at: Sequence[str | int] = ()
 
     @property
     def is_any(self) -> bool:
@@ -49,7 +49,7 @@ class ShowOptions(Choice):
     def looks_at(self, tensor: TensorRef) -> bool:
         return not self.slot or any(fnmatchcase(tensor.slot, glob) for glob in self.slot)
 
-    def places(self, tensor: TensorRef) -> "list[int]":
+    def places(self, tensor: TensorRef) -> list[int]:
         return [place_of(str(text), tensor) for text in self.at]
 
 
@@ -60,8 +60,8 @@ class Contents(NamedTuple):
     """What is in a dump: each run with its operators, these with their measured tensors; notes on globs that fit
     nothing."""
 
-    runs: "list[tuple[Run, Rows]]"
-    notes: "list[str]"
+    runs: list[tuple[Run, Rows]]
+    notes: list[str]
 
 
 def place_of(text: str, tensor: TensorRef) -> int:
@@ -115,7 +115,7 @@ def _rows(run: Run, options: ShowOptions, context: ReadContext) -> Rows:
     ]
 
 
-def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> "list[Seen]":
+def _seen(operator: Operator, options: ShowOptions, context: ReadContext) -> list[Seen]:
     return [_looked(operator, one, options, context) for one in operator.tensors if options.looks_at(one)]
 
 

@@ -8,7 +8,7 @@ from typing import Optional, Union
 from npucmp.errors import UsageError
 
 
-def in_bytes(name: str, given: "Union[int, str, None]") -> Optional[int]:
+def in_bytes(name: str, given: Union[int, str, None]) -> Optional[int]:
     """Bytes, None where nothing is given. Units are powers of 1000, as disks are sold, or with "i" of 1024."""
     if given is None or isinstance(given, int):
         return given

@@ -34,7 +34,7 @@ class Folder:
     """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object, or
     with what fails within it; if this process is killed, with the next one that makes a folder there."""
 
-    def __init__(self, under: "Optional[str | os.PathLike[str]]" = None) -> None:
+    def __init__(self, under: Optional[str | os.PathLike[str]] = None) -> None:
         place = tempfile.gettempdir() if under is None else under
         self._new = None if os.path.isdir(place) else place
         try:
@@ -46,7 +46,7 @@ class Folder:
             raise DumpError(place, f"cannot be written: {error.strerror or error}") from None
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
 
-    def __enter__(self) -> "Folder":
+    def __enter__(self) -> Folder:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -63,9 +63,9 @@ class Spool:
     def __init__(self, folder: str, names: Optional[Names] = None) -> None:
         self.folder = folder
         self._names = {number: dict(some) for number, some in (names or {}).items()}
-        self.made: "dict[int, dict[str, str]]" = {}  # what was laid down by this task
+        self.made: dict[int, dict[str, str]] = {}  # what was laid down by this task
 
-    def about(self, numbers: Iterable[int]) -> "Spool":
+    def about(self, numbers: Iterable[int]) -> Spool:
         """What a task about these shards needs to know."""
         return Spool(self.folder, {number: self._names[number] for number in numbers if number in self._names})
 
@@ -119,7 +119,7 @@ def _hash(data: bytes = b"") -> Any:
     return blake2b(data, digest_size=20)
 
 
-def _clear(place: "str | os.PathLike[str]") -> None:
+def _clear(place: str | os.PathLike[str]) -> None:
     """Removes what runs of this user left that were killed: here, or a day ago or earlier."""
     with suppress(OSError), os.scandir(place) as found:
         for entry in found:

@@ -16,40 +16,40 @@ Part = TypeVar("Part")
 class Stored(Apart):
     """The comparisons of shards, read when they are asked for and not kept."""
 
-    def __init__(self, crew: "Crew", shards: "Sequence[Finished]", folder: Folder) -> None:
+    def __init__(self, crew: Crew, shards: Sequence[Finished], folder: Folder) -> None:
         self._crew, self.shards, self._kept = crew, shards, folder
         self.folder = folder.path
-        self._untold: "set[int]" = set()
+        self._untold: set[int] = set()
 
     @property
-    def tallies(self) -> "Sequence[Tally]":
+    def tallies(self) -> Sequence[Tally]:
         return [one.tally.spoiled() if at in self._untold else one.tally for at, one in enumerate(self.shards)]
 
     @property
-    def where(self) -> "Sequence[Where]":
+    def where(self) -> Sequence[Where]:
         return [one.shard.where for one in self.shards]
 
     def __len__(self) -> int:
         return len(self.shards)
 
-    def __reduce__(self) -> "tuple[Any, ...]":
+    def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ((*self,),)  # pickled, they are all there: the folder goes with this process
 
     @overload
     def __getitem__(self, at: int) -> Comparison: ...
     @overload
-    def __getitem__(self, at: slice) -> "Sequence[Comparison]": ...
-    def __getitem__(self, at: "Union[int, slice]") -> "Union[Comparison, Sequence[Comparison]]":
+    def __getitem__(self, at: slice) -> Sequence[Comparison]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Comparison, Sequence[Comparison]]:
         if isinstance(at, slice):
             return Stored(self._crew, self.shards[at], self._kept)
         return self.shards[at].read(self._crew.work)
 
     def each(
         self,
-        part: "PartOf[Part]",
-        lost: "Optional[Callable[[int, str], Part]]" = None,
-        numbers: "Optional[Sequence[int]]" = None,
-    ) -> "Iterator[Part]":
+        part: PartOf[Part],
+        lost: Optional[Callable[[int, str], Part]] = None,
+        numbers: Optional[Sequence[int]] = None,
+    ) -> Iterator[Part]:
         chosen = range(len(self.shards)) if numbers is None else numbers
         told = self._crew.every_with(_part, [self.shards[at] for at in chosen], [(at, part) for at in chosen])
         for at, one in zip(chosen, told):
@@ -65,5 +65,5 @@ class Stored(Apart):
         self._kept.remove()
 
 
-def _part(work: Work, shard: Finished, number: int, part: "PartOf[Part]") -> Part:
+def _part(work: Work, shard: Finished, number: int, part: PartOf[Part]) -> Part:
     return part(number, shard.read(work))

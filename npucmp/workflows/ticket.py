@@ -85,7 +85,7 @@ class Bundle:
             partial(self._files, case),
         )
 
-    def _files(self, case: "Sequence[str]") -> Files:
+    def _files(self, case: Sequence[str]) -> Files:
         """What goes with a ticket, by name: the tables of the report, and the case."""
         for name in self.folder.names:
             if OF_REPORT.fullmatch(name) and os.path.isfile(self._report / name):
@@ -98,7 +98,7 @@ class Bundle:
         for name in case:
             yield f"{CASE}/{name}", self._pieces(name)
 
-    def _accusing(self) -> "Iterator[Cells]":
+    def _accusing(self) -> Iterator[Cells]:
         """Rows that accuse somebody, the first to look at first; what counts before what does not."""
         found: list[tuple[bool, Cells]] = []
         for table in TABLES[self.folder.command]:
@@ -112,7 +112,7 @@ class Bundle:
         others = [one.file for one in TABLES[self.folder.command] if one.file != accusing]
         return others[0] if "tensors.csv" in others else accusing
 
-    def _accused(self, row: Cells) -> "Mapping[str, Any]":
+    def _accused(self, row: Cells) -> Mapping[str, Any]:
         """What summary.json says besides; nothing where it does not."""
         some = self.folder.summary.get("accused")
         for one in some if isinstance(some, list) else ():
@@ -120,7 +120,7 @@ class Bundle:
                 return one
         return {}
 
-    def _of_case(self, row: Cells) -> "Iterator[str]":
+    def _of_case(self, row: Cells) -> Iterator[str]:
         """The files of a case, if it is one of this operator."""
         call = self._case / CALL
         if not call.is_file():
@@ -135,7 +135,7 @@ class Bundle:
             raise UsageError(f"{self._case}: the case is of {_text(name)[:80]!r}, the ticket of {row.get('op')!r}")
         yield from sorted(one for one in os.listdir(self._case) if OF_CASE.fullmatch(one))
 
-    def _pieces(self, name: str) -> "Iterator[bytes]":
+    def _pieces(self, name: str) -> Iterator[bytes]:
         with open_regular(str(self._case / name), self._context) as file:
             for at in range(0, file.size, PIECE):
                 yield file.read(at, min(PIECE, file.size - at))

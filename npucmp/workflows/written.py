@@ -32,20 +32,20 @@ class Table(NamedTuple):
     say, under the keys `counted`."""
 
     file: str
-    needs: "tuple[str, ...]"
-    place: "Callable[[Row, Mapping[str, Any]], Optional[Place]]"
-    seen: "Callable[[Row], Optional[Seen]]" = lambda row: None
+    needs: tuple[str, ...]
+    place: Callable[[Row, Mapping[str, Any]], Optional[Place]]
+    seen: Callable[[Row], Optional[Seen]] = lambda row: None
     rule: str = ""
     op: str = "op"
     of_network: bool = True
-    reads: "tuple[str, ...]" = ()
-    counted: "tuple[str, ...]" = ()
+    reads: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
 
 class Folder:
     """A folder that `-o` wrote. Raises UsageError for one that is none, DumpError for one that cannot be read."""
 
-    def __init__(self, path: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], context: Optional[ReadContext] = None) -> None:
         self.path = str(path)
         self.context = (context or ReadContext()).within(path)
         if os.path.isfile(path) and os.path.isfile(os.path.join(os.path.dirname(path), SUMMARY)):
@@ -60,7 +60,7 @@ class Folder:
         self.summary = summary_of(self.path, self.data)
         self.command = MERGED.get(str(self.summary["command"]), str(self.summary["command"]))
 
-    def pieces(self, name: str, limit: str = "report_bytes") -> "Iterator[bytes]":
+    def pieces(self, name: str, limit: str = "report_bytes") -> Iterator[bytes]:
         """A file of it, piece by piece."""
         with self.opened(name) as file:
             self.context.limits.require(file.path, limit, file.size, "a file of a report")
@@ -71,7 +71,7 @@ class Folder:
         """A file of it, for the time of a `with`."""
         return open_regular(os.path.join(self.path, name), self.context)
 
-    def files(self, table: str) -> "list[str]":
+    def files(self, table: str) -> list[str]:
         """Those of a table, which may lie in parts and as Parquet; none where there is none. DumpError where one is not
         there that the summary lists."""
         there = {_stem(name, table): name for name in reversed(self.names)}
@@ -84,7 +84,7 @@ class Folder:
             found += [name if name in self.names else there[stem]] if stem else []  # a ticket has CSV for Parquet
         return found
 
-    def text(self, name: str, wanted: "Sequence[str]" = ()) -> "Iterator[bytes]":
+    def text(self, name: str, wanted: Sequence[str] = ()) -> Iterator[bytes]:
         """A file of a table as CSV, piece by piece; of one that is Parquet the wanted columns alone."""
         if not name.endswith(PARQUET):
             yield from self.pieces(name)
@@ -94,7 +94,7 @@ class Folder:
         with self.opened(name) as file:
             yield from lines(file, wanted)
 
-    def rows(self, name: str, needs: "Sequence[str]" = (), wanted: "Sequence[str]" = ()) -> "Iterator[Row]":
+    def rows(self, name: str, needs: Sequence[str] = (), wanted: Sequence[str] = ()) -> Iterator[Row]:
         """Those of a table; none where there is no such file. DumpError where it lacks a column that it needs."""
         for one in self.files(name):
             path = os.path.join(self.path, one)
@@ -107,7 +107,7 @@ def _stem(name: str, table: str) -> str:
     return found[1] if found else name.rpartition(".")[0] if name == table else ""
 
 
-def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None) -> Written:
+def read(folder: str | os.PathLike[str], context: Optional[ReadContext] = None) -> Written:
     """The report in a folder. Raises UsageError for a folder without one, DumpError for one that cannot be read."""
     found = Folder(folder, context)
     accusing = TABLES[found.command][0].file
@@ -116,13 +116,13 @@ def read(folder: "str | os.PathLike[str]", context: Optional[ReadContext] = None
     return _written(found.path, found.summary, lambda table: found.rows(table.file, table.needs, table.reads))
 
 
-def of_files(files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
+def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
     """The report that these would be, content by name in one piece or in several."""
 
-    def pieces(content: "Union[bytes, Iterable[bytes]]") -> "Iterable[bytes]":
+    def pieces(content: Union[bytes, Iterable[bytes]]) -> Iterable[bytes]:
         return [content] if isinstance(content, bytes) else content
 
-    def rows(table: Table) -> "Iterator[Row]":
+    def rows(table: Table) -> Iterator[Row]:
         content = files.get(table.file)
         if content is not None:
             yield from _rows(table.file, _lines(table.file, pieces(content)))
@@ -130,7 +130,7 @@ def of_files(files: "Mapping[str, Union[bytes, Iterable[bytes]]]") -> Written:
     return _written("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
 
 
-def summary_of(path: str, data: bytes) -> "dict[str, Any]":
+def summary_of(path: str, data: bytes) -> dict[str, Any]:
     """What a summary.json holds, if it is that of a report that can be read again."""
     try:
         summary = json.loads(data)
@@ -147,7 +147,7 @@ def summary_of(path: str, data: bytes) -> "dict[str, Any]":
     return dict(summary)
 
 
-def _written(path: str, summary: "Mapping[str, Any]", rows: "Callable[[Table], Iterable[Row]]") -> Written:
+def _written(path: str, summary: Mapping[str, Any], rows: Callable[[Table], Iterable[Row]]) -> Written:
     command = MERGED.get(str(summary["command"]), str(summary["command"]))
     places: dict[Key, Place] = {}
     seen: dict[Key, Seen] = {}
@@ -169,7 +169,7 @@ def _written(path: str, summary: "Mapping[str, Any]", rows: "Callable[[Table], I
     return Written(path, command, summary, places, seen, frozenset(operators), lacking)
 
 
-def _counted(summary: "Mapping[str, Any]", table: Table) -> int:
+def _counted(summary: Mapping[str, Any], table: Table) -> int:
     """How many rows the summary says that a table has, 0 where it does not; there is no comparison without tensors."""
     found: Any = summary
     for key in table.counted:
@@ -184,13 +184,13 @@ def _key(row: Row, table: Table) -> Key:
     return Key(row.get("step", ""), row.get("rank", ""), op, row.get("slot", ""), rule)
 
 
-def _badness(one: Seen) -> "tuple[bool, bool, float]":
+def _badness(one: Seen) -> tuple[bool, bool, float]:
     """Of several rows of one name, as of an operator that ran more than once, the worst stands for all."""
     unsized = one.error is None or one.error != one.error
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
 
 
-def _rows(path: str, lines: "Iterable[str]", needs: "Sequence[str]" = ()) -> "Iterator[Row]":
+def _rows(path: str, lines: Iterable[str], needs: Sequence[str] = ()) -> Iterator[Row]:
     table = csv.reader(lines)
     try:
         names = next(table, [])
@@ -206,7 +206,7 @@ def _rows(path: str, lines: "Iterable[str]", needs: "Sequence[str]" = ()) -> "It
         raise DumpError(path, f"not CSV: {error}") from None
 
 
-def _lines(path: str, pieces: "Iterable[bytes]") -> "Iterator[str]":
+def _lines(path: str, pieces: Iterable[bytes]) -> Iterator[str]:
     """The lines of a file that is read piece by piece."""
     rest, bom = b"", codecs.BOM_UTF8  # which --excel writes
     for piece in pieces:
@@ -220,7 +220,7 @@ def _lines(path: str, pieces: "Iterable[bytes]") -> "Iterator[str]":
         yield rest.decode("utf-8", "replace")
 
 
-def number(cell: "Optional[str]") -> Optional[float]:
+def number(cell: Optional[str]) -> Optional[float]:
     """The number in a cell; None for an empty one, and for what is none."""
     try:
         return float(cell) if cell else None
@@ -228,7 +228,7 @@ def number(cell: "Optional[str]") -> Optional[float]:
         return None
 
 
-def _whole(cell: "Optional[str]") -> Optional[int]:
+def _whole(cell: Optional[str]) -> Optional[int]:
     return int(cell) if cell and cell.isascii() and cell.isdecimal() and len(cell) < 20 else None
 
 
@@ -237,12 +237,12 @@ def _place(row: Row, cause: str, value: str = "value", counts: bool = True, word
     return Place(Key("", "", "", ""), cause, because, number(row.get(value)), row.get("stack", ""), counts)
 
 
-def _root(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _root(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     cause = row.get("cause", "")
     return _place(row, cause, words="evidence") if cause not in ("", "PROPAGATED") else None
 
 
-def _rerun(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _rerun(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     cause = row.get("cause", "")
     return _place(row, cause, "rel_l2") if cause not in ("", "PROPAGATED") else None
 
@@ -256,11 +256,11 @@ def _tensor(row: Row) -> Optional[Seen]:
     return Seen(verdict, error, limit or 0.0, _whole(row.get("elements"))) if verdict else None
 
 
-def _guilty(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _guilty(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     return _place(row, "GUILTY", "rms_ratio", words="explanation") if row.get("verdict") == "GUILTY" else None
 
 
-def _broken(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _broken(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     return _place(row, "BROKEN", "ratio", words="explanation") if row.get("verdict") == "BROKEN" else None
 
 
@@ -273,7 +273,7 @@ def _judged(row: Row) -> Optional[Seen]:
     return Seen(verdict, error, GUILTY_ABOVE["rms_ratio"][0], _whole(row.get("elements")))
 
 
-def _symptom(row: Row, summary: "Mapping[str, Any]") -> Optional[Place]:
+def _symptom(row: Row, summary: Mapping[str, Any]) -> Optional[Place]:
     severity, least = row.get("severity", ""), summary.get("fail_on", "warning")
     if severity not in SEVERITIES or row.get("follows"):
         return None
@@ -285,7 +285,7 @@ def _decided(row: Row) -> Optional[Seen]:
     return Seen("unknown" if row.get("decided") == "no" else SOUND)
 
 
-def _asked(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _asked(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     severity = row.get("severity", "")
     return _place(row, severity, counts=severity in ("error", "warning")) if row.get("status") == "DIFFERS" else None
 
@@ -294,7 +294,7 @@ def _answered(row: Row) -> Optional[Seen]:
     return Seen({"same": SOUND, "close": SOUND, "DIFFERS": "diverged"}.get(row.get("status", ""), "unknown"))
 
 
-def _nobody(row: Row, _: "Mapping[str, Any]") -> Optional[Place]:
+def _nobody(row: Row, _: Mapping[str, Any]) -> Optional[Place]:
     return None
 
 

@@ -21,7 +21,7 @@ class Call(NamedTuple):
     arguments: tuple = ()
 
 
-def tensors(owner: str, inputs, outputs) -> "tuple[TensorRef, ...]":
+def tensors(owner: str, inputs, outputs) -> tuple[TensorRef, ...]:
     slots = [(f"input:{i}", shape) for i, shape in enumerate(inputs)]
     slots += [(f"output:{i}", shape) for i, shape in enumerate(outputs)]
     return tuple(TensorRef(slot, "float32", shape, label=f"{owner}.{slot}") for slot, shape in slots)
@@ -53,7 +53,7 @@ def a_run(operators, path="run") -> Run:
     return Run(path, "synthetic", tuple(operators))
 
 
-def run_of(calls, path="run", first=0, renumber=None) -> "tuple[Run, dict[int, str]]":
+def run_of(calls, path="run", first=0, renumber=None) -> tuple[Run, dict[int, str]]:
     """Forward calls in order, their backward calls in reverse; and the tag of each operator by its order.
 
     Calls are numbered per API from `first`; `renumber` maps a tag to an index of its own.
@@ -74,7 +74,7 @@ def run_of(calls, path="run", first=0, renumber=None) -> "tuple[Run, dict[int, s
     return a_run(operators, path), tags
 
 
-def network(layers: int = 4, scoped: bool = False) -> "list[Call]":
+def network(layers: int = 4, scoped: bool = False) -> list[Call]:
     """Linear, norm, gelu and two multiplications per layer; all layers have the same shapes."""
     calls = []
     for n in range(layers):
@@ -89,7 +89,7 @@ def network(layers: int = 4, scoped: bool = False) -> "list[Call]":
     return [call._replace(scope=f"layers.{call.tag[0]}") for call in calls] if scoped else calls
 
 
-def outcome(alignment: Alignment, target_tags, golden_tags) -> "tuple[list, list, list]":
+def outcome(alignment: Alignment, target_tags, golden_tags) -> tuple[list, list, list]:
     """Tags of wrong pairs, of the target's lonely operators, of the golden's."""
     wrong = [
         (target_tags[m.target.order], golden_tags[m.golden.order])
@@ -100,5 +100,5 @@ def outcome(alignment: Alignment, target_tags, golden_tags) -> "tuple[list, list
     return wrong, only_target, sorted(golden_tags[operator.order] for operator in alignment.only_golden)
 
 
-def both_phases(*tags: str) -> "list[str]":
+def both_phases(*tags: str) -> list[str]:
     return sorted(f"{tag} {phase}" for tag in tags for phase in ("forward", "backward"))

@@ -23,7 +23,7 @@ def operator(name, *tensors, originals=(), inserted=False) -> Operator:
     return Operator(name, "", name, "", 0, tuple(made), originals=tuple(originals), inserted=inserted)
 
 
-def written(*names) -> "list[Operator]":
+def written(*names) -> list[Operator]:
     """A reference that kept outputs only; a name may come again. A tensor's label is "{its operator}@{its place}"."""
     return [
         Operator(name, "", name, "", order, (tensor("output:0", label=f"{name}@{order}"),), reads_recorded=False)
@@ -31,11 +31,11 @@ def written(*names) -> "list[Operator]":
     ]
 
 
-def run(*operators) -> "list[Operator]":
+def run(*operators) -> list[Operator]:
     return [one._replace(order=order) for order, one in enumerate(operators)]
 
 
-def compared(target, golden) -> "list[list[str]]":
+def compared(target, golden) -> list[list[str]]:
     """For each match "{name}: {slot}={label of the golden tensor}"."""
     return [
         [found.target.name, *(f"{one.slot}={one.label}" for one in found.golden.tensors)]

@@ -25,7 +25,7 @@ RATE = np.float32(0.1)
 FOREACH = "Torch._foreach_neg.0.forward"
 
 
-def dump(folder: Path, groups: "tuple[tuple[str, ...], ...]", wrong: str = "", foreach: bool = False) -> Path:
+def dump(folder: Path, groups: tuple[tuple[str, ...], ...], wrong: str = "", foreach: bool = False) -> Path:
     """One step of SGD: weights and gradients of all modules, clipping, then the update of all that is in `groups`."""
     random = np.random.default_rng(5)
     values = {name: random.normal(size=shape).astype(np.float32) for name, shape in SHAPES.items()}
@@ -64,7 +64,7 @@ GROUPS = {
 }
 
 
-def sides(how: str) -> "tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]":
+def sides(how: str) -> tuple[tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
     return (GROUPS[how], (DECAYED, OTHERS)) if how == "another group" else ((GROUPS[how][0],), (GROUPS[how][1],))
 
 

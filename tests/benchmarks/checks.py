@@ -27,17 +27,17 @@ from npucmp.dump.readers import files, npy, stored_zip, torch_pt
 from npucmp.measure.pairs import measure_pairs
 
 
-def trusting() -> "list[mock._patch[object]]":
+def trusting() -> list[mock._patch[object]]:
     """The checks, each replaced by what is left without it."""
 
     def data_offset(file: files.RegularFile, member: stored_zip.Member) -> int:
         start = file.read(member.at, 30)
         return member.at + 30 + int.from_bytes(start[26:28], "little") + int.from_bytes(start[28:30], "little")
 
-    def named(file: files.RegularFile, found: "list[tuple[int, bytes, int, int]]", end: int) -> "dict[bytes, object]":
+    def named(file: files.RegularFile, found: list[tuple[int, bytes, int, int]], end: int) -> dict[bytes, object]:
         return {name: (at, name, size, flags, end) for at, name, size, flags in found}
 
-    def size(path: object, shape: "tuple[int, ...]", itemsize: int, limits: object) -> int:
+    def size(path: object, shape: tuple[int, ...], itemsize: int, limits: object) -> int:
         return itemsize * math.prod(shape)
 
     return [
@@ -50,7 +50,7 @@ def trusting() -> "list[mock._patch[object]]":
     ]
 
 
-def seconds(folder: Path, runs: int) -> "tuple[float, float]":
+def seconds(folder: Path, runs: int) -> tuple[float, float]:
     (target,), (golden,) = open_runs(folder / "target"), open_runs(folder / "golden")
     todo = list(pairs(target, golden, align(target, golden, {})))
     with_checks, without = [], []

@@ -33,7 +33,7 @@ class Cost(NamedTuple):
     inner: float
 
 
-def cost(command: "list[str]", kernel: str = "") -> Cost:
+def cost(command: list[str], kernel: str = "") -> Cost:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "NPUCMP_KERNEL": kernel}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed program is compiled once
     with tempfile.TemporaryFile("w+") as output:
@@ -51,7 +51,7 @@ def cost(command: "list[str]", kernel: str = "") -> Cost:
     return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, inner)
 
 
-def files(folder: Path) -> "list[tuple[Path, Path]]":
+def files(folder: Path) -> list[tuple[Path, Path]]:
     """Golden and target files of one name."""
     golden = sorted((folder / "golden").rglob("dump_tensor_data/*"))
     return [(folder / "target" / file.relative_to(folder / "golden"), file) for file in golden]
@@ -112,7 +112,7 @@ def child(name: str, folder: Path, jobs: int) -> None:
     print(f"INNER {time.perf_counter() - start}")
 
 
-def contestants(folder: Path, jobs: int) -> "dict[str, tuple[list[str], str]]":
+def contestants(folder: Path, jobs: int) -> dict[str, tuple[list[str], str]]:
     """Command and NPUCMP_KERNEL of each."""
     me = [sys.executable, __file__, str(folder), "--jobs", str(jobs), "--child"]
     sides = [str(folder / side) for side in ("target", "golden")]
@@ -131,7 +131,7 @@ def contestants(folder: Path, jobs: int) -> "dict[str, tuple[list[str], str]]":
     return found
 
 
-def measured(folder: Path, given: argparse.Namespace) -> "dict[str, Cost]":
+def measured(folder: Path, given: argparse.Namespace) -> dict[str, Cost]:
     """Medians, figure by figure."""
     runs: dict[str, list[Cost]] = {}
     for turn in range(given.runs + 1):  # the first warms the page cache
@@ -145,7 +145,7 @@ def measured(folder: Path, given: argparse.Namespace) -> "dict[str, Cost]":
     return {name: Cost._make(map(median, zip(*costs))) for name, costs in runs.items()}
 
 
-def elements(folder: Path) -> "tuple[int, int, int]":
+def elements(folder: Path) -> tuple[int, int, int]:
     """Pairs, elements of a side, bytes of both sides."""
     import math
 
@@ -157,7 +157,7 @@ def elements(folder: Path) -> "tuple[int, int, int]":
     return len(shapes), sum(map(math.prod, shapes)), size
 
 
-def show(folder: Path, found: "dict[str, Cost]", counts: "tuple[int, int, int]") -> None:
+def show(folder: Path, found: dict[str, Cost], counts: tuple[int, int, int]) -> None:
     pairs, count, size = counts
     print(f"\n{folder}: {pairs} pairs, {count / 1e6:.0f} M elements a side, {size / 1e9:.2f} GB in both")
     print(f"{'':14} {'wall s':>8} {'CPU s':>8} {'RSS MB':>7} {'loop s':>8} {'Gelem/s':>8} {'pairs/s':>8}")

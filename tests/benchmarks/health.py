@@ -25,7 +25,7 @@ from npucmp.workflows.check import check
 ROOM = 26  # columns of a dump's name
 
 
-def before(rule: str) -> "set[str]":
+def before(rule: str) -> set[str]:
     """Globs of a rule and of all that explains it."""
     found, waiting = {rule}, [rule]
     while waiting:
@@ -35,13 +35,13 @@ def before(rule: str) -> "set[str]":
     return found
 
 
-def fits(one: Symptom, rules: "Sequence[str]") -> bool:
+def fits(one: Symptom, rules: Sequence[str]) -> bool:
     """Whether it is one of the rules, or stands before one; any will do where none is named."""
     globs = {glob for rule in rules for glob in before(rule)}
     return not rules or any(fnmatchcase(one.rule, glob) for glob in globs)
 
 
-def dumps(folder: Path, manifest: Mapping[str, object]) -> "Iterator[tuple[Path, bool, list[str]]]":
+def dumps(folder: Path, manifest: Mapping[str, object]) -> Iterator[tuple[Path, bool, list[str]]]:
     """(dump, whether it is sound, rules of its fault)."""
     faults: Any = manifest.get("faults") or {}
     for one in sorted(folder.iterdir()):
@@ -53,7 +53,7 @@ def told(result: Checked) -> str:
     return ", ".join(f"{'<' if one.follows else ''}{one.severity[0].upper()} {one.rule}" for one in result.symptoms)
 
 
-def main(words: "Sequence[str]") -> int:
+def main(words: Sequence[str]) -> int:
     folder = Path(words[0])
     rest = list(words[1:])
     file = Path(rest.pop(0)) if rest and rest[0].endswith(".json") else folder / "manifest.json"

@@ -53,7 +53,7 @@ LAYER = (  # operator, shapes of its inputs, shape of its output
 Operator = "tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]]"
 
 
-def bert(size: int, itemsize: int) -> "Iterator[Operator]":
+def bert(size: int, itemsize: int) -> Iterator[Operator]:
     """Layers until their tensors have so many bytes."""
     done = 0
     while True:
@@ -64,7 +64,7 @@ def bert(size: int, itemsize: int) -> "Iterator[Operator]":
                 return
 
 
-def small(pairs: int, elements: int) -> "Iterator[Operator]":
+def small(pairs: int, elements: int) -> Iterator[Operator]:
     for _ in range(pairs // 2):
         yield "relu", ((elements,),), (elements,)
 
@@ -80,12 +80,12 @@ class Values:
         both = {"golden": plain.astype(self.dtype), "target": noise.astype(self.dtype)}
         self.sides = {side: np.concatenate([values, values]) for side, values in both.items()}
 
-    def of(self, side: str, shape: "tuple[int, ...]", seed: int) -> Array:
+    def of(self, side: str, shape: tuple[int, ...], seed: int) -> Array:
         count, start = int(np.prod(shape)), seed * 4099 % PERIOD
         return np.resize(self.sides[side][start : start + min(count, PERIOD)], count)
 
 
-def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
+def pt(values: Array, shape: tuple[int, ...]) -> list[bytes | memoryview]:
     """A file of torch.save in pieces: its storage is not copied."""
     strides = [int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     store = craft.storage(f"torch {TORCH[values.dtype.name]}", count=values.size)
@@ -117,14 +117,14 @@ def pt(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
     return [*made, central, end]
 
 
-def npy(values: Array, shape: "tuple[int, ...]") -> "list[bytes | memoryview]":
+def npy(values: Array, shape: tuple[int, ...]) -> list[bytes | memoryview]:
     text = f"{{'descr': '{values.dtype.str}', 'fortran_order': False, 'shape': {shape!r}, }}"
     text += " " * (-(len(text) + 11) % 64) + "\n"
     head = b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text.encode()
     return [head, memoryview(values).cast("B")]
 
 
-def write(folder: Path, side: str, operators: "list[Operator]", values: Values, given: argparse.Namespace) -> int:
+def write(folder: Path, side: str, operators: list[Operator], values: Values, given: argparse.Namespace) -> int:
     """One run; returns the bytes of its tensors."""
     here = folder / side / "step0" / "rank0"
     (here / "dump_tensor_data").mkdir(parents=True)

@@ -32,7 +32,7 @@ TIME = 1_767_225_600_000_000
 HEAD = 4096
 
 
-def copies(folder: Path, names: "list[str]", data: bytes) -> None:
+def copies(folder: Path, names: list[str], data: bytes) -> None:
     """The same bytes under each name."""
     for parent in {os.path.dirname(name) for name in names}:
         (folder / parent).mkdir(parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def npz(folder: Path, number: int) -> None:
         np.savez(folder / f"part{n}.npz", **{f"layer.{n}": X})
 
 
-MAKERS: "dict[str, Callable[[Path, int], None]]" = {
+MAKERS: dict[str, Callable[[Path, int], None]] = {
     one.__name__: one
     for one in (msprobe, cann, mindspore, raw, tfdbg, hdf5, monitor, fx, atb, saved, npy, pt, safetensors, npz)
 }

@@ -27,7 +27,7 @@ PIECE = 1 << 18
 SIZES = (1 << 14, 1 << 18, 1 << 21, 1 << 23)  # elements
 
 
-def operators(megabytes: int) -> "dict[str, dict[str, list[np.ndarray]]]":
+def operators(megabytes: int) -> dict[str, dict[str, list[np.ndarray]]]:
     random, made, number = np.random.default_rng(0), {}, 0
     noise = random.standard_normal(SIZES[-1]).astype(np.float32)
     left = megabytes << 18
@@ -38,7 +38,7 @@ def operators(megabytes: int) -> "dict[str, dict[str, list[np.ndarray]]]":
     return made
 
 
-def plain(files: "list[Path]", jobs: int) -> float:
+def plain(files: list[Path], jobs: int) -> float:
     """Seconds to read all files with pread."""
 
     def one(file: Path) -> None:
@@ -59,7 +59,7 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def compared(runs: "list[Path]", jobs: int) -> float:
+def compared(runs: list[Path], jobs: int) -> float:
     start = time.perf_counter()
     report = rerun_diff(runs, jobs=jobs)
     assert report.exit_status == 0

@@ -53,7 +53,7 @@ def make(folder: Path, steps: int, ranks: int, layers: int, values: int) -> None
                 write(place_of, layers, Figures(place, side, counted.made))
 
 
-def once(folder: Path, how: str, jobs: int, sample: int) -> "dict[str, float]":
+def once(folder: Path, how: str, jobs: int, sample: int) -> dict[str, float]:
     import npucmp
     from npucmp.dump.formats import heads
     from npucmp.workflows import several_runs
@@ -106,7 +106,7 @@ def main() -> None:
             )
             made.start()
             made.join()
-        found: "dict[str, dict[str, float]]" = {name: {} for name in given.only.split(",")}
+        found: dict[str, dict[str, float]] = {name: {} for name in given.only.split(",")}
         for _ in range(given.runs):
             for name, best in found.items():
                 child = [sys.executable, __file__, "--folder", str(folder), "--jobs", str(given.jobs), "--child", name]

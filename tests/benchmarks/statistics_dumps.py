@@ -55,7 +55,7 @@ class Figures:
     def __init__(self, seed: int, side: str, total: int) -> None:
         self.random, self.target, self.total, self.made = np.random.default_rng(seed), side == "target", total, 0
 
-    def new(self, shape: "tuple[int, ...]") -> "dict[str, Any]":
+    def new(self, shape: tuple[int, ...]) -> dict[str, Any]:
         large, small, mean, noise = self.random.standard_normal(4)
         norm = np.sqrt(np.prod(shape))
         figures = np.array([abs(large), -abs(small), 1e-3 * mean, norm * (1 + 0.1 * large)])
@@ -67,7 +67,7 @@ class Figures:
         return {**said, "Mean": mean, "Norm": norm, "requires_grad": True}
 
 
-def step(layers: int, figures: Figures) -> "Iterator[tuple[str, str, dict[str, Any]]]":
+def step(layers: int, figures: Figures) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(name, scope, record) of a forward and a backward pass."""
     calls: dict[str, int] = {}
     made, x = [], figures.new(X)
@@ -122,7 +122,7 @@ def make(folder: Path, ranks: int, layers: int) -> None:
             write(folder / side / "step0" / f"rank{rank}", layers, Figures(rank, side, counted.made))
 
 
-def load(folder: Path) -> "dict[str, float]":
+def load(folder: Path) -> dict[str, float]:
     """Seconds of json.load of all files."""
     start = time.process_time()
     for side in SIDES:
@@ -132,7 +132,7 @@ def load(folder: Path) -> "dict[str, float]":
     return {"json.load": time.process_time() - start}
 
 
-def phases(folder: Path) -> "dict[str, float]":
+def phases(folder: Path) -> dict[str, float]:
     """Seconds of each phase, and how many tensors there are on both sides, and pairs of them."""
     from npucmp.dump.formats import open_runs
     from npucmp.report import write_reports
@@ -150,7 +150,7 @@ def phases(folder: Path) -> "dict[str, float]":
     return {"opening": opened - start, "judging": judged - opened, "writing": written - judged, **counts}
 
 
-def command(folder: Path) -> "dict[str, float]":
+def command(folder: Path) -> dict[str, float]:
     """Seconds of the whole command, its workers included."""
     sides = [str(folder / side) for side in ("target", "golden")]
     before = os.times()
@@ -165,7 +165,7 @@ def command(folder: Path) -> "dict[str, float]":
 CONTESTANTS = {"load": load, "phases": phases, "command": command}
 
 
-def measured(folder: Path, runs: int) -> "dict[str, float]":
+def measured(folder: Path, runs: int) -> dict[str, float]:
     """The least that each took."""
     found: dict[str, float] = {}
     for _ in range(runs):
@@ -176,7 +176,7 @@ def measured(folder: Path, runs: int) -> "dict[str, float]":
     return found
 
 
-def show(folder: Path, found: "dict[str, float]") -> None:
+def show(folder: Path, found: dict[str, float]) -> None:
     size = sum(file.stat().st_size for side in SIDES for file in (folder / side).rglob("*.json"))
     base = found["json.load"]
     print(f"{found['tensors']:.0f} tensors in {size / 1e6:.0f} MB; json.load of them {base:.2f} s of CPU")

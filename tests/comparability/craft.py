@@ -15,7 +15,7 @@ from tests.health.craft import Writer
 CLASSES, BATCH, STEPS = 5, 6, 2
 
 
-def start(seed: int = 0) -> "dict[str, Any]":
+def start(seed: int = 0) -> dict[str, Any]:
     random = np.random.default_rng(seed)
     return {
         "conv.weight": random.normal(0, 0.2, (4, 3, 3, 3)).astype("f4"),
@@ -27,12 +27,12 @@ def start(seed: int = 0) -> "dict[str, Any]":
     }
 
 
-def images(seed: int = 1) -> "list[Any]":
+def images(seed: int = 1) -> list[Any]:
     random = np.random.default_rng(seed)
     return [random.normal(0, 1, (BATCH, 3, 4, 4)).astype("f4") for _ in range(STEPS)]
 
 
-def classes(seed: int = 2) -> "list[Any]":
+def classes(seed: int = 2) -> list[Any]:
     return [np.random.default_rng(seed + step).permutation(BATCH) % CLASSES for step in range(STEPS)]
 
 
@@ -40,9 +40,9 @@ def classes(seed: int = 2) -> "list[Any]":
 class Net:
     """One run. `move` is what the optimizer makes of a gradient, `spoil` changes what the first convolution writes."""
 
-    weights: "dict[str, Any]" = field(default_factory=start)
-    images: "list[Any]" = field(default_factory=images)
-    labels: "list[Any]" = field(default_factory=classes)
+    weights: dict[str, Any] = field(default_factory=start)
+    images: list[Any] = field(default_factory=images)
+    labels: list[Any] = field(default_factory=classes)
     mean: float = 0.0
     eps: float = 1e-5
     p: float = 0.0
@@ -55,16 +55,16 @@ class Net:
     accumulates: bool = False
     apart: bool = False  # side.weight moves otherwise than head.weight
     products: str = "float32"
-    frozen: "tuple[str, ...]" = ()
+    frozen: tuple[str, ...] = ()
     more: int = 0  # operators that the other side does not have
     spoil: float = 0.0
-    steps: "tuple[int, ...]" = tuple(range(STEPS))
+    steps: tuple[int, ...] = tuple(range(STEPS))
 
-    def _reduced(self) -> "dict[str, str]":
+    def _reduced(self) -> dict[str, str]:
         """The argument of the loss; a call that names none has the default."""
         return {"reduction": self.reduction} if self.reduction else {}
 
-    def but(self, **changed: Any) -> "Net":
+    def but(self, **changed: Any) -> Net:
         return replace(self, **changed)
 
     def write(self, folder: Path, values: bool = True, level: str = "mix") -> Path:
@@ -79,7 +79,7 @@ class Net:
                 weights[name] = (weights[name] - self.rate * moved).astype(weights[name].dtype)
         return folder
 
-    def _step(self, dump: Writer, at: int, w: "dict[str, Any]", sums: "dict[str, Any]") -> "dict[str, Any]":
+    def _step(self, dump: Writer, at: int, w: dict[str, Any], sums: dict[str, Any]) -> dict[str, Any]:
         held = {name: dump.wanted(one, name not in self.frozen) for name, one in w.items()}
         x = self.images[at]
         flat = x.mean((2, 3)).astype("f4")
@@ -134,7 +134,7 @@ def held(folder: Path, target: Net, golden: Net, values: bool = True, **options:
     return precheck(*sides, **{"jobs": 1, "skip": ("*.health",), **options})
 
 
-def differing(result: Precheck) -> "dict[str, str]":
+def differing(result: Precheck) -> dict[str, str]:
     """Rows that differ, with their severity."""
     return {row.row: row.severity for row in result.rows if row.status is Status.DIFFERS}
 

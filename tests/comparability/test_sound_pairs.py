@@ -88,7 +88,7 @@ class Attention:
         dump.record("Torch.matmul.1.forward", [made(shares), made(q)], [made((shares @ q).astype("f4"))])
 
 
-def row(folder: Path, target: Attention, golden: Attention, name: str) -> "tuple[str, str, str]":
+def row(folder: Path, target: Attention, golden: Attention, name: str) -> tuple[str, str, str]:
     """Status, severity and words of a row."""
     result = precheck(target.write(folder / "t"), golden.write(folder / "g"), jobs=1, skip="*.health")
     severity = next(one.severity for one in result.rows if one.row == name)

@@ -51,7 +51,7 @@ def main(
     seeds: str,
     families: int,
     jobs: int,
-    rules: "tuple[str, ...]",
+    rules: tuple[str, ...],
     cases: bool,
     case: str,
     keep: Optional[Path],
@@ -60,7 +60,7 @@ def main(
     update: bool,
     real: Optional[Path],
     markdown: bool,
-    files: "tuple[Path, ...]",
+    files: tuple[Path, ...],
 ) -> None:
     if markdown:
         sheets = {file.stem: json.loads(file.read_text()) for file in files}
@@ -89,7 +89,7 @@ def main(
         _held_to(sheet.as_data(totals), update)
 
 
-def _show(results: "Sequence[Result]", heading: str, cases: bool, data: Optional[Path]) -> "list[sheet.Table]":
+def _show(results: Sequence[Result], heading: str, cases: bool, data: Optional[Path]) -> list[sheet.Table]:
     """Prints the sheet, on request what is not right, and keeps the sheet as JSON."""
     found = sheet.tables(results)
     print(f"{heading}, {len(results)} pairs\n")
@@ -101,14 +101,14 @@ def _show(results: "Sequence[Result]", heading: str, cases: bool, data: Optional
     return found
 
 
-def _results(domain: str, numbers: "Sequence[int]", jobs: int, rules: "tuple[str, ...]") -> "list[Result]":
+def _results(domain: str, numbers: Sequence[int], jobs: int, rules: tuple[str, ...]) -> list[Result]:
     from tqdm import tqdm
 
     with tqdm(total=len(numbers), unit=" families", disable=None) as bar:
         return list(score.run(domain, numbers, jobs, rules=rules, progress=bar.update))
 
 
-def _listed(results: "Sequence[Result]") -> None:
+def _listed(results: Sequence[Result]) -> None:
     for one in results:
         if one.grade not in ("right", "silent", "same"):
             facts = " · ".join(value for key, value in one.facts.items() if not key.startswith("held"))
@@ -136,7 +136,7 @@ def _one(name: str, keep: Optional[Path]) -> None:
     print(f"{chosen.truth.beyond:.3g} times noise\nnpucmp compare {keep}/target {keep}/golden")
 
 
-def _ablation(before: "Sequence[Result]", after: "Sequence[Result]", rules: "Sequence[str]") -> None:
+def _ablation(before: Sequence[Result], after: Sequence[Result], rules: Sequence[str]) -> None:
     """What is right only with the rules, and what only without them."""
     good = ("right", "silent", "same")
     won: Counter[str] = Counter()
@@ -153,7 +153,7 @@ def _ablation(before: "Sequence[Result]", after: "Sequence[Result]", rules: "Seq
             print(f"  {word} {count:4}  {kind}")
 
 
-def _held_to(now: "list[dict[str, Any]]", update: bool) -> None:
+def _held_to(now: list[dict[str, Any]], update: bool) -> None:
     """Ends with 1 if the sample fell behind the kept sheet, which is replaced only by one that is no worse."""
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else []
     behind = sheet.worse(now, kept)

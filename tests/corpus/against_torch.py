@@ -55,7 +55,7 @@ def _rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-FUNCTIONS: "dict[str, Callable[..., Any]]" = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linear": F.linear,
     "matmul": torch.matmul,
     "conv2d": F.conv2d,
@@ -106,7 +106,7 @@ class Value:
         self.node: Any = None
 
     @property
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return tuple(self.held.shape)
 
     @property
@@ -127,18 +127,18 @@ def as_array(x: torch.Tensor) -> np.ndarray:
 class Seen(NamedTuple):
     """One execution: its outputs, and the gradients of the first as it arrives and of the first input, if known."""
 
-    outputs: "list[np.ndarray]"
-    arrived: "Optional[np.ndarray]"
-    left: "Optional[np.ndarray]" = None
+    outputs: list[np.ndarray]
+    arrived: Optional[np.ndarray]
+    left: Optional[np.ndarray] = None
 
 
 class Ran(NamedTuple):
     """What a run has left; recomputed: the forward records from after the loss."""
 
-    seen: "dict[Any, Seen]"
-    losses: "list[float]"
-    weights: "dict[tuple[int, str], np.ndarray]"
-    recomputed: "list[Any]"
+    seen: dict[Any, Seen]
+    losses: list[float]
+    weights: dict[tuple[int, str], np.ndarray]
+    recomputed: list[Any]
 
 
 class TorchTape(Tape):
@@ -148,19 +148,17 @@ class TorchTape(Tape):
     chosen: the indices of each topk, taken as they are: which of two equal ones comes first is nobody's business.
     """
 
-    def __init__(self, base: str, weights: "dict[str, torch.Tensor]", chosen: "dict[Any, np.ndarray]", rank: int = 0):
+    def __init__(self, base: str, weights: dict[str, torch.Tensor], chosen: dict[Any, np.ndarray], rank: int = 0):
         session = SimpleNamespace(precision=Precision(base), nodes=[], captures_all=False)
         super().__init__(session, rank)  # type: ignore[arg-type]
         self.type = getattr(torch, base)
         self.weights, self.chosen = weights, chosen
-        self.used: "dict[str, torch.Tensor]" = {}
-        self.made: "dict[Any, tuple[list[torch.Tensor], Optional[torch.Tensor]]]" = {}
-        self.running: "dict[str, tuple[np.ndarray, np.ndarray]]" = {}
-        self.calls: "Counter[str]" = Counter()
+        self.used: dict[str, torch.Tensor] = {}
+        self.made: dict[Any, tuple[list[torch.Tensor], Optional[torch.Tensor]]] = {}
+        self.running: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self.calls: Counter[str] = Counter()
 
-    def keep(
-        self, kind: str, call: int, outputs: "list[torch.Tensor]", entered: "Optional[torch.Tensor]" = None
-    ) -> None:
+    def keep(self, kind: str, call: int, outputs: list[torch.Tensor], entered: Optional[torch.Tensor] = None) -> None:
         """Remembers what ran, and asks autograd for the gradients."""
         for one in (outputs[0], entered):
             if one is not None and one.requires_grad:
@@ -184,7 +182,7 @@ class TorchTape(Tape):
         self.used[name] = self.weights[name]
         return Value(self.used[name])
 
-    def _run(self, kind: str, items: Any, keywords: "dict[str, Any]", recorded: bool) -> Any:
+    def _run(self, kind: str, items: Any, keywords: dict[str, Any], recorded: bool) -> Any:
         call = self.call(kind)
         held = [_bare(item) for item in items]
         named = {name: _bare(item) for name, item in keywords.items()}
@@ -204,7 +202,7 @@ class TorchTape(Tape):
         made = [Value(one) for one in found]
         return made[0] if len(made) == 1 else tuple(made)
 
-    def _topk(self, x: torch.Tensor, k: int, call: int) -> "tuple[torch.Tensor, ...]":
+    def _topk(self, x: torch.Tensor, k: int, call: int) -> tuple[torch.Tensor, ...]:
         index = torch.from_numpy(self.chosen[self.rank, call])
         values = torch.gather(x, -1, index)
         best = torch.topk(x, k, dim=-1).values
@@ -256,7 +254,7 @@ class OneProcess:
     """ranks.py for tapes of one process: every collective is plain arithmetic, and autograd knows the way back."""
 
     @staticmethod
-    def summed(tapes: "Sequence[TorchTape]", parts: "Sequence[Value]") -> "list[Value]":
+    def summed(tapes: Sequence[TorchTape], parts: Sequence[Value]) -> list[Value]:
         made = []
         for tape, part in zip(tapes, parts):
             total = part.held + sum(one.held for one in parts if one is not part)
@@ -265,11 +263,11 @@ class OneProcess:
         return made
 
     @staticmethod
-    def spread(tapes: "Sequence[TorchTape]", parts: "Sequence[Value]") -> "list[Value]":
+    def spread(tapes: Sequence[TorchTape], parts: Sequence[Value]) -> list[Value]:
         return list(parts)
 
     @staticmethod
-    def gathered(tapes: "Sequence[TorchTape]", parts: "Sequence[Value]") -> "list[Value]":
+    def gathered(tapes: Sequence[TorchTape], parts: Sequence[Value]) -> list[Value]:
         made = []
         for tape in tapes:
             whole = torch.cat([part.held for part in parts], -1)
@@ -285,7 +283,7 @@ class OneProcess:
 
 
 @contextmanager
-def one_process() -> "Iterator[None]":
+def one_process() -> Iterator[None]:
     """networks.py with OneProcess in place of ranks.py."""
     before = networks.ranks
     networks.ranks = OneProcess  # type: ignore[assignment]
@@ -300,10 +298,10 @@ class Case(NamedTuple):
 
     network: str
     size: Size
-    options: "dict[str, Any]"
+    options: dict[str, Any]
     single: float = LIMITS["float32"]
 
-    def build(self, nets: "list[Net]") -> "list[Any]":
+    def build(self, nets: list[Net]) -> list[Any]:
         if self.network in TOGETHER:
             return TOGETHER[self.network](nets)
         return [odds(nets[0]) if self.network == "odds" else NETWORKS[self.network].build(nets[0])]
@@ -312,7 +310,7 @@ class Case(NamedTuple):
     def ranks(self) -> int:
         return 2 if self.network in TOGETHER else 1
 
-    def nets(self, tapes: "Sequence[Any]") -> "tuple[list[Net], Weights]":
+    def nets(self, tapes: Sequence[Any]) -> tuple[list[Net], Weights]:
         weights = Weights(5)
         return [Net(tape, weights, self.size, self.options, 11) for tape in tapes], weights
 
@@ -360,7 +358,7 @@ def odds(net: Net) -> Any:
     return t("add", t("mse_loss", image, t.constant(np.full(image.shape, 0.3, np.float32))), t("mean", total, dim=0))
 
 
-def planted(case: Case, base: str) -> "tuple[Ran, dict[Any, np.ndarray]]":
+def planted(case: Case, base: str) -> tuple[Ran, dict[Any, np.ndarray]]:
     """The planter's run, and the indices of its topk."""
     session = Session(Device(), Precision(base), ranks=case.ranks, modules=True)
     nets, _ = case.nets([Tape(session, rank) for rank in range(case.ranks)])
@@ -390,10 +388,10 @@ def planted(case: Case, base: str) -> "tuple[Ran, dict[Any, np.ndarray]]":
     return Ran(seen, [float(one.tensor.values) for one in losses], weights, recomputed), chosen
 
 
-def torched(case: Case, base: str, chosen: "dict[Any, np.ndarray]") -> "tuple[Ran, dict[str, tuple[Any, Any]]]":
+def torched(case: Case, base: str, chosen: dict[Any, np.ndarray]) -> tuple[Ran, dict[str, tuple[Any, Any]]]:
     """torch's, and of each running statistic what the Net and what torch have as the next."""
     together = case.network == "tensor_parallel"
-    shared: "dict[str, torch.Tensor]" = {}
+    shared: dict[str, torch.Tensor] = {}
     tapes = [TorchTape(base, shared if together else {}, chosen, rank) for rank in range(case.ranks)]
     nets, weights = case.nets(tapes)
     with one_process():
@@ -417,7 +415,7 @@ def torched(case: Case, base: str, chosen: "dict[Any, np.ndarray]") -> "tuple[Ra
     return Ran(seen, [float(one.held.detach()) for one in losses], found, []), running
 
 
-def kept(kind: str, *arrays: np.ndarray) -> "list[np.ndarray]":
+def kept(kind: str, *arrays: np.ndarray) -> list[np.ndarray]:
     """Flat float64, without what all of them say is masked."""
     flat = [x.astype(np.float64).ravel() for x in arrays]
     masked = np.full(flat[0].shape, kind == "masked_fill")
@@ -453,7 +451,7 @@ class Floors:
         self._weights = {key: size_of(*kept("", y)) for key, y in exact.weights.items()}
 
     @staticmethod
-    def _of(sizes: "dict[Any, float]", key: Any, like: "Callable[[Any], bool]" = lambda key: True) -> float:
+    def _of(sizes: dict[Any, float], key: Any, like: Callable[[Any], bool] = lambda key: True) -> float:
         largest = max((size for other, size in sizes.items() if like(other)), default=0.0)
         return largest if sizes.get(key, largest) <= NOISE * largest else 0.0
 
@@ -466,7 +464,7 @@ class Floors:
     def left(self, key: Any) -> float:
         return self._of(self._left, key)
 
-    def weight(self, key: "tuple[int, str]") -> float:
+    def weight(self, key: tuple[int, str]) -> float:
         kind = key[1].rpartition(".")[2]
         return self._of(self._weights, key, lambda other: other[1].rpartition(".")[2] == kind)
 
@@ -479,12 +477,12 @@ class Held(NamedTuple):
     forward: float
     backward: float
     weight: float
-    problems: "list[str]"
+    problems: list[str]
 
 
 def held(case: Case, base: str, ours: Ran, theirs: Ran, floors: Floors) -> Held:
     """Everything of the two runs."""
-    problems: "list[str]" = []
+    problems: list[str] = []
     worst = {"output": 0.0, "arriving gradient": 0.0, "weight gradient": 0.0}
     limit = LIMITS["float64"] if base == "float64" else case.single
 
@@ -522,14 +520,14 @@ def held(case: Case, base: str, ours: Ran, theirs: Ran, floors: Floors) -> Held:
     return Held(len(both), gradients + len(ours.weights), *worst.values(), problems)
 
 
-def first_times(seen: "dict[Any, Seen]", recomputed: "Sequence[Any]") -> "list[tuple[Any, Any]]":
+def first_times(seen: dict[Any, Seen], recomputed: Sequence[Any]) -> list[tuple[Any, Any]]:
     """Each recomputed operator beside what it computed the first time: as many of its kind before it in its scope."""
-    first: "dict[Any, list[Any]]" = {}
+    first: dict[Any, list[Any]] = {}
     again = set(recomputed)
     for key in seen:
         if key not in again:
             first.setdefault((key[0], key[1], key[3]), []).append(key)
-    places: "Counter[Any]" = Counter()
+    places: Counter[Any] = Counter()
     found = []
     for key in recomputed:
         if key[1] != "Module" and key in seen:
@@ -539,7 +537,7 @@ def first_times(seen: "dict[Any, Seen]", recomputed: "Sequence[Any]") -> "list[t
     return found
 
 
-def recomputed(run: Ran) -> "list[str]":
+def recomputed(run: Ran) -> list[str]:
     """Where a checkpointed block does not compute the same again."""
     return [
         f"recomputed {again} differs from the first time"
@@ -551,7 +549,7 @@ def recomputed(run: Ran) -> "list[str]":
 TEXT, IMAGE = Size(3, 10, 16, 4, 2), Size(3, 8, 8, 2, 2)
 
 
-def cases() -> "list[Case]":
+def cases() -> list[Case]:
     """Every network as it is, and with its options one by one and together."""
     text = {
         "decoder": [
@@ -601,15 +599,15 @@ class Row(NamedTuple):
 
     operators: int
     gradients: int
-    worst: "list[float]"  # in the order of COLUMNS
-    problems: "list[str]"
+    worst: list[float]  # in the order of COLUMNS
+    problems: list[str]
 
 
 def compared(case: Case) -> Row:
     """A case in both types."""
     operators = gradients = 0
-    worst: "list[float]" = []
-    problems: "list[str]" = []
+    worst: list[float] = []
+    problems: list[str] = []
     floors = None
     for base in LIMITS:
         ours, chosen = planted(case, base)
@@ -626,7 +624,7 @@ def compared(case: Case) -> Row:
     return Row(operators, gradients, worst, problems)
 
 
-def main(names: "Sequence[str]") -> int:
+def main(names: Sequence[str]) -> int:
     torch.set_num_threads(1)
     begun, failed, rows = time.monotonic(), 0, []
     print(f"{'network':<25}{'options, size':<88}{'ops':>5}{'grads':>6}" + "".join(f"{c:>10}" for c in COLUMNS))

@@ -96,7 +96,7 @@ def erf(x: Array) -> Array:
     return np.where(np.isnan(x), np.nan, found)
 
 
-FUNCTIONS: "dict[str, Callable[[Array], Array]]" = {
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "exp": np.exp,
     "log": np.log,
     "tanh": np.tanh,
@@ -123,7 +123,7 @@ class Arithmetic:
         self.label = label
         self.accumulator = "float32"  # narrow accumulation: type of partial sums
         self.dropped = 0  # terms at the end of a sum that a loop forgets
-        self.weak: "dict[str, float]" = {}  # function → relative error of its values
+        self.weak: dict[str, float] = {}  # function → relative error of its values
         self.toward_zero = False
         self.flush = False  # numbers below the smallest normal one become 0
         self.operands = ""  # type that operands of products are rounded to
@@ -132,7 +132,7 @@ class Arithmetic:
     def is_exact(self) -> bool:
         return self.device is None or self.dtype == "float64"
 
-    def twin(self) -> "Arithmetic":
+    def twin(self) -> Arithmetic:
         """The same without rounding and without fault."""
         return Arithmetic(None, self.dtype, self.label)
 
@@ -152,7 +152,7 @@ class Arithmetic:
                 y = y * (1.0 + self.device.slope * 2.0**-24 * np.sin(37.0 * _finite(x) + self.device.seed % 7))
             return rounded(y, "float32")
 
-    def sum(self, x: Array, axis: "Union[int, Sequence[int]]", keepdims: bool = False) -> Array:
+    def sum(self, x: Array, axis: Union[int, Sequence[int]], keepdims: bool = False) -> Array:
         axes = sorted(a % x.ndim for a in ([axis] if isinstance(axis, int) else axis))
         kept = [a for a in range(x.ndim) if a not in axes]
         flat = x.transpose(*kept, *axes).reshape(*(x.shape[a] for a in kept), -1)
@@ -181,13 +181,13 @@ class Arithmetic:
             return self.r(parts[..., 0])
         return np.add.accumulate(parts.astype(np.float32), -1, dtype=np.float32)[..., -1].astype(np.float64)
 
-    def _added(self, parts: "list[Array]") -> Array:
+    def _added(self, parts: list[Array]) -> Array:
         found = rounded(parts[0], self.accumulator)
         for part in parts[1:]:
             found = rounded(found + part, self.accumulator)
         return found
 
-    def mean(self, x: Array, axis: "Union[int, Sequence[int]]", keepdims: bool = True) -> Array:
+    def mean(self, x: Array, axis: Union[int, Sequence[int]], keepdims: bool = True) -> Array:
         total = self.sum(x, axis, keepdims)
         return self.r(total / (x.size / max(1, total.size)))
 
@@ -230,7 +230,7 @@ class Arithmetic:
                 x = np.where(np.abs(x) < TINY[dtype], 0.0, x)
         return x.astype(np.float64 if dtype == "float64" or self.device is None else np.float32)
 
-    def with_(self, **changes: Any) -> "Arithmetic":
+    def with_(self, **changes: Any) -> Arithmetic:
         """A copy with some attributes changed."""
         found = Arithmetic(self.device, self.dtype, self.label)
         found.__dict__.update(self.__dict__)

@@ -23,7 +23,7 @@ SIZES = {  # elements of a typical tensor, and how often it is drawn
     "250k": (250_000, 0.07),
 }
 NOISES = {"none": 0.2, "order": 0.25, "functions": 0.15, "flips": 0.2, "all": 0.15, "hf32": 0.05}
-PRECISIONS: "dict[str, tuple[Precision, Precision, float]]" = {  # target, golden, how often
+PRECISIONS: dict[str, tuple[Precision, Precision, float]] = {  # target, golden, how often
     "float32": (Precision(), Precision(), 0.5),
     "bfloat16 autocast / float32": (Precision(half="bfloat16"), Precision(), 0.13),
     "float16 autocast / float32": (Precision(half="float16"), Precision(), 0.05),
@@ -53,12 +53,12 @@ class Variation(NamedTuple):
     """A clean kind: the options of target and golden, and the networks that it makes sense in."""
 
     name: str
-    target: "Mapping[str, Any]"
-    golden: "Mapping[str, Any]" = MappingProxyType({})
+    target: Mapping[str, Any]
+    golden: Mapping[str, Any] = MappingProxyType({})
     needs: str = ""  # a feature of the network
     held: bool = False
     shared: bool = False  # on both sides: no structure differs
-    fails_in: "tuple[str, ...]" = ()  # types that cannot hold it
+    fails_in: tuple[str, ...] = ()  # types that cannot hold it
     provokes: str = ""  # a kind of fault that it is there for
 
 
@@ -110,13 +110,13 @@ class Plan:
     target: Recipe
     golden: Recipe
     variation: Optional[Variation]
-    facts: "dict[str, str]"
-    faults: "list[Fault]"
+    facts: dict[str, str]
+    faults: list[Fault]
     part: str
     everywhere: bool
 
 
-def pick(r: Random, table: "Mapping[str, float]") -> str:
+def pick(r: Random, table: Mapping[str, float]) -> str:
     names = list(table)
     weights = np.array([table[name] for name in names], float)
     return str(names[int(np.searchsorted(np.cumsum(weights) / weights.sum(), r.random_sample()))])
@@ -249,7 +249,7 @@ def plan(domain: str, number: int) -> Plan:
     )
 
 
-def _faults(r: Random, only_held: bool, held: bool) -> "list[Fault]":
+def _faults(r: Random, only_held: bool, held: bool) -> list[Fault]:
     """In the order in which they are tried; more than will be used, for not every kind fits every network."""
     allowed = [f for f in FAULTS if (f.held if only_held else held or not f.held)]
     weights = np.array([f.weight for f in allowed])

@@ -34,12 +34,12 @@ class Site(NamedTuple):
         return self.address.phase == "forward"
 
     @property
-    def out(self) -> "Optional[Tensor]":
+    def out(self) -> Optional[Tensor]:
         """The first output of floats."""
         return next((one for one in self.record.outputs if one is not None and one.values.dtype.kind == "f"), None)
 
     @property
-    def reads(self) -> "list[Tensor]":
+    def reads(self) -> list[Tensor]:
         return [tensor for _, tensor in self.record.tensors_in]
 
 
@@ -47,9 +47,9 @@ class Site(NamedTuple):
 class Setting:
     """What a run is started with, as far as a fault may change it."""
 
-    options: "dict[str, Any]" = field(default_factory=dict)
-    weights: "dict[str, Callable[[Array], Array]]" = field(default_factory=dict)
-    optimizer: "dict[str, Any]" = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, Callable[[Array], Array]] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
 
 
 class Made(Plant):
@@ -58,10 +58,10 @@ class Made(Plant):
     def __init__(
         self,
         site: Site,
-        arithmetic: "Optional[Callable[[Arithmetic], Arithmetic]]" = None,
-        inputs: "Optional[Callable[[list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]]" = None,
-        outputs: "Optional[Callable[[list[Any], list[Any]], list[Any]]]" = None,
-        formula: "Optional[Callable[..., list[Any]]]" = None,
+        arithmetic: Optional[Callable[[Arithmetic], Arithmetic]] = None,
+        inputs: Optional[Callable[[list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]] = None,
+        outputs: Optional[Callable[[list[Any], list[Any]], list[Any]]] = None,
+        formula: Optional[Callable[..., list[Any]]] = None,
         dtype: str = "",
         openly: bool = False,
     ):
@@ -72,16 +72,16 @@ class Made(Plant):
     def arithmetic(self, a: Arithmetic) -> Arithmetic:
         return self._arithmetic(a) if self._arithmetic else a
 
-    def inputs(self, values: "list[Any]", keywords: "dict[str, Any]") -> "tuple[list[Any], dict[str, Any]]":
+    def inputs(self, values: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         return self._inputs(values, keywords) if self._inputs else (values, keywords)
 
-    def outputs(self, values: "list[Any]", memory: "list[Any]") -> "list[Any]":
+    def outputs(self, values: list[Any], memory: list[Any]) -> list[Any]:
         return self._outputs(values, memory) if self._outputs else values
 
     def dtype(self, dtype: str) -> str:
         return self._dtype or dtype
 
-    def items(self, items: "list[Any]", keywords: "dict[str, Any]") -> "tuple[list[Any], dict[str, Any]]":
+    def items(self, items: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """An open fault shows in the record: the arguments are those that the operator was given."""
         if not self._openly or self._inputs is None:
             return items, keywords
@@ -90,10 +90,10 @@ class Made(Plant):
         return [item if isinstance(item, Tensor) else new for item, new in zip(items, given)], named
 
 
-def on_output(change: "Callable[[Array], Array]") -> "Callable[[list[Any], list[Any]], list[Any]]":
+def on_output(change: Callable[[Array], Array]) -> Callable[[list[Any], list[Any]], list[Any]]:
     """A change of the first output of floats."""
 
-    def outputs(values: "list[Any]", memory: "list[Any]") -> "list[Any]":
+    def outputs(values: list[Any], memory: list[Any]) -> list[Any]:
         done = False
         found = []
         for y in values:
@@ -145,7 +145,7 @@ def repeated_row(site: Site, r: Random) -> Plant:
 
 
 def stale(site: Site, r: Random) -> Plant:
-    def outputs(values: "list[Any]", memory: "list[Any]") -> "list[Any]":
+    def outputs(values: list[Any], memory: list[Any]) -> list[Any]:
         fits = memory and memory[0] is not None and memory[0].shape == np.shape(values[0])
         return [memory[0].astype(np.float64), *values[1:]] if fits else values
 
@@ -279,7 +279,7 @@ def wrong_mask(site: Site, r: Random) -> Plant:
     if site.address.kind == "masked_fill":
         return Made(site, inputs=lambda v, k: ([v[0], np.roll(v[1], 1, -1), v[2]], k))
 
-    def inputs(v: "list[Any]", k: "dict[str, Any]") -> "tuple[list[Any], dict[str, Any]]":
+    def inputs(v: list[Any], k: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         return v, {"is_causal": False} if k.get("is_causal") else {"attn_mask": np.roll(k["attn_mask"], 1, -1)}
 
     return Made(site, inputs=inputs)
@@ -297,7 +297,7 @@ def gelu_variant(site: Site, r: Random) -> Plant:
 def padding(site: Site, r: Random) -> Plant:
     """All of it on one side."""
 
-    def inputs(v: "list[Any]", k: "dict[str, Any]") -> "tuple[list[Any], dict[str, Any]]":
+    def inputs(v: list[Any], k: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         moved = np.zeros_like(v[0])
         moved[..., 1:, 1:] = v[0][..., :-1, :-1]
         return [moved, *v[1:]], k
@@ -320,7 +320,7 @@ def smooth_gradient(site: Site, r: Random) -> Plant:
         return Made(site, formula=lambda a, v, k, y: [a.r(y[0] * v[0])])
     if kind in NORMS:
 
-        def formula(a: Arithmetic, v: "list[Any]", k: Any, y: "list[Array]") -> "list[Any]":
+        def formula(a: Arithmetic, v: list[Any], k: Any, y: list[Array]) -> list[Any]:
             right = OPERATORS[kind].backward(a, v[:1], v[1:], y, k)
             away = a.mean(right[0], tuple(range(1, right[0].ndim)))
             return [a.r(right[0] + 0.1 * (right[0] - away)), *right[1:]]
@@ -328,7 +328,7 @@ def smooth_gradient(site: Site, r: Random) -> Plant:
         return Made(site, formula=formula)
     if kind == "gelu":
 
-        def slope(a: Arithmetic, v: "list[Any]", k: Any, y: "list[Array]") -> "list[Any]":
+        def slope(a: Arithmetic, v: list[Any], k: Any, y: list[Array]) -> list[Any]:
             s = 1.0 / (1.0 + np.exp(-1.702 * v[1]))
             return [a.r(v[0] * (s + 1.702 * v[1] * s * (1 - s)))]
 
@@ -352,9 +352,7 @@ def non_smooth_gradient(site: Site, r: Random) -> Plant:
     return Made(site, outputs=on_output(lambda y: np.roll(y, 1, -1)))
 
 
-def _leaking(
-    site: Site, a: Arithmetic, v: "list[Any]", k: Any, y: "list[Array]", amount: float, place: int
-) -> "list[Any]":
+def _leaking(site: Site, a: Arithmetic, v: list[Any], k: Any, y: list[Array], amount: float, place: int) -> list[Any]:
     right = list(OPERATORS[site.address.kind].backward(a, v[:1], v[1:], y, k))
     g = right[place]
     if g is not None and g.shape == v[0].shape:
@@ -442,14 +440,14 @@ class Fault(NamedTuple):
     """
 
     name: str
-    make: "Callable[..., Any]"
-    fits: "Callable[..., bool]" = lambda site: site.out is not None
+    make: Callable[..., Any]
+    fits: Callable[..., bool] = lambda site: site.out is not None
     strikes: str = "operator"
     held: bool = False
     weight: float = 1.0
 
 
-def _of(*kinds: str, phase: str = "forward") -> "Callable[[Site], bool]":
+def _of(*kinds: str, phase: str = "forward") -> Callable[[Site], bool]:
     return lambda site: site.address.kind in kinds and site.address.phase == phase and site.out is not None
 
 

@@ -31,15 +31,15 @@ class Weights:
     """The parameters of a run, float64 values by name, from the start to the last step; drawn when first asked for."""
 
     seed: int
-    values: "dict[str, np.ndarray]" = field(default_factory=dict)
-    changes: "dict[str, Callable[[np.ndarray], np.ndarray]]" = field(default_factory=dict)  # planted ones
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    changes: dict[str, Callable[[np.ndarray], np.ndarray]] = field(default_factory=dict)  # planted ones
 
-    def get(self, name: str, shape: "tuple[int, ...]", scale: float, offset: float) -> np.ndarray:
+    def get(self, name: str, shape: tuple[int, ...], scale: float, offset: float) -> np.ndarray:
         if name not in self.values:
             self.set(name, self.drawn(name, shape, scale, offset))
         return self.values[name]
 
-    def drawn(self, name: str, shape: "tuple[int, ...]", scale: float, offset: float = 0.0) -> np.ndarray:
+    def drawn(self, name: str, shape: tuple[int, ...], scale: float, offset: float = 0.0) -> np.ndarray:
         """What a name starts with."""
         draw = np.random.RandomState([self.seed, zlib.crc32(name.encode())])
         return (offset + scale * draw.standard_normal(shape)).astype(np.float32).astype(np.float64)
@@ -48,7 +48,7 @@ class Weights:
         self.values[name] = self.changes[name](values) if name in self.changes else values
 
 
-DEFAULTS: "dict[str, Any]" = {
+DEFAULTS: dict[str, Any] = {
     "attention": "split",  # or fused
     "qkv": "three",  # or one: the three projections as one product
     "linear": "whole",  # or split: a product and an addition
@@ -78,7 +78,7 @@ DEFAULTS: "dict[str, Any]" = {
 class Net:
     """A network in the making: the tape, its weights, its size and the options that two equal codings differ in."""
 
-    def __init__(self, tape: Tape, weights: Weights, size: Size, options: "Mapping[str, Any]", batch_seed: int):
+    def __init__(self, tape: Tape, weights: Weights, size: Size, options: Mapping[str, Any], batch_seed: int):
         self.t, self.weights, self.size = tape, weights, size
         self.options = {**DEFAULTS, **options}
         self.batch_seed = batch_seed
@@ -275,7 +275,7 @@ class Net:
             h = self.gelu(h) if act == "gelu" else self.t(act, h)
             return self.dropout(self.linear("out", h, x.shape[-1]))
 
-    def block(self, name: str, body: "Callable[[Var], Var]", x: Var) -> Var:
+    def block(self, name: str, body: Callable[[Var], Var], x: Var) -> Var:
         """A layer: a module at level mix, with what some runs do around their layers."""
         if self.is_on("extra") and name.endswith(("0", "1")):
             with self.t.inside("debug"):
@@ -298,7 +298,7 @@ class Net:
         y.node.hook = lambda gradient: self._again(name, body, x, span, before)
         return y
 
-    def _again(self, name: str, body: "Callable[[Var], Var]", x: Var, span: "list[int]", dropouts: int) -> None:
+    def _again(self, name: str, body: Callable[[Var], Var], x: Var, span: list[int], dropouts: int) -> None:
         """Checkpointing: the forward once more, when the gradient arrives. Its records stand among those of the
         backward, which belongs to these calls; random numbers are those of the first time, running statistics stay."""
         nodes = self.t.session.nodes
@@ -560,9 +560,9 @@ def unit(net: Net, x: Var) -> Var:
 class Kind(NamedTuple):
     """A network, and whether its length is that of a sentence or the edge of an image."""
 
-    build: "Callable[[Net], Var]"
+    build: Callable[[Net], Var]
     image: bool
-    features: "Sequence[str]"  # options that make sense in it
+    features: Sequence[str]  # options that make sense in it
 
 
 OPEN = {
@@ -581,13 +581,13 @@ HELD = {
     "towers": Kind(towers, True, ("attention", "qkv", "square", "scale", "gelu")),
 }
 NETWORKS = {**OPEN, **HELD}
-GENERATED: "dict[str, Kind]" = {}  # networks of the pair search, which draws their size and depth
+GENERATED: dict[str, Kind] = {}  # networks of the pair search, which draws their size and depth
 
 
 # Networks over two ranks
 
 
-def tensor_parallel(nets: "Sequence[Net]") -> "list[Var]":
+def tensor_parallel(nets: Sequence[Net]) -> list[Var]:
     """A feed-forward network whose inner width is split over the ranks, as Megatron does it."""
     tapes, s = [net.t for net in nets], nets[0].size
     xs = [
@@ -608,7 +608,7 @@ def tensor_parallel(nets: "Sequence[Net]") -> "list[Var]":
     return [net.loss_of(net.linear("head", x, WORDS), WORDS) for net, x in zip(nets, xs)]
 
 
-def pipeline(nets: "Sequence[Net]") -> "list[Var]":
+def pipeline(nets: Sequence[Net]) -> list[Var]:
     """Layers of an encoder on the first rank, the rest on the second."""
     first, second = nets
     s = first.size
@@ -623,7 +623,7 @@ def pipeline(nets: "Sequence[Net]") -> "list[Var]":
     return [second.loss_of(second.linear("head", x, WORDS), WORDS)]
 
 
-def pipeline_encoder_decoder(nets: "Sequence[Net]") -> "list[Var]":
+def pipeline_encoder_decoder(nets: Sequence[Net]) -> list[Var]:
     """The encoder on the first rank, the decoder on the second."""
     first, second = nets
     s = first.size

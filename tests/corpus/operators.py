@@ -28,20 +28,18 @@ class Operator:
     def forward(self, a: Arithmetic, *inputs: Any, **keywords: Any) -> Any:
         raise NotImplementedError
 
-    def backward(
-        self, a: Arithmetic, grads: "list[Array]", inputs: Inputs, outputs: "list[Array]", keywords: Any
-    ) -> Any:
+    def backward(self, a: Arithmetic, grads: list[Array], inputs: Inputs, outputs: list[Array], keywords: Any) -> Any:
         raise NotImplementedError
 
 
-def unbroadcast(a: Arithmetic, gradient: Array, shape: "tuple[int, ...]") -> Array:
+def unbroadcast(a: Arithmetic, gradient: Array, shape: tuple[int, ...]) -> Array:
     """A gradient summed over the axes that an operand was broadcast along."""
     extra = gradient.ndim - len(shape)
     axes = [*range(extra), *(k + extra for k, n in enumerate(shape) if n == 1 and gradient.shape[k + extra] != 1)]
     return a.sum(gradient, axes).reshape(shape) if axes else gradient
 
 
-def _shape(x: Any) -> "tuple[int, ...]":
+def _shape(x: Any) -> tuple[int, ...]:
     return np.shape(x)
 
 
@@ -97,7 +95,7 @@ class Conv2d(Operator):
         return [dx, dw, None if inputs[2] is None else a.sum(g, (0, 2, 3)), None, None, None, None]
 
 
-def _columns(x: Array, shape: "tuple[int, ...]", stride: int, padding: int, groups: int) -> "tuple[Array, int, int]":
+def _columns(x: Array, shape: tuple[int, ...], stride: int, padding: int, groups: int) -> tuple[Array, int, int]:
     """(batch, groups, inputs of a group × kernel, places)."""
     kh, kw = shape[2:]
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
@@ -652,7 +650,7 @@ def turned(x: Array) -> Array:
     return np.concatenate([-second, first], -1)
 
 
-OPERATORS: "dict[str, Operator]" = {
+OPERATORS: dict[str, Operator] = {
     "linear": Linear(), "matmul": Matmul(), "conv2d": Conv2d(), "embedding": Embedding(), "layer_norm": LayerNorm(),
     "rms_norm": RmsNorm(), "group_norm": GroupNorm(), "batch_norm": BatchNorm(), "softmax": Softmax(),
     "attention": Attention(), "cross_entropy": CrossEntropy(), "mse_loss": MseLoss(), "gelu": Gelu(), "relu": Relu(),

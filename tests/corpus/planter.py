@@ -29,9 +29,9 @@ class Case:
 
     name: str
     kind: str  # of fault, or of clean variation
-    facts: "Mapping[str, str]"  # network, precision, noise, size, steps, ranks, part, level, task, format, phase
+    facts: Mapping[str, str]  # network, precision, noise, size, steps, ranks, part, level, task, format, phase
     truth: Truth
-    target: "list[Run]"
+    target: list[Run]
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Family:
     """One golden run and the cases that are held against it."""
 
     name: str
-    golden: "list[Run]"
-    cases: "list[Case]"
-    style: "Mapping[str, str]"  # format, task, level
+    golden: list[Run]
+    cases: list[Case]
+    style: Mapping[str, str]  # format, task, level
     everywhere: bool = False  # to be written in every format, and to get the same answer in all of them
 
 
 class Planted(NamedTuple):
     """What makes a run faulty: plants in its operators, or another setting; the phase that it strikes."""
 
-    plants: "list[Plant]"
+    plants: list[Plant]
     setting: Setting
     phase: str
 
 
-def recorded(runs: "Sequence[Run]", part: str, seed: int) -> "list[Run]":
+def recorded(runs: Sequence[Run], part: str, seed: int) -> list[Run]:
     """What is left of runs of which only a part was recorded. A list of operators is drawn from the seed."""
     return [Run(tuple(_left(run.records, part, seed)), run.step, run.rank) for run in runs]
 
 
-def _left(records: "Sequence[Record]", part: str, seed: int) -> "Sequence[Record]":
+def _left(records: Sequence[Record], part: str, seed: int) -> Sequence[Record]:
     if part == "inputs":
         return [replace(one, told=False) for one in records]
     if part == "outputs":
@@ -72,7 +72,7 @@ def _left(records: "Sequence[Record]", part: str, seed: int) -> "Sequence[Record
     return records
 
 
-def sites(trained: Trained) -> "list[Site]":
+def sites(trained: Trained) -> list[Site]:
     """All executions of a run that a fault may strike."""
     kinds = {*OPERATORS, *COLLECTIVES, "recv"}
     records = {address: one for address, one in by_address(trained.runs).items() if one.kind in kinds}
@@ -147,10 +147,10 @@ class _Maker:
         style = {key: self.planned.facts[key] for key in ("format", "task", "level")}
         return Family(self.name, self.kept_golden, cases, style, self.planned.everywhere)
 
-    def _kept(self, trained: Trained, part: str) -> "list[Run]":
+    def _kept(self, trained: Trained, part: str) -> list[Run]:
         return recorded(trained.runs, part, self.seed[1])
 
-    def _clean_case(self, name: str, planned: Plan, runs: "list[Run]") -> Case:
+    def _clean_case(self, name: str, planned: Plan, runs: list[Run]) -> Case:
         """Words that were sent to another expert leave tensors of other shapes: then 2 is a right answer too."""
         partner = partner_of(runs, self.kept_golden)
         kind, statuses = clean_kind(planned), self.statuses
@@ -159,7 +159,7 @@ class _Maker:
         facts = {**planned.facts, "phase": "clean"}
         return Case(f"{self.name}/{name}", kind, facts, Truth(statuses=statuses), runs)
 
-    def _other_clean_cases(self) -> "Iterator[Case]":
+    def _other_clean_cases(self) -> Iterator[Case]:
         """Two more devices that are as right as the first."""
         r = Random([*self.seed, 7])
         for k in range(2 if self.planned.facts["task"] != "md5" else 0):
@@ -170,7 +170,7 @@ class _Maker:
             changed = replace(self.planned, target=target, facts={**self.planned.facts, "noise": noise})
             yield self._clean_case(f"clean{k}", changed, self._kept(train(target), self.planned.part))
 
-    def _faulty_cases(self, most: int) -> "Iterator[Case]":
+    def _faulty_cases(self, most: int) -> Iterator[Case]:
         made = (self._faulty_case(place) for place in range(len(self.planned.faults)))
         return islice((case for case in made if case is not None), most)
 

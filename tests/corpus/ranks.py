@@ -16,7 +16,7 @@ class Skip(Plant):
     """A collective that one side never calls, on any rank: later calls have its number."""
 
 
-def all_reduce(session: Session, parts: "Sequence[Tensor]", scope: str = "") -> "list[Tensor]":
+def all_reduce(session: Session, parts: Sequence[Tensor], scope: str = "") -> list[Tensor]:
     """The sum of all ranks' tensors, on each rank."""
     found = []
     for rank, part in enumerate(parts):
@@ -29,7 +29,7 @@ def all_reduce(session: Session, parts: "Sequence[Tensor]", scope: str = "") -> 
             continue
         values = [np.asarray(parts[k].values, np.float64) for k in (rank, *(k for k in range(len(parts)) if k != rank))]
 
-        def summed(a: Arithmetic, given: "list[Any]", keywords: Any) -> "list[Array]":
+        def summed(a: Arithmetic, given: list[Any], keywords: Any) -> list[Array]:
             return [a.r(sum(given[1:], given[0]))]
 
         (total,) = session.compute(address, "", values, {}, summed, lambda k, d=part.dtype: False if k is None else d)
@@ -40,7 +40,7 @@ def all_reduce(session: Session, parts: "Sequence[Tensor]", scope: str = "") -> 
     return found
 
 
-def _joint(tapes: "Sequence[Tape]", items: "list[Var]", made: "list[Tensor]", back: Any) -> "list[Var]":
+def _joint(tapes: Sequence[Tape], items: list[Var], made: list[Tensor], back: Any) -> list[Var]:
     out = [Var(one) for one in made]
     node = Node(0, "joint", 0, tapes[0].scope, "", list(items), {}, out, recorded=False, joint=back)
     tapes[0].session.nodes.append(node)
@@ -49,25 +49,25 @@ def _joint(tapes: "Sequence[Tape]", items: "list[Var]", made: "list[Tensor]", ba
     return out
 
 
-def summed(tapes: "Sequence[Tape]", parts: "Sequence[Var]") -> "list[Var]":
+def summed(tapes: Sequence[Tape], parts: Sequence[Var]) -> list[Var]:
     """The partial products of a layer that is split by rows; the gradient passes as it is."""
     made = all_reduce(tapes[0].session, [part.tensor for part in parts], tapes[0].scope)
     return _joint(tapes, list(parts), made, lambda arrived: arrived)
 
 
-def spread(tapes: "Sequence[Tape]", parts: "Sequence[Var]") -> "list[Var]":
+def spread(tapes: Sequence[Tape], parts: Sequence[Var]) -> list[Var]:
     """What all ranks read of one tensor; its gradient is the sum of theirs."""
     session = tapes[0].session
     same = [Tensor(part.tensor.values, part.dtype, part.tensor.key, part.tensor.needs_grad) for part in parts]
 
-    def back(arrived: "list[Optional[Tensor]]") -> "list[Optional[Tensor]]":
+    def back(arrived: list[Optional[Tensor]]) -> list[Optional[Tensor]]:
         known = [one for one in arrived if one is not None]
         return list(all_reduce(session, known)) if len(known) == len(arrived) else arrived
 
     return _joint(tapes, list(parts), same, back)
 
 
-def gathered(tapes: "Sequence[Tape]", parts: "Sequence[Var]") -> "list[Var]":
+def gathered(tapes: Sequence[Tape], parts: Sequence[Var]) -> list[Var]:
     """The parts of all ranks side by side along the last axis, on each rank."""
     session = tapes[0].session
     made = []
@@ -76,7 +76,7 @@ def gathered(tapes: "Sequence[Tape]", parts: "Sequence[Var]") -> "list[Var]":
         address = Address(session.step, rank, "forward", "all_gather", call)
         values = [np.asarray(one.tensor.values, np.float64) for one in parts]
 
-        def joined(a: Arithmetic, given: "list[Any]", keywords: Any) -> "list[Array]":
+        def joined(a: Arithmetic, given: list[Any], keywords: Any) -> list[Array]:
             return [np.concatenate(given, -1)]
 
         (whole,) = session.compute(address, "", values, {}, joined, lambda k, d=part.dtype: k is None or d)
@@ -87,7 +87,7 @@ def gathered(tapes: "Sequence[Tape]", parts: "Sequence[Var]") -> "list[Var]":
         made.append(kept)
     widths = np.cumsum([part.shape[-1] for part in parts])[:-1]
 
-    def back(arrived: "list[Optional[Tensor]]") -> "list[Optional[Tensor]]":
+    def back(arrived: list[Optional[Tensor]]) -> list[Optional[Tensor]]:
         whole = next(one for one in arrived if one is not None)
         return [Tensor(np.ascontiguousarray(g), whole.dtype, session.key()) for g in np.split(whole.values, widths, -1)]
 
@@ -115,7 +115,7 @@ def transfer(source: Tape, sink: Tape, x: Var) -> Var:
     session = source.session
     arrived = _moved(session, source.rank, sink.rank, x.tensor)
 
-    def back(gradients: "list[Optional[Tensor]]") -> "list[Optional[Tensor]]":
+    def back(gradients: list[Optional[Tensor]]) -> list[Optional[Tensor]]:
         (gradient,) = gradients
         return [gradient and _moved(session, sink.rank, source.rank, gradient)]
 

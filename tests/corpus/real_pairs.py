@@ -34,7 +34,7 @@ SHARED = (  # target, golden, operator at place 1 ("" of a clean pair), cause, w
 )
 
 
-def manifest(folder: Path) -> "list[dict[str, Any]]":
+def manifest(folder: Path) -> list[dict[str, Any]]:
     """The pairs of a folder."""
     if (folder / "manifest.json").is_file():
         found = json.loads((folder / "manifest.json").read_text())
@@ -58,7 +58,7 @@ def manifest(folder: Path) -> "list[dict[str, Any]]":
     ]
 
 
-def graded(row: "Mapping[str, Any]", folder: Path) -> Result:
+def graded(row: Mapping[str, Any], folder: Path) -> Result:
     """One pair, asked and graded."""
     answer = asked(folder / row["target"], folder / row["golden"])
     causes = frozenset(row["causes"]) | ({"UNKNOWN", "WORSENED"} if row["task"] == "statistics" else set())
@@ -83,7 +83,7 @@ def graded(row: "Mapping[str, Any]", folder: Path) -> Result:
     )
 
 
-def run(folder: Path, jobs: int) -> "Iterator[Result]":
+def run(folder: Path, jobs: int) -> Iterator[Result]:
     """All pairs of a folder, in order."""
     rows = manifest(folder)
     with ProcessPoolExecutor(jobs) as pool:

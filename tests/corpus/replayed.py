@@ -38,10 +38,10 @@ THREE = 3.0
 class Said(NamedTuple):
     """What a replay said of one run."""
 
-    guilty: "frozenset[Address]"
-    broken: "frozenset[Address]"  # the consumers of gradients that are not their sum
-    due: "dict[tuple[Address, int], float]"  # ‖what is due‖ of each output that was judged
-    why: "dict[Address, str]"  # of what is UNKNOWN
+    guilty: frozenset[Address]
+    broken: frozenset[Address]  # the consumers of gradients that are not their sum
+    due: dict[tuple[Address, int], float]  # ‖what is due‖ of each output that was judged
+    why: dict[Address, str]  # of what is UNKNOWN
 
 
 class Case(NamedTuple):
@@ -93,10 +93,10 @@ def said(folder: Path, trained: Trained) -> Said:
     return Said(frozenset(guilty), frozenset(broken), due, why)
 
 
-def beyond(plant: Plant, found: Said) -> "tuple[float, bool]":
+def beyond(plant: Plant, found: Said) -> tuple[float, bool]:
     """Times what is due, of the worst output, and whether the replay said what that is."""
     assert plant.struck is not None
-    ratios: "dict[bool, list[float]]" = {True: [], False: []}
+    ratios: dict[bool, list[float]] = {True: [], False: []}
     for k, (bad, good, exact) in enumerate(zip(*plant.struck)):
         error = distance(bad, exact) if bad.shape == exact.shape else math.inf
         due = found.due.get((plant.address, k))
@@ -107,7 +107,7 @@ def beyond(plant: Plant, found: Said) -> "tuple[float, bool]":
     return max(ratios[is_judged], default=0.0), is_judged
 
 
-def cases(domain: str, number: int, folder: Path, faults: int = 3) -> "Iterator[Case]":
+def cases(domain: str, number: int, folder: Path, faults: int = 3) -> Iterator[Case]:
     """A clean run, and up to so many with one planted operator."""
     planned = plan(domain, number)
     facts = planned.facts
@@ -157,13 +157,13 @@ def _found(plant: Plant, told: Said) -> str:
     return "edge" if plant.address in told.broken else ""
 
 
-def _others(plants: "list[Plant]", told: Said) -> "set[Address]":
+def _others(plants: list[Plant], told: Said) -> set[Address]:
     own = {plant.address for plant in plants}
     own |= {address._replace(phase="backward") for address in own}
     return (told.guilty | told.broken) - own
 
 
-def _share(some: "list[bool]") -> str:
+def _share(some: list[bool]) -> str:
     return f"{sum(some):,} of {len(some):,}" + (f" ({sum(some) / len(some):.1%})" if some else "")
 
 
@@ -181,7 +181,7 @@ def main(seeds: str, families: int, start: int, faults: int, listed: bool, requi
     warnings.simplefilter("ignore")
     if listed and seeds == "held":
         raise click.UsageError("single cases of held seeds are not shown")
-    every: "list[Case]" = []
+    every: list[Case] = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for number in range(start, start + families):
             for case in cases(seeds, number, Path(folder) / "dump", faults):
@@ -194,7 +194,7 @@ def main(seeds: str, families: int, start: int, faults: int, listed: bool, requi
         raise SystemExit(1)
 
 
-def _tell(every: "list[Case]") -> float:
+def _tell(every: list[Case]) -> float:
     """Prints the figures; the share of what is beyond 3 budgets that is found."""
     clean = [case for case in every if case.kind == "clean"]
     faults = [case for case in every if case.kind != "clean"]
@@ -210,7 +210,7 @@ def _tell(every: "list[Case]") -> float:
     missed = Counter(case.why.partition(": ")[0] or "clean" for case in loud if not case.found)
     print(f"what is said of those that were not found: {dict(missed)}")
     for title in ("kind", "precision", "phase"):
-        groups: "dict[str, list[bool]]" = defaultdict(list)
+        groups: dict[str, list[bool]] = defaultdict(list)
         for case in loud:
             groups[getattr(case, title)].append(bool(case.found))
         print(f"by {title}: " + ", ".join(f"{name} {sum(some)}/{len(some)}" for name, some in sorted(groups.items())))

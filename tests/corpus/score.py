@@ -28,16 +28,16 @@ class Result(NamedTuple):
 
     name: str
     kind: str
-    facts: "Mapping[str, str]"
+    facts: Mapping[str, str]
     clean: bool
     beyond: float
     beyond_rounding: Optional[float]
     grade: str
     answer: Answer
-    accepted: "tuple[str, ...]"
+    accepted: tuple[str, ...]
 
 
-def grade(answer: Answer, truth: Truth, names: "Mapping[tuple[int, int, str], frozenset[str]]") -> str:
+def grade(answer: Answer, truth: Truth, names: Mapping[tuple[int, int, str], frozenset[str]]) -> str:
     """names: (step, rank, operator's name) → accepted causes."""
     if truth.is_clean:
         if answer.status in truth.statuses and not answer.operator:
@@ -49,7 +49,7 @@ def grade(answer: Answer, truth: Truth, names: "Mapping[tuple[int, int, str], fr
     return {0: "missed", 2: "undecided"}.get(answer.status, "other operator")
 
 
-def write(folder: Path, runs: "Sequence[Run]", style: "Mapping[str, str]") -> None:
+def write(folder: Path, runs: Sequence[Run], style: Mapping[str, str]) -> None:
     format = style["format"]
     if format in ("msprobe", "mint"):
         msprobe.write(folder, runs, Style(style["task"], style["level"], format == "mint"))
@@ -57,7 +57,7 @@ def write(folder: Path, runs: "Sequence[Run]", style: "Mapping[str, str]") -> No
         {"npy": npy, "cann": cann, "mindspore": mindspore}[format].write(folder, runs)
 
 
-def names_of(runs: "Sequence[Run]", style: "Mapping[str, str]") -> "Iterator[tuple[Run, Record, str]]":
+def names_of(runs: Sequence[Run], style: Mapping[str, str]) -> Iterator[tuple[Run, Record, str]]:
     for run in runs:
         if style["format"] in ("msprobe", "mint"):
             found = msprobe.names(run, Style(style["task"], style["level"], style["format"] == "mint"))
@@ -68,8 +68,8 @@ def names_of(runs: "Sequence[Run]", style: "Mapping[str, str]") -> "Iterator[tup
 
 
 def accepted_names(
-    case: Case, golden: "Sequence[Run]", style: "Mapping[str, str]"
-) -> "dict[tuple[int, int, str], frozenset[str]]":
+    case: Case, golden: Sequence[Run], style: Mapping[str, str]
+) -> dict[tuple[int, int, str], frozenset[str]]:
     """(step, rank, name in the dump) → causes; of calls that the target never made the golden's name."""
     causes = case.truth.operators
     found = {}
@@ -85,7 +85,7 @@ def accepted_names(
     return found
 
 
-def graded(some: Family, place: Path, skip: "tuple[str, ...]" = ()) -> "list[Result]":
+def graded(some: Family, place: Path, skip: tuple[str, ...] = ()) -> list[Result]:
     """Writes a family below a folder, asks npucmp about each case (without the rules in `skip`), removes it."""
     results = []
     write(place / "golden", some.golden, some.style)
@@ -119,7 +119,7 @@ def graded(some: Family, place: Path, skip: "tuple[str, ...]" = ()) -> "list[Res
     return results
 
 
-def _asked(case: Case, target: Path, golden: Path, style: "Mapping[str, str]", skip: "tuple[str, ...]") -> Answer:
+def _asked(case: Case, target: Path, golden: Path, style: Mapping[str, str], skip: tuple[str, ...]) -> Answer:
     write(target, case.target, style)
     try:
         return asked(target, golden, skip)
@@ -127,7 +127,7 @@ def _asked(case: Case, target: Path, golden: Path, style: "Mapping[str, str]", s
         shutil.rmtree(target)
 
 
-def _elsewhere(some: Family, case: Case, one: Result, place: Path, skip: "tuple[str, ...]") -> "list[Result]":
+def _elsewhere(some: Family, case: Case, one: Result, place: Path, skip: tuple[str, ...]) -> list[Result]:
     """The same case in other formats, under other names: the same operator with the same cause is to be named."""
     found = []
     mine = _canonical(one.answer, case, some.style)
@@ -143,7 +143,7 @@ def _elsewhere(some: Family, case: Case, one: Result, place: Path, skip: "tuple[
     return found
 
 
-def _canonical(answer: Answer, case: Case, style: "Mapping[str, str]") -> "tuple[Any, ...]":
+def _canonical(answer: Answer, case: Case, style: Mapping[str, str]) -> tuple[Any, ...]:
     """An answer without the spelling of a format."""
     for run, record, name in names_of(case.target, style):
         if (run.step, run.rank or 0, name) == (answer.step, answer.rank, answer.operator):
@@ -151,7 +151,7 @@ def _canonical(answer: Answer, case: Case, style: "Mapping[str, str]") -> "tuple
     return answer.status, answer.operator, answer.cause
 
 
-def _job(domain: str, number: int, faults: int, rules: "tuple[str, ...]") -> "list[Result]":
+def _job(domain: str, number: int, faults: int, rules: tuple[str, ...]) -> list[Result]:
     warnings.simplefilter("ignore")
     base = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="corpus-", dir=base) as folder:
@@ -163,12 +163,12 @@ def _job(domain: str, number: int, faults: int, rules: "tuple[str, ...]") -> "li
 
 def run(
     domain: str,
-    numbers: "Sequence[int]",
+    numbers: Sequence[int],
     jobs: int = 2,
     faults: int = 4,
-    rules: "tuple[str, ...]" = (),
+    rules: tuple[str, ...] = (),
     progress: Any = None,
-) -> "Iterator[Result]":
+) -> Iterator[Result]:
     """The results of families in order. rules: those of npucmp that are switched off."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if jobs == 1:

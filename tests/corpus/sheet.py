@@ -23,10 +23,10 @@ class Table(NamedTuple):
 
     title: str
     clean: bool
-    rows: "dict[str, dict[str, int]]"
+    rows: dict[str, dict[str, int]]
 
 
-def interval(hits: int, of: int) -> "tuple[float, float]":
+def interval(hits: int, of: int) -> tuple[float, float]:
     """Wilson's 95 % interval of a share; (0, 1) of nothing."""
     if not of:
         return 0.0, 1.0
@@ -40,7 +40,7 @@ def is_clear(one: Result) -> bool:
     return one.beyond >= CLEAR
 
 
-HOLES: "dict[str, tuple[bool, Callable[[Result], bool]]]" = {  # known ones of 0.1: clean?, which results
+HOLES: dict[str, tuple[bool, Callable[[Result], bool]]] = {  # known ones of 0.1: clean?, which results
     "clear faults in values around -1e4": (False, lambda one: is_clear(one) and one.facts.get("fault") == "low_values"),
     "clear faults beside a bfloat16 cast on a side branch": (
         False,
@@ -90,7 +90,7 @@ SPLITS = {  # title → fact
 }  # fmt: skip
 
 
-def tables(results: "Sequence[Result]") -> "list[Table]":
+def tables(results: Sequence[Result]) -> list[Table]:
     """All tables of a sheet."""
     again = [one for one in results if one.grade in ("same", "another answer")]
     pairs = [one for one in results if one.grade not in ("same", "another answer")]
@@ -118,13 +118,13 @@ def tables(results: "Sequence[Result]") -> "list[Table]":
     return [table for table in found if table.rows]
 
 
-def _holes(results: "Sequence[Result]", clean: bool) -> "dict[str, dict[str, int]]":
+def _holes(results: Sequence[Result], clean: bool) -> dict[str, dict[str, int]]:
     grades = CLEAN_GRADES if clean else FAULT_GRADES
     chosen = {name: which for name, (of_clean, which) in HOLES.items() if of_clean == clean}
     return {name: _counts(filter(which, results), grades) for name, which in chosen.items() if any(map(which, results))}
 
 
-def _fact(name: str) -> "Callable[[Result], str]":
+def _fact(name: str) -> Callable[[Result], str]:
     return lambda one: one.facts.get(name, "")
 
 
@@ -142,9 +142,7 @@ def _local(one: Result) -> str:
     return "2 to 8 times its rounding" if one.beyond_rounding >= 2 else "less than twice its rounding"
 
 
-def counted(
-    results: "Iterable[Result]", of: "Callable[[Result], str]", grades: "Sequence[str]"
-) -> "dict[str, dict[str, int]]":
+def counted(results: Iterable[Result], of: Callable[[Result], str], grades: Sequence[str]) -> dict[str, dict[str, int]]:
     """Counts by what `of` says, rows in order of their names."""
     rows: dict[str, list[Result]] = {}
     for one in results:
@@ -152,12 +150,12 @@ def counted(
     return {name: _counts(rows[name], grades) for name in sorted(rows)}
 
 
-def _counts(results: "Iterable[Result]", grades: "Sequence[str]") -> "dict[str, int]":
+def _counts(results: Iterable[Result], grades: Sequence[str]) -> dict[str, int]:
     found = Counter(one.grade for one in results)
     return {grade: found.get(grade, 0) for grade in grades}
 
 
-def share(row: "Mapping[str, int]") -> str:
+def share(row: Mapping[str, int]) -> str:
     """The share of the first grade, with its interval, as text; - of nothing."""
     of = sum(row.values())
     hits = next(iter(row.values())) if row else 0
@@ -167,7 +165,7 @@ def share(row: "Mapping[str, int]") -> str:
     return f"{100 * hits / of:5.1f} % ({100 * low:.0f}–{100 * high:.0f})"
 
 
-def text(found: "Sequence[Table]") -> str:
+def text(found: Sequence[Table]) -> str:
     """A sheet for the terminal."""
     lines = []
     for table in found:
@@ -182,7 +180,7 @@ def text(found: "Sequence[Table]") -> str:
     return "\n".join(lines)
 
 
-def markdown(sheets: "Mapping[str, Sequence[Mapping[str, Any]]]") -> str:
+def markdown(sheets: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Tables of several sheets side by side, as docs/localisation.md has them. sheets: name → as_data()."""
     lines = []
     for title in dict.fromkeys(table["title"] for one in sheets.values() for table in one):
@@ -202,12 +200,12 @@ def markdown(sheets: "Mapping[str, Sequence[Mapping[str, Any]]]") -> str:
     return "\n".join(lines)
 
 
-def as_data(found: "Sequence[Table]") -> "list[dict[str, Any]]":
+def as_data(found: Sequence[Table]) -> list[dict[str, Any]]:
     """A sheet as JSON can hold it."""
     return [table._asdict() for table in found]
 
 
-def worse(now: "Sequence[Mapping[str, Any]]", kept: "Sequence[Mapping[str, Any]]") -> "list[str]":
+def worse(now: Sequence[Mapping[str, Any]], kept: Sequence[Mapping[str, Any]]) -> list[str]:
     """What fell behind a kept sheet, in any row of its tables: fewer right or silent, more missed or alarms, another
     number of pairs."""
     found = []

@@ -24,7 +24,7 @@ class Answer(NamedTuple):
     because: str = ""
 
 
-def asked(target: Path, golden: Path, skip: "tuple[str, ...]" = ()) -> Answer:
+def asked(target: Path, golden: Path, skip: tuple[str, ...] = ()) -> Answer:
     """Compares two dumps, without the rules of that name."""
     try:
         report = npucmp.compare(target, golden, jobs=1, skip_rules=skip)
@@ -52,7 +52,7 @@ class Examined(NamedTuple):
     """An Answer, and the verdict of each tensor by (step, rank, operator of the golden, slot)."""
 
     answer: Answer
-    verdicts: "dict[tuple[int, int, str, str], str]"
+    verdicts: dict[tuple[int, int, str, str], str]
 
     @property
     def status(self) -> int:

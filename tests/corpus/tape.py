@@ -59,21 +59,21 @@ class Plant:
     def arithmetic(self, a: Arithmetic) -> Arithmetic:
         return a
 
-    def inputs(self, values: "list[Any]", keywords: "dict[str, Any]") -> "tuple[list[Any], dict[str, Any]]":
+    def inputs(self, values: list[Any], keywords: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """What the operator really computes with; the record keeps what it was given."""
         return values, keywords
 
-    def outputs(self, values: "list[Optional[Array]]", memory: "list[Optional[Array]]") -> "list[Optional[Array]]":
+    def outputs(self, values: list[Optional[Array]], memory: list[Optional[Array]]) -> list[Optional[Array]]:
         """What it writes; memory: what the last operator of this kind wrote."""
         return values
 
-    formula: "Optional[Callable[..., list[Any]]]" = None  # (arithmetic, values, keywords, what its forward wrote)
+    formula: Optional[Callable[..., list[Any]]] = None  # (arithmetic, values, keywords, what its forward wrote)
 
     def dtype(self, dtype: str) -> str:
         """The type that it writes."""
         return dtype
 
-    def items(self, items: "list[Item]", keywords: "dict[str, Item]") -> "tuple[list[Item], dict[str, Item]]":
+    def items(self, items: list[Item], keywords: dict[str, Item]) -> tuple[list[Item], dict[str, Item]]:
         """What the record says that it was given: differs if an argument is openly wrong."""
         return items, keywords
 
@@ -81,9 +81,9 @@ class Plant:
 class Struck(NamedTuple):
     """What a planted operator wrote, what it should have written, and the float64 truth for the same inputs."""
 
-    faulty: "list[Array]"
-    clean: "list[Array]"
-    exact: "list[Array]"
+    faulty: list[Array]
+    clean: list[Array]
+    exact: list[Array]
 
 
 class Var:
@@ -95,7 +95,7 @@ class Var:
         self.tensor, self.node = tensor, None  # type: Tensor, Optional[Node]
 
     @property
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return self.tensor.values.shape
 
     @property
@@ -112,14 +112,14 @@ class Node:
     call: int
     scope: str
     line: str
-    items: "list[Any]"  # Vars and numbers
-    keywords: "dict[str, Any]"
-    outputs: "list[Var]"
+    items: list[Any]  # Vars and numbers
+    keywords: dict[str, Any]
+    outputs: list[Var]
     half: str = ""  # the type that its products are computed in
     recorded: bool = True
     inverse: Optional[Callable[[Array], Array]] = None  # of a view
     hook: Optional[Callable[[Optional[Tensor]], None]] = None  # called with the gradient that passes
-    joint: "Optional[Callable[[list[Optional[Tensor]]], list[Optional[Tensor]]]]" = None  # between ranks
+    joint: Optional[Callable[[list[Optional[Tensor]]], list[Optional[Tensor]]]] = None  # between ranks
 
 
 @dataclass
@@ -134,16 +134,16 @@ class Session:
 
     device: Optional[Device]
     precision: Precision = Precision()
-    plants: "dict[Address, Plant]" = field(default_factory=dict)
+    plants: dict[Address, Plant] = field(default_factory=dict)
     step: int = 0
     ranks: int = 1
     hooks: str = "full"
     captures_all: bool = False
     modules: bool = False
-    records: "list[tuple[int, Record]]" = field(default_factory=list)
-    nodes: "list[Node]" = field(default_factory=list)
-    weight_gradients: "dict[tuple[int, str], Tensor]" = field(default_factory=dict)
-    skipped: "set[Address]" = field(default_factory=set)
+    records: list[tuple[int, Record]] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    weight_gradients: dict[tuple[int, str], Tensor] = field(default_factory=dict)
+    skipped: set[Address] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._keys = 0
@@ -162,7 +162,7 @@ class Session:
         """The last call did not happen."""
         self._calls[rank, kind] -= 1
 
-    def runs(self) -> "list[Run]":
+    def runs(self) -> list[Run]:
         """What was recorded, a Run for each rank."""
         return [
             Run(tuple(r for rank, r in self.records if rank == k), self.step, k if self.ranks > 1 else None)
@@ -173,12 +173,12 @@ class Session:
         self,
         address: Address,
         half: str,
-        values: "list[Any]",
-        keywords: "dict[str, Any]",
+        values: list[Any],
+        keywords: dict[str, Any],
         after: Callable[..., Any],
         dtypes: Any,
-        saved: "Sequence[Array]" = (),
-    ) -> "list[Optional[Array]]":
+        saved: Sequence[Array] = (),
+    ) -> list[Optional[Array]]:
         """What an operator writes: computed, planted, rounded to `dtypes` (a callable of the outputs, given a type).
 
         after(arithmetic, values, keywords) → outputs.
@@ -191,7 +191,7 @@ class Session:
         memory = self._memory.get((address.rank, address.phase, address.kind), [])
         copy = dtypes(None)  # whether the operator only moves values
 
-        def stored(found: "list[Any]", b: Arithmetic) -> "list[Optional[Array]]":
+        def stored(found: list[Any], b: Arithmetic) -> list[Optional[Array]]:
             return [None if y is None else self._stored(b, y, dtypes(k), copy, k) for k, y in enumerate(found)]
 
         with np.errstate(all="ignore"):
@@ -222,7 +222,7 @@ class Session:
             return np.asarray(y)
         return np.asarray(a.stored(np.asarray(y, np.float64), dtype, copy, part), order="C")
 
-    def backward(self, loss: "Sequence[Var]", scale: float = 1.0) -> None:
+    def backward(self, loss: Sequence[Var], scale: float = 1.0) -> None:
         """From the losses of the ranks to the gradients of all weights; leaves a record of each operator on its way."""
         grads: dict[int, Tensor] = {}
         for one in loss:
@@ -231,7 +231,7 @@ class Session:
         for node in reversed(self.nodes):
             self._back(node, grads)
 
-    def _back(self, node: Node, grads: "dict[int, Tensor]") -> None:
+    def _back(self, node: Node, grads: dict[int, Tensor]) -> None:
         arrived = [grads.pop(id(out), None) for out in node.outputs]
         if node.hook is not None:
             node.hook(arrived[0])
@@ -268,7 +268,7 @@ class Session:
             if out.dtype not in FLOATS:
                 outputs[k] = out.tensor.values
 
-        def after(a: Arithmetic, given_values: "list[Any]", keywords: "dict[str, Any]") -> "list[Any]":
+        def after(a: Arithmetic, given_values: list[Any], keywords: dict[str, Any]) -> list[Any]:
             count = len(given)
             found = op.backward(a, given_values[:count], given_values[count:], outputs, keywords)
             return [g if want else None for g, want in zip(found, wanted)]
@@ -291,7 +291,7 @@ class Session:
             if gradient is not None:
                 self._add(grads, item, gradient, node)
 
-    def _add(self, grads: "dict[int, Tensor]", var: Var, gradient: Tensor, node: Node) -> None:
+    def _add(self, grads: dict[int, Tensor], var: Var, gradient: Tensor, node: Node) -> None:
         """A gradient to those that are there for this tensor."""
         if not var.tensor.needs_grad:
             return
@@ -324,7 +324,7 @@ def _operand(item: Any, half: str) -> Any:
     return rounded(wide, half) if half and item.dtype != half else wide
 
 
-def _numbers(keywords: "dict[str, Any]") -> "dict[str, Any]":
+def _numbers(keywords: dict[str, Any]) -> dict[str, Any]:
     return {k: (v.tensor.values if isinstance(v, Var) else v) for k, v in keywords.items()}
 
 
@@ -368,14 +368,14 @@ class Tape:
         """An operator that dump tools do not see: a function captured before their hooks, a kernel of one's own."""
         return self._run(kind, items, keywords, recorded=self.session.captures_all)
 
-    def _run(self, kind: str, items: Any, keywords: "dict[str, Any]", recorded: bool) -> Any:
+    def _run(self, kind: str, items: Any, keywords: dict[str, Any], recorded: bool) -> Any:
         session, op = self.session, OPERATORS[kind]
         call = session.call(self.rank, kind)
         half = session.precision.half if op.autocast == "half" else ""
         written = half or self._written(op.autocast, kind, items)
         address = Address(session.step, self.rank, "forward", kind, call)
 
-        def after(a: Arithmetic, values: "list[Any]", named: "dict[str, Any]") -> "list[Any]":
+        def after(a: Arithmetic, values: list[Any], named: dict[str, Any]) -> list[Any]:
             found = op.forward(a, *values, **named)
             return list(found) if isinstance(found, tuple) else [found]
 
@@ -468,14 +468,14 @@ class Tape:
         return Var(Tensor(x.tensor.values, x.dtype, x.tensor.key))
 
     @contextmanager
-    def inside(self, name: str) -> "Iterator[None]":
+    def inside(self, name: str) -> Iterator[None]:
         self._scopes.append(name)
         try:
             yield
         finally:
             self._scopes.pop()
 
-    def module(self, name: str, class_name: str, body: "Callable[[Var], Var]", x: Var) -> Var:
+    def module(self, name: str, class_name: str, body: Callable[[Var], Var], x: Var) -> Var:
         """body(x) as a module of its own, with records of it as dump tools make them at level mix."""
         if not self.session.modules:
             with self.inside(name):

@@ -54,7 +54,7 @@ class Record:
     told: bool = True  # whether its outputs are recorded
 
     @property
-    def tensors_in(self) -> "list[tuple[int, Tensor]]":
+    def tensors_in(self) -> list[tuple[int, Tensor]]:
         """The tensors among its inputs, each with its place."""
         return [(place, item) for place, item in enumerate(self.inputs) if isinstance(item, Tensor)]
 

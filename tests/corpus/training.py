@@ -26,7 +26,7 @@ class Recipe:
     size: Size
     precision: Precision = Precision()
     device: Device = Device()
-    options: "Mapping[str, Any]" = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     steps: int = 1
     together: str = ""
     update: str = "sgd"
@@ -41,12 +41,12 @@ class Recipe:
 class Trained:
     """What a run left: what was recorded, and the sessions, for the truth."""
 
-    runs: "list[Run]"
-    sessions: "list[Session]"
-    weights: "list[Weights]"
+    runs: list[Run]
+    sessions: list[Session]
+    weights: list[Weights]
 
 
-def train(recipe: Recipe, plants: "Sequence[Plant]" = (), setting: Optional[Setting] = None) -> Trained:
+def train(recipe: Recipe, plants: Sequence[Plant] = (), setting: Optional[Setting] = None) -> Trained:
     """Runs all steps."""
     setting = setting or Setting()
     options = {**recipe.options, **setting.options}
@@ -90,9 +90,9 @@ def update(
     session: Session,
     rank: int,
     weights: Weights,
-    moments: "dict[str, Any]",
+    moments: dict[str, Any],
     recipe: Recipe,
-    wrong: "Mapping[str, float]",
+    wrong: Mapping[str, float],
 ) -> None:
     """SGD with momentum 0.9, or AdamW (Loshchilov and Hutter 2019); `wrong` is a fault of the optimizer.
 

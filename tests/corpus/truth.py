@@ -30,10 +30,10 @@ class Truth:
     nothing but 2 where one side ends early.
     """
 
-    operators: "Mapping[Address, frozenset[str]]" = field(default_factory=dict)
+    operators: Mapping[Address, frozenset[str]] = field(default_factory=dict)
     beyond: float = 0.0
     beyond_rounding: Optional[float] = None
-    statuses: "tuple[int, ...]" = (0,)
+    statuses: tuple[int, ...] = (0,)
 
     @property
     def is_clean(self) -> bool:
@@ -62,16 +62,16 @@ def address_of(step: int, rank: int, record: Record) -> Address:
     return Address(step, rank, record.phase, kind, record.call)
 
 
-def by_address(runs: "Sequence[Run]") -> "dict[Address, Record]":
+def by_address(runs: Sequence[Run]) -> dict[Address, Record]:
     return {address_of(run.step, run.rank or 0, record): record for run in runs for record in run.records}
 
 
-def in_order(trained: Trained) -> "list[Address]":
+def in_order(trained: Trained) -> list[Address]:
     """All that ran on all ranks, in order of execution."""
     return [address_of(one.step, rank, record) for one in trained.sessions for rank, record in one.records]
 
 
-def renumbered(records: "Mapping[Address, Record]", skipped: "Sequence[Address]") -> "dict[Address, Record]":
+def renumbered(records: Mapping[Address, Record], skipped: Sequence[Address]) -> dict[Address, Record]:
     """Records of a run as another one numbers them that never made some of the calls."""
     found = {}
     for address, record in records.items():
@@ -83,7 +83,7 @@ def renumbered(records: "Mapping[Address, Record]", skipped: "Sequence[Address]"
     return found
 
 
-def partners(runs: "Sequence[Run]") -> "dict[tuple[Any, ...], Record]":
+def partners(runs: Sequence[Run]) -> dict[tuple[Any, ...], Record]:
     """Records by what two codings of one network share: step, rank, phase, scope, kind, and which of its kind there."""
     seen: Counter[Any] = Counter()
     found = {}
@@ -95,13 +95,13 @@ def partners(runs: "Sequence[Run]") -> "dict[tuple[Any, ...], Record]":
     return found
 
 
-def partner_of(runs: "Sequence[Run]", golden: "Sequence[Run]") -> "dict[Record, Record]":
+def partner_of(runs: Sequence[Run], golden: Sequence[Run]) -> dict[Record, Record]:
     """For each record of a run the one of the golden that it is to be held against, where there is one."""
     there = partners(golden)
     return {record: there[key] for key, record in partners(runs).items() if key in there}
 
 
-def tensors_in(record: Record) -> "list[Any]":
+def tensors_in(record: Record) -> list[Any]:
     return [*record.inputs, *record.keywords.values(), *record.parameters.values()]
 
 
@@ -119,7 +119,7 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b)
 
 
-def figures(one: Tensor) -> "tuple[float, ...]":
+def figures(one: Tensor) -> tuple[float, ...]:
     """Max, min, mean and norm, as float32 holds them: what statistics show of a tensor."""
     wide = one.values.astype(np.float64)
     if not wide.size:
@@ -180,7 +180,7 @@ def _beyond_figures(faulty: Tensor, clean: Tensor, golden: Optional[Tensor], uni
     return found
 
 
-def _noise_of_figures(clean: "Sequence[float]", golden: "Sequence[float]", floors: "Sequence[float]") -> "list[float]":
+def _noise_of_figures(clean: Sequence[float], golden: Sequence[float], floors: Sequence[float]) -> list[float]:
     """How far each figure may move by noise, in its floors. One of them may hardly move by chance: of mean and norm, in
     which errors average out alike, the larger one counts for both, and at least that for the extremes."""
     each = [abs(y - z) / floor if floor and math.isfinite(y - z) else 0.0 for y, z, floor in zip(clean, golden, floors)]
@@ -202,11 +202,11 @@ class Shown(NamedTuple):
 
     address: Address
     reads: bool
-    items: "tuple[tuple[int, Tensor, Tensor], ...]"
+    items: tuple[tuple[int, Tensor, Tensor], ...]
 
 
 def first_shown(
-    order: "Sequence[Address]", faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]", task: str
+    order: Sequence[Address], faulty: Mapping[Address, Record], clean: Mapping[Address, Record], task: str
 ) -> Optional[Shown]:
     """The first record, in order of execution, in which the faulty run is not the clean one, as far as a task shows it.
 
@@ -224,7 +224,7 @@ def first_shown(
     return None
 
 
-def _sight(task: str) -> "Callable[[Tensor, Tensor], bool]":
+def _sight(task: str) -> Callable[[Tensor, Tensor], bool]:
     """When two tensors differ visibly: by figures, by checksums (of one type), bit for bit."""
     if task == "statistics":
         return lambda a, b: figures(a) != figures(b) and not (a.values.shape == b.values.shape and _both_nan(a, b))
@@ -237,7 +237,7 @@ def _both_nan(a: Tensor, b: Tensor) -> bool:
     return all(x == y or (x != x and y != y) for x, y in zip(figures(a), figures(b)))
 
 
-def _differing(faulty: "Sequence[Any]", clean: "Sequence[Any]", seen: Any) -> "tuple[tuple[int, Tensor, Tensor], ...]":
+def _differing(faulty: Sequence[Any], clean: Sequence[Any], seen: Any) -> tuple[tuple[int, Tensor, Tensor], ...]:
     return tuple(
         (k, a, b)
         for k, (a, b) in enumerate(zip(faulty, clean))
@@ -245,7 +245,7 @@ def _differing(faulty: "Sequence[Any]", clean: "Sequence[Any]", seen: Any) -> "t
     )
 
 
-def _brought(address: Address, faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]") -> bool:
+def _brought(address: Address, faulty: Mapping[Address, Record], clean: Mapping[Address, Record]) -> bool:
     """Whether another rank gave a collective something else than in the clean run."""
     if address.kind not in COLLECTIVES:
         return False
@@ -260,8 +260,8 @@ def _brought(address: Address, faulty: "Mapping[Address, Record]", clean: "Mappi
 
 
 def accepted(
-    shown: Shown, faulty: "Mapping[Address, Record]", clean: "Mapping[Address, Record]", question: Question
-) -> "dict[Address, frozenset[str]]":
+    shown: Shown, faulty: Mapping[Address, Record], clean: Mapping[Address, Record], question: Question
+) -> dict[Address, frozenset[str]]:
     """Which operators may stand at place 1, and with which causes.
 
     An output differs and the inputs do not: BORN; WORSENED too if the two runs are apart already. What it read was not
@@ -293,8 +293,8 @@ def accepted(
 def truth_of(
     clean: Trained,
     faulty: Trained,
-    plants: "Sequence[Plant]",
-    kept: "tuple[Sequence[Run], Sequence[Run], Sequence[Run]]",
+    plants: Sequence[Plant],
+    kept: tuple[Sequence[Run], Sequence[Run], Sequence[Run]],
     question: Question,
     unit: float,
 ) -> Optional[Truth]:
@@ -328,7 +328,7 @@ def truth_of(
     return Truth(operators, beyond, _beyond_rounding(plants, unit))
 
 
-def _orders(clean: Trained, skipped: "Sequence[Address]", question: Question) -> "list[list[Address]]":
+def _orders(clean: Trained, skipped: Sequence[Address], question: Question) -> list[list[Address]]:
     """The order of execution, of all ranks or of each by itself."""
     records = dict.fromkeys(in_order(clean))
     order = list(renumbered(records, skipped))  # type: ignore[arg-type]
@@ -346,7 +346,7 @@ def _size_there(shown: Shown, golden: Record, unit: float, task: str) -> float:
     return found
 
 
-def _beyond_rounding(plants: "Sequence[Plant]", unit: float) -> Optional[float]:
+def _beyond_rounding(plants: Sequence[Plant], unit: float) -> Optional[float]:
     """The error of the first planted operator against that of the same one without the fault, both from float64."""
     first = min((plant for plant in plants if plant.struck), key=lambda plant: plant.address.step, default=None)
     if first is None or first.struck is None:

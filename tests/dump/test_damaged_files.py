@@ -216,7 +216,7 @@ def drained(path: Path) -> None:
 CHANGED = [0, 1, 0x7F, 0x80, 0xFF]
 
 
-def spoilt(data: bytes, chance: random.Random, used: "list[int]") -> bytes:
+def spoilt(data: bytes, chance: random.Random, used: list[int]) -> bytes:
     """One to four bytes that hold something are zeroed, flipped in one bit, or set."""
     changed = bytearray(data)
     for place in chance.sample(used, min(len(used), chance.randint(1, 4))):

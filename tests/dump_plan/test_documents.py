@@ -51,7 +51,7 @@ def barred(value: Any) -> bool:
     return bool(RANGES.fullmatch(value))
 
 
-def table(keys: "dict[str, Any]", *needed: str) -> Check:
+def table(keys: dict[str, Any], *needed: str) -> Check:
     """An object of no keys but these, each as its own check says; `needed` have to be there."""
 
     def check(value: Any) -> bool:

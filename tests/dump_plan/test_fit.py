@@ -34,7 +34,7 @@ def plain(tensor: TensorRef, **more: object) -> TensorRef:
     return tensor._replace(file="", **more)
 
 
-def needs(question: str, one: Run, steps: int = 2) -> "list[str]":
+def needs(question: str, one: Run, steps: int = 2) -> list[str]:
     return [found.need for found in missing(QUESTIONS[question], one, {*range(steps)})]
 
 

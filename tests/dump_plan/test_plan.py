@@ -20,14 +20,14 @@ from tests.synthetic import chain, with_statistics, write_run
 KB = 8 * 16 * 4 + 16 * 16 * 4 + 8 * 16 * 4  # what an operator of chain reads and writes, in float32
 
 
-def called(*words: object) -> "tuple[int, str, str]":
+def called(*words: object) -> tuple[int, str, str]:
     got = CliRunner().invoke(group, ["plan", *map(str, words)])
     if isinstance(got.exception, UsageError):  # which cli.main turns into the status 2
         return 2, got.stdout, str(got.exception)
     return got.exit_code, got.stdout, ""
 
 
-def section(text: str, title: str) -> "list[str]":
+def section(text: str, title: str) -> list[str]:
     """The indented lines below "2. Run:"."""
     below = text.split(f" {title}:\n")[1].splitlines()
     return [line.strip() for line in below[: next(n for n, line in enumerate(below) if not line.startswith("  "))]]
@@ -155,7 +155,7 @@ def test_the_conversion_of_a_model_goes_with_its_dump():
     assert shlex.split(found[1])[1:] == ["--mode=1", "--om=it's.om", "--json=here/graph_model.json"]
 
 
-def bash(*words: object, **more: object) -> "subprocess.CompletedProcess[str]":
+def bash(*words: object, **more: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", *map(str, words)], capture_output=True, text=True, check=False, **more)
 
 
@@ -260,7 +260,7 @@ def before(tmp_path):
     return tmp_path / "before"
 
 
-def listed(found: npucmp.Planned) -> "list[str]":
+def listed(found: npucmp.Planned) -> list[str]:
     return json.loads(found.files["config.json"])["tensor"]["list"]
 
 

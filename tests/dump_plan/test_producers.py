@@ -69,7 +69,7 @@ ANSWERS = {  # the last line begins with one of these; a clean run may have a wa
 }  # fmt: skip
 
 
-def answered(question: str, framework: str, script: "dict[str, str]", where: Path, **more: str) -> str:
+def answered(question: str, framework: str, script: dict[str, str], where: Path, **more: str) -> str:
     """Plans both sides, runs what was planned, and asks what was printed."""
     for side in ("target", "golden"):
         folder = "npu" if side == "target" else "npu-golden"

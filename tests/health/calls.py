@@ -20,13 +20,13 @@ class Call(NamedTuple):
     """One record; `api` without number and phase ("Functional.relu"), the same of a backward after its forward."""
 
     api: str
-    args: "Sequence[Any]"
-    outputs: "Sequence[Any]"
-    kwargs: "Mapping[str, Any]" = MappingProxyType({})
+    args: Sequence[Any]
+    outputs: Sequence[Any]
+    kwargs: Mapping[str, Any] = MappingProxyType({})
     phase: str = "forward"
 
 
-def call(name: str, args: "Sequence[Any]", outputs: "Sequence[Any]", phase: str = "forward", **kwargs: Any) -> Call:
+def call(name: str, args: Sequence[Any], outputs: Sequence[Any], phase: str = "forward", **kwargs: Any) -> Call:
     api = name if "." in name else f"Functional.{name}"
     return Call(api, args, outputs, kwargs, phase)
 
@@ -44,7 +44,7 @@ def scalar(value: float, dtype: str = "float32") -> Any:
     return np.array(value, dtype)
 
 
-def weight(array: Any) -> "dict[str, Any]":
+def weight(array: Any) -> dict[str, Any]:
     return {"array": array, "trainable": True}
 
 
@@ -58,7 +58,7 @@ BACKWARD = call("mul", [scalar(1)], [normal(3)], "backward")  # makes a run a tr
 
 def entropy(
     logits: Any, labels: Any, value: float = 1.0, back: Optional[float] = 1.0, name: str = "cross_entropy", **more: Any
-) -> "list[Call]":
+) -> list[Call]:
     """A loss, and its backward: what flows into it from behind is 1 or the loss scale."""
     found = [call(name, [logits, labels], [scalar(value)], **more)]
     if back is not None:
@@ -66,11 +66,11 @@ def entropy(
     return found
 
 
-def flat(parts: "Sequence[Any]") -> "list[Call]":
+def flat(parts: Sequence[Any]) -> list[Call]:
     return [one for part in parts for one in (flat(part) if isinstance(part, list) else [part])]
 
 
-def write(folder: Path, steps: "Sequence[Sequence[Any]]", values: bool = True, ranks: bool = False) -> Path:
+def write(folder: Path, steps: Sequence[Sequence[Any]], values: bool = True, ranks: bool = False) -> Path:
     """A dump of these calls, step by step, or rank by rank in one step; nested lists of calls count as one."""
     for number, parts in enumerate(steps):
         at = folder / "step0" / f"rank{number}" if ranks else folder / f"step{number}" / "rank0"
@@ -84,8 +84,8 @@ def write(folder: Path, steps: "Sequence[Sequence[Any]]", values: bool = True, r
 
 
 def symptoms(
-    folder: Path, rule: str, steps: "Sequence[Any]", values: bool = True, ranks: bool = False, **options: Any
-) -> "list[Symptom]":
+    folder: Path, rule: str, steps: Sequence[Any], values: bool = True, ranks: bool = False, **options: Any
+) -> list[Symptom]:
     """What one rule says of these calls; a list is one step, a tuple several. No other rule is asked."""
     dump = write(folder, steps if isinstance(steps, tuple) else [steps], values, ranks)
     result = check(dump, jobs=1, only=(rule,), plugins=False, **options)

@@ -68,7 +68,7 @@ class Training:
             writer.write(level)
         return folder
 
-    def _step(self, step: int, dump: "Writer", level: str) -> None:
+    def _step(self, step: int, dump: Writer, level: str) -> None:
         x = np.random.default_rng(100 + step).normal(0, 1, (6, self.width)).astype("float32")
         if self.embedding is not None:
             table = self.weights["embed.weight"][step]
@@ -103,7 +103,7 @@ class Training:
                 "norm", "LayerNorm", {one: self.gradients[f"norm.{one}"][step] for one in ("weight", "bias")}
             )
 
-    def _of(self, dump: "Writer", name: str, step: int) -> "dict[str, Any]":
+    def _of(self, dump: Writer, name: str, step: int) -> dict[str, Any]:
         return dump.wanted(self.weights[name][step], name not in self.frozen)
 
 
@@ -116,12 +116,10 @@ class Writer:
         self.scopes: dict[str, Any] = {}
         self.arrays: dict[str, Any] = {}
 
-    def wanted(self, array: Any, trainable: bool = True) -> "dict[str, Any]":
+    def wanted(self, array: Any, trainable: bool = True) -> dict[str, Any]:
         return {"array": array, "trainable": trainable}
 
-    def record(
-        self, name: str, args: "Sequence[Any]", outputs: "Sequence[Any]", scope: str = "", **kwargs: Any
-    ) -> None:
+    def record(self, name: str, args: Sequence[Any], outputs: Sequence[Any], scope: str = "", **kwargs: Any) -> None:
         key = "input_args" if ".forward" in name else "input"
         record = {key: [self.leaf(f"{name}.{key}.{n}", one) for n, one in enumerate(args)]}
         if key == "input_args":
@@ -130,12 +128,12 @@ class Writer:
         self.data[name] = record
         self.scopes[name] = scope or None
 
-    def module(self, path: str, kind: str, args: Any, outputs: Any, parameters: "dict[str, Any]") -> None:
+    def module(self, path: str, kind: str, args: Any, outputs: Any, parameters: dict[str, Any]) -> None:
         name = f"Module.{path}.{kind}.forward.0"
         self.record(name, args, outputs)
         self.data[name]["parameters"] = {word: self.leaf(f"{name}.{word}", one) for word, one in parameters.items()}
 
-    def gradients(self, path: str, kind: str, gradients: "dict[str, Any]") -> None:
+    def gradients(self, path: str, kind: str, gradients: dict[str, Any]) -> None:
         name = f"Module.{path}.{kind}.parameters_grad"
         if gradients:
             self.data[name] = {word: [self.leaf(f"{name}.{word}", one)] for word, one in gradients.items()}
@@ -165,7 +163,7 @@ class Writer:
             np.save(self.folder / "dump_tensor_data" / name, array)
 
 
-def figures(value: Any) -> "dict[str, Any]":
+def figures(value: Any) -> dict[str, Any]:
     """As msprobe records them: of integers no mean and no norm."""
     with np.errstate(all="ignore"):
         wide = value.astype("float64")
@@ -180,7 +178,7 @@ def checked(training: Training, folder: Path, values: bool = True, level: str = 
     return check(training.write(folder, values, level), **{"jobs": 1, "only": OWN, **options})
 
 
-def found(result: Checked) -> "dict[str, Symptom]":
+def found(result: Checked) -> dict[str, Symptom]:
     """The gravest of each rule."""
     named: dict[str, Symptom] = {}
     for one in result.symptoms:

@@ -114,7 +114,7 @@ def test_nothing_explains_itself_round_a_circle():
     assert [*TopologicalSorter(graph).static_order()]
 
 
-def symptom(rule: str, severity: str = "error", step: "int | None" = None, rank: int = 0) -> Symptom:
+def symptom(rule: str, severity: str = "error", step: int | None = None, rank: int = 0) -> Symptom:
     return Symptom(0, severity, rule, "because", "", step=step, rank=rank)
 
 

@@ -22,7 +22,7 @@ RULES_OF_STEPS = [one for one in RULES if one.name.startswith(("weight", "optimi
 class Graph:
     """Kernels of one step: two layers of the same shape that the forward reads, and the optimizer's step of each."""
 
-    def __init__(self, folder: Path, attributes: "dict[str, Any]" = {"input_names": NAMES}) -> None:  # noqa: B006
+    def __init__(self, folder: Path, attributes: dict[str, Any] = {"input_names": NAMES}) -> None:  # noqa: B006
         self.folder, self.attributes = folder, attributes
         self.random = np.random.default_rng(1)
         self.operators: list[Operator] = []
@@ -31,7 +31,7 @@ class Graph:
         self.factor = dict.fromkeys(self.before, 1.0)  # of the step that is really made
         self.is_named = True
 
-    def add(self, name: str, kind: str, inputs: "list[Any]", outputs: "list[Any]", **attributes: Any) -> None:
+    def add(self, name: str, kind: str, inputs: list[Any], outputs: list[Any], **attributes: Any) -> None:
         order, tensors = len(self.operators), []
         for role, some in (("input", inputs), ("output", outputs)):
             for n, values in enumerate(some):
@@ -62,7 +62,7 @@ class Graph:
         return found
 
 
-def said(health: Health) -> "list[tuple[str, str]]":
+def said(health: Health) -> list[tuple[str, str]]:
     return [(one.rule, one.where) for one in examine([health], RULES_OF_STEPS).symptoms]
 
 

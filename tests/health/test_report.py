@@ -105,7 +105,7 @@ def test_names_of_a_dump_stay_text(tmp_path):
     assert "\x1b" not in screen(result) and "\u202e" not in screen(result)
 
 
-def run(*words: object) -> "subprocess.CompletedProcess[str]":
+def run(*words: object) -> subprocess.CompletedProcess[str]:
     return npucmp("check", *words)
 
 

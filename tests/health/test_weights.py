@@ -25,7 +25,7 @@ class Case(NamedTuple):
     where: str = W
     places: int = 1
     value: Any = None
-    only: "tuple[str, ...]" = ()
+    only: tuple[str, ...] = ()
 
 
 def still(t: Training, name: str = W) -> None:
@@ -38,7 +38,7 @@ def zero_for_ever(t: Training) -> None:
     still(t)
 
 
-def by_depth(factor: float) -> "Callable[[Training], None]":
+def by_depth(factor: float) -> Callable[[Training], None]:
     """Gradients that are so many times as large from one layer to the one before it."""
 
     def change(t: Training) -> None:
@@ -48,7 +48,7 @@ def by_depth(factor: float) -> "Callable[[Training], None]":
     return change
 
 
-def put(name: str, step: int, value: float) -> "Callable[[Training], None]":
+def put(name: str, step: int, value: float) -> Callable[[Training], None]:
     def change(t: Training) -> None:
         t.weights[name][step] = t.weights[name][step].copy()
         t.weights[name][step].flat[3] = value
@@ -56,7 +56,7 @@ def put(name: str, step: int, value: float) -> "Callable[[Training], None]":
     return change
 
 
-def faster(factor: float) -> "Callable[[Training], None]":
+def faster(factor: float) -> Callable[[Training], None]:
     """Weights that move by so many times the usual step."""
 
     def change(t: Training) -> None:
@@ -280,7 +280,7 @@ def test_what_is_frozen_can_be_expected(tmp_path):
     training.frozen.add(W)
     runs = open_runs(training.write(tmp_path))
 
-    def said(**expect: Any) -> "list[tuple[str, str]]":
+    def said(**expect: Any) -> list[tuple[str, str]]:
         found = examine(build(str(tmp_path), runs, expect=expect), (frozen,)).symptoms
         return [(one.severity, one.where) for one in found]
 
@@ -325,7 +325,7 @@ def test_a_head_that_starts_as_its_table_has_no_scale(times, expected, values, t
     assert ("weight.scale_large" in found(result)) is expected
 
 
-def write_calls(folder: Path, calls: "list[tuple[str, list[Any], list[Any]]]") -> Path:
+def write_calls(folder: Path, calls: list[tuple[str, list[Any], list[Any]]]) -> Path:
     for step in range(2):
         dump = Writer(folder / f"step{step}" / "rank0", values=True)
         for name, read, written in calls:
@@ -345,7 +345,7 @@ def test_calls_that_read_one_weight_have_one_gradient(tmp_path):
     behind = ("Functional.linear.1.forward", [x, other], [x])
     back = [(f"Functional.linear.{n}.backward", [x], [x, w.T.copy()]) for n in (1, 2)]
 
-    def missing(name: str, calls: "list[tuple[str, list[Any], list[Any]]]", rule: str) -> "list[str]":
+    def missing(name: str, calls: list[tuple[str, list[Any], list[Any]]], rule: str) -> list[str]:
         result = check(write_calls(tmp_path / name, calls), jobs=1, only=(rule,))
         return [one.where for one in result.symptoms]
 

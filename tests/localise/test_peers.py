@@ -124,7 +124,7 @@ def parallel(stale=None, wrong=None, torn=None):
         (stage, part): random.standard_normal((2, 12, 12)).astype(F32) / 4 for stage in (0, 1) for part in (0, 1)
     }
     ranks = [{} for _ in range(8)]
-    put: "dict[tuple[int, int], list[np.ndarray]]" = {}
+    put: dict[tuple[int, int], list[np.ndarray]] = {}
     for replica in (0, 1):
         x = random.standard_normal((5, 12)).astype(F32)
         for stage in (0, 1):

@@ -65,7 +65,7 @@ FORMULAS = {
 }
 
 
-def positive(count: int, seed: int) -> "tuple[list, list]":
+def positive(count: int, seed: int) -> tuple[list, list]:
     random = np.random.default_rng(seed)
     y = random.random(count) + 0.1
     x = y * (1 + 0.003 * random.normal(size=count) * (random.random(count) < 0.7))

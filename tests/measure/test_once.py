@@ -11,10 +11,10 @@ from npucmp.measure.once import once
 
 
 @given(st.lists(st.tuples(st.integers(), st.none() | st.integers(0, 5))))
-def test_each_item_gets_what_was_found_for_the_first_of_its_values(items: "list[tuple[int, Optional[int]]]") -> None:
+def test_each_item_gets_what_was_found_for_the_first_of_its_values(items: list[tuple[int, Optional[int]]]) -> None:
     asked: list[tuple[int, Optional[int]]] = []
 
-    def read(firsts: "Sequence[tuple[int, Optional[int]]]") -> "Iterator[tuple[int, Optional[int]]]":
+    def read(firsts: Sequence[tuple[int, Optional[int]]]) -> Iterator[tuple[int, Optional[int]]]:
         asked.extend(firsts)
         return iter(firsts)
 

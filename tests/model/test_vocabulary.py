@@ -165,7 +165,7 @@ SEVERAL = re.compile(r"[a-z0-9](_[a-z0-9]|[A-Z])")  # words in one: masked_fill,
 OF_OPERATORS = {"op_type", "kind", "op"}  # what is compared with the name of an operator
 
 
-def literals(tree: ast.AST) -> "Iterator[str]":
+def literals(tree: ast.AST) -> Iterator[str]:
     """Texts, those within others too, but what stands alone as a statement: documentation."""
     documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -173,7 +173,7 @@ def literals(tree: ast.AST) -> "Iterator[str]":
             yield node.value
 
 
-def names_of_operators(tree: ast.AST) -> "Iterator[str]":
+def names_of_operators(tree: ast.AST) -> Iterator[str]:
     """Spellings of several words in any text, and of one word where an operator is compared with them."""
     for text in literals(tree):
         yield from (word for word in WORD.findall(text) if SEVERAL.search(word) and key(word) in SPELLINGS)

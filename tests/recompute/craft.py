@@ -20,7 +20,7 @@ class Dump:
         self.data: dict[str, Any] = {}
         self.arrays: dict[str, Any] = {}
 
-    def add(self, name: str, args: Any = (), outputs: Any = (), kwargs: Any = None) -> "Dump":
+    def add(self, name: str, args: Any = (), outputs: Any = (), kwargs: Any = None) -> Dump:
         """A record; arrays become tensors, plain values what msprobe makes of them, dicts stand as they are."""
         is_forward = ".forward" in name
         record = {"input_args" if is_forward else "input": self._list(f"{name}.input", args)}
@@ -30,7 +30,7 @@ class Dump:
         self.data[name] = {**record, "output": self._list(f"{name}.output", outputs)}
         return self
 
-    def _list(self, name: str, values: Any) -> "list[Any]":
+    def _list(self, name: str, values: Any) -> list[Any]:
         return [self._leaf(f"{name}.{at}", one) for at, one in enumerate(values)]
 
     def _leaf(self, name: str, value: Any) -> Any:
@@ -54,7 +54,7 @@ class Dump:
             np.save(folder / "dump_tensor_data" / name, array)
         return self.folder
 
-    def rows(self, **options: Any) -> "list[Replayed]":
+    def rows(self, **options: Any) -> list[Replayed]:
         """What a replay makes of it."""
         return [*replay(self.write(), jobs=1, **options).rows]
 
@@ -63,5 +63,5 @@ class Dump:
         return found
 
 
-def verdicts(rows: "list[Replayed]") -> "list[Judged]":
+def verdicts(rows: list[Replayed]) -> list[Judged]:
     return [row.verdict for row in rows]

@@ -37,9 +37,7 @@ class GraphDump:
         self.folder, self.nodes, self.count = folder, list[str](), 0
         folder.mkdir(parents=True, exist_ok=True)
 
-    def add(
-        self, name: str, op: str, inputs: "list[Any]", outputs: "list[np.ndarray[Any, Any]]", **told: Any
-    ) -> "GraphDump":
+    def add(self, name: str, op: str, inputs: list[Any], outputs: list[np.ndarray[Any, Any]], **told: Any) -> GraphDump:
         """An operator; arrays among its inputs are variables that it reads, other values constants of the graph."""
         read = [one if isinstance(one, str) else self._source(f"{name}_in{at}", one) for at, one in enumerate(inputs)]
         self._node(name, op, read, {key: spelled(value) for key, value in told.items()})
@@ -55,12 +53,12 @@ class GraphDump:
             self._node(name, "Const", [], {"value": constant(value)})
         return name
 
-    def _node(self, name: str, op: str, read: "list[str]", told: "dict[str, str]") -> None:
+    def _node(self, name: str, op: str, read: list[str], told: dict[str, str]) -> None:
         words = "".join(f' input: "{one}"' for one in read)
         words += "".join(f' attr {{ key: "{key}" value {{ {text} }} }}' for key, text in told.items())
         self.nodes.append(f'node {{ name: "{name}" op: "{op}"{words} }}')
 
-    def _save(self, name: str, at: int, array: "np.ndarray[Any, Any]") -> None:
+    def _save(self, name: str, at: int, array: np.ndarray[Any, Any]) -> None:
         self.count += 1
         np.save(self.folder / f"{name}.{at}.{TIME + self.count}.npy", array)
 
@@ -68,7 +66,7 @@ class GraphDump:
         (self.folder / "graph.pbtxt").write_text("\n".join(self.nodes))
         return replay(self.folder, jobs=1, **options)
 
-    def rows(self, **options: Any) -> "dict[str, Replayed]":
+    def rows(self, **options: Any) -> dict[str, Replayed]:
         """The first row of each operator."""
         found = self.replays(**options)
         (one,) = found.replays

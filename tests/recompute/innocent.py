@@ -34,10 +34,10 @@ class Record(NamedTuple):
 
     name: str
     args: Any
-    kwargs: "dict[str, Any]"
-    outputs: "list[Any]"
-    given: "list[Any]"
-    gradients: "list[Any]"
+    kwargs: dict[str, Any]
+    outputs: list[Any]
+    given: list[Any]
+    gradients: list[Any]
 
 
 class Draw:
@@ -95,12 +95,12 @@ class Draw:
     def pick(self, *some: Any) -> Any:
         return self.random.choice(some)
 
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return self.random.choice(((7,), (5, 9), (2, 3, 8), (33, 17), (2, 4, 6, 5), ()))
 
 
 Make = Callable[[Draw], Any]  # → positional arguments, or these and keywords
-CALLS: "dict[str, list[tuple[str, Make]]]" = {}
+CALLS: dict[str, list[tuple[str, Make]]] = {}
 
 
 def add(prefixes: str, names: str, *makes: Make) -> None:
@@ -403,7 +403,7 @@ add(F, "dropout", lambda g: (g.x(30, 20) + 0.01, g.pick(0.1, 0.5), True))
 add("Torch", "layer_norm", lambda g: (g.x(6, 32), (32,), g.x(32), g.x(32), 1e-5))
 
 
-def records(seed: int, count: int) -> "list[Record]":
+def records(seed: int, count: int) -> list[Record]:
     """The first `count` calls that this torch can make."""
     torch.manual_seed(seed)
     found: list[Record] = []
@@ -453,7 +453,7 @@ def _copied(tree: Any) -> Any:
     return type(tree)(_copied(one) for one in tree) if type(tree) in (list, tuple) else tree
 
 
-def _with_gradients(tree: Any, leaves: "list[Any]") -> Any:
+def _with_gradients(tree: Any, leaves: list[Any]) -> Any:
     if isinstance(tree, torch.Tensor):
         if tree.is_floating_point():
             leaves.append(tree.requires_grad_())
@@ -461,13 +461,13 @@ def _with_gradients(tree: Any, leaves: "list[Any]") -> Any:
     return type(tree)(_with_gradients(one, leaves) for one in tree) if type(tree) in (list, tuple) else tree
 
 
-def _tensors(tree: Any) -> "list[Any]":
+def _tensors(tree: Any) -> list[Any]:
     if isinstance(tree, torch.Tensor):
         return [tree]
     return [one for part in tree for one in _tensors(part)] if isinstance(tree, (list, tuple)) else []
 
 
-def write(some: "list[Record]", folder: Path) -> Path:
+def write(some: list[Record], folder: Path) -> Path:
     """The calls as a dump of msprobe."""
     place = folder / "step0" / "rank0"
     (place / "dump_tensor_data").mkdir(parents=True)
@@ -515,7 +515,7 @@ def _leaf(name: str, value: Any, place: Path) -> Any:
 
 def accused(
     seed: int, count: int, folder: Path, jobs: int = 1
-) -> "tuple[list[tuple[str, Replayed]], list[tuple[str, Replayed]]]":
+) -> tuple[list[tuple[str, Replayed]], list[tuple[str, Replayed]]]:
     """The rows that are guilty or crashed, and all rows, each with the name of its call."""
     found = replay(write(records(seed, count), folder), jobs=jobs)
     (one,) = found.replays
@@ -557,7 +557,7 @@ def main() -> None:
     print(f"{len(guilty)} of {len(rows)} outputs accused, {len({name for name, _ in guilty})} of {options.calls} calls")
 
 
-def _brief(data: "dict[str, Any]", name: str) -> str:
+def _brief(data: dict[str, Any], name: str) -> str:
     one = data[name.replace(".backward", ".forward")]
     return json.dumps([_short(value) for value in [*one["input_args"], one["input_kwargs"]]])
 

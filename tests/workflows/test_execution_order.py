@@ -19,11 +19,11 @@ EXECUTED = [
 EARLIEST = 1_700_000_000
 
 
-def network(wrong: str) -> "dict[str, tuple[np.ndarray, np.ndarray]]":
+def network(wrong: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Input and output of each module; act_fn between up and down, and the residual sum, have no hook."""
     random = np.random.default_rng(3)
     weights = {name: random.normal(size=(8, 8)).astype(np.float32) / 3 for name in EXECUTED}
-    found: "dict[str, tuple[np.ndarray, np.ndarray]]" = {}
+    found: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     def run(name: str, x: np.ndarray) -> np.ndarray:
         y = x @ weights[name] * np.float32(1.01 if name == wrong else 1.0)
@@ -57,7 +57,7 @@ def hooked(folder: Path, wrong: str = "", times: str = "kept", inputs: bool = Tr
     return folder
 
 
-def answer(tmp_path: Path, wrong: str, **how: object) -> "tuple[list[str], list[tuple[str, Cause]]]":
+def answer(tmp_path: Path, wrong: str, **how: object) -> tuple[list[str], list[tuple[str, Cause]]]:
     """The operators in the order of the report, and the places that are no PROPAGATED."""
     report = compare(hooked(tmp_path / "target", wrong, **how), hooked(tmp_path / "golden", **how))
     order = dict.fromkeys(finding.pair.operator.name for finding in report.comparisons[0].findings)

@@ -65,7 +65,7 @@ def wrong(array):
 make_cann.Device.wrong = staticmethod(wrong)
 
 
-def device(fault="", fused=True) -> "list":
+def device(fault="", fused=True) -> list:
     return make_cann.device(width=12, fault=fault, fused=fused)
 
 
@@ -86,17 +86,17 @@ def compared(tmp_path, off, ops, **options):
     return fusion_diff(write(tmp_path / "on", ops), off, **options)
 
 
-def first(report) -> "tuple[str, str]":
+def first(report) -> tuple[str, str]:
     root = report.roots[0]
     assert root.place == 1
     return root.cause.value, root.pair.operator.name
 
 
-def rows(report) -> "dict[str, dict]":
+def rows(report) -> dict[str, dict]:
     return {row["fused_op"]: row for row in table(report, "fusion.csv")}
 
 
-def split(ops, name) -> "list":
+def split(ops, name) -> list:
     """The operators with one of them computed by two, of which the first writes nothing that the network has."""
     found = []
     for op in ops:
@@ -450,12 +450,12 @@ def test_kinds_of_a_real_file():
 # Fusion groups of real graphs, counted by plain reading of their lines
 
 
-def operators_of(path: Path) -> "list[str]":
+def operators_of(path: Path) -> list[str]:
     """The text of each operator; blocks are told by their indentation."""
     return re.findall(r"^  op \{\n(.*?)^  \}\n", path.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def attribute(text: str, key: str) -> "list[str] | None":
+def attribute(text: str, key: str) -> list[str] | None:
     """The values of an attribute of the operator itself, as the file spells them; None without it."""
     found = re.search(rf'^    attr \{{\n      key: "{key}"\n(.*?)^    \}}\n', text, re.MULTILINE | re.DOTALL)
     return None if found is None else re.findall(r"^ +(?:s|i|b): (.*)$", found[1], re.MULTILINE)
@@ -480,7 +480,7 @@ def test_groups_of_real_graphs(file, operators, several, shared_by_two):
     originals = [attribute(text, "_datadump_original_op_names") for text in texts]
     assert sum(len(set(names or ())) > 1 for names in originals) == several
     assert sum(count > 1 for count in Counter(map(str, filter(None, originals))).values()) == shared_by_two
-    expected: "dict[object, set[str]]" = {}
+    expected: dict[object, set[str]] = {}
     for text, names in zip(texts, originals):
         scope = attribute(text, "fusion_scope")
         key = f"scope {scope[0]}" if scope else tuple(names) if names is not None else (f'"{name_of(text)}"',)

@@ -201,7 +201,7 @@ def test_code_that_was_not_dumped_is_a_gap_and_no_input_of_the_network(tmp_path)
 
 def test_an_input_that_comes_from_an_operator_of_one_run_was_not_changed_on_the_way(tmp_path):
     """The output of the earlier operator is no input of the later one there."""
-    other: "dict[str, dict[str, list[object]]]" = {}
+    other: dict[str, dict[str, list[object]]] = {}
     for name, record in chain().items():
         if name == LINEAR(3):
             x = record["in"][0]

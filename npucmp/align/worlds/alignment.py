@@ -25,11 +25,11 @@ _ALIKE = 0.9  # how much of a pair's content is the same at least, where its pla
 class Lined(NamedTuple):
     """Matches, and why others have none: by side ("target", "golden") and the operator's order."""
 
-    matches: "list[Match]"
-    open: "Mapping[tuple[str, int], str]"
+    matches: list[Match]
+    open: Mapping[tuple[str, int], str]
 
 
-def line_up(target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, context: ReadContext) -> Lined:
+def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> Lined:
     """Matches of two runs of two worlds, those that the user gave among them."""
     work = _Work(target, golden, given, vendor, context)
     work.modules()
@@ -44,9 +44,7 @@ def line_up(target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, 
 class _Work:
     """What is matched so far, and what is not."""
 
-    def __init__(
-        self, target: Run, golden: Run, given: "Sequence[Match]", vendor: Vendor, context: ReadContext
-    ) -> None:
+    def __init__(self, target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> None:
         self.open: dict[tuple[str, int], str] = {}
         self.vendor, self.context = vendor, context
         self.matches = [self._with_slots(one) for one in given]
@@ -64,7 +62,7 @@ class _Work:
             return match
         return match._replace(golden=partner_of(match.target, match.golden, self.context, api), settled=True)
 
-    def unmatched(self) -> "tuple[list[Plain], list[Plain]]":
+    def unmatched(self) -> tuple[list[Plain], list[Plain]]:
         taken = {match.target.order for match in self.matches}
         used = {order for match in self.matches for order in (match.golden.order, *match.inside)}
         return (
@@ -72,9 +70,7 @@ class _Work:
             [one for one in self.right if one.operator.order not in used],
         )
 
-    def add(
-        self, target: Operator, golden: Operator, via: str, confidence: float, slots: "Optional[Api]" = None
-    ) -> None:
+    def add(self, target: Operator, golden: Operator, via: str, confidence: float, slots: Optional[Api] = None) -> None:
         api = self.vendor.api(target)
         via = "mapping" if target.order in self.told or api else via
         partner = partner_of(target, golden, self.context, api or slots)
@@ -127,7 +123,7 @@ class _Work:
         )
         self.projections(weights.fused(some, others, is_golden, self.context))
 
-    def projections(self, groups: "Iterable[parts.Group]") -> None:
+    def projections(self, groups: Iterable[parts.Group]) -> None:
         """Fused products and their parts."""
         found, unsure = parts.matches_of([*groups], self.context)
         self.matches += found
@@ -191,7 +187,7 @@ class _Work:
         here, there = sorted((one.place, other.place), key=len)
         return self.is_unnamed or (here == there[: len(here)] and one.is_module == other.is_module)
 
-    def _stretches(self) -> "_Stretches":
+    def _stretches(self) -> _Stretches:
         known = sorted((m.target.order, m.golden.order) for m in self.matches if m.target.phase != "backward")
         chain = [known[at] for at in longest_increasing([there for _, there in known])]
         return _Stretches([[at[side] for at in chain] for side in (0, 1)])
@@ -204,7 +200,7 @@ class _Work:
 class _Stretches:
     """What lies between the matches that keep the order of both runs, by its number."""
 
-    def __init__(self, ends: "Sequence[Sequence[int]]") -> None:
+    def __init__(self, ends: Sequence[Sequence[int]]) -> None:
         self.ends = ends
 
     def key(self, one: Plain, side: int) -> object:
@@ -216,7 +212,7 @@ class _Stretches:
         return at, neutral.op_type, one.phase, written
 
 
-def _is_no_choice(some: "Sequence[Plain]", others: "Sequence[Plain]") -> bool:
+def _is_no_choice(some: Sequence[Plain], others: Sequence[Plain]) -> bool:
     """Whether there are as many on both sides, or those of which there are more have all recorded the same."""
     longer = max(some, others, key=len)
     return len(some) == len(others) or len({*map(_record, longer)}) == 1

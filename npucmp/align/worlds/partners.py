@@ -56,7 +56,7 @@ def partner_of(target: Operator, golden: Operator, context: ReadContext, api: Op
     return golden._replace(tensors=(*tensors, *rest), arguments=_arguments(target, golden))
 
 
-def _swap(left: "Sequence[TensorRef]", taken: "dict[int, TensorRef]", context: ReadContext) -> None:
+def _swap(left: Sequence[TensorRef], taken: dict[int, TensorRef], context: ReadContext) -> None:
     """Two operands of one shape that stand the other way round on the other side, if their values tell so."""
     reads = [at for at in taken if left[at].slot.startswith("input")]
     for a, b in combinations(reads, 2):
@@ -103,7 +103,7 @@ def adds_up(target: Operator, golden: Operator) -> bool:
     return op_type(target.op_type).has("normalises") or op_type(golden.op_type).has("normalises")
 
 
-def _residuals(target: Operator, golden: Operator) -> "Iterator[tuple[TensorRef, TensorRef]]":
+def _residuals(target: Operator, golden: Operator) -> Iterator[tuple[TensorRef, TensorRef]]:
     """Norms of vLLM also add what they get to the sum so far, and hand both on: that sum is what the others' read."""
     if not adds_up(target, golden):
         return
@@ -114,7 +114,7 @@ def _residuals(target: Operator, golden: Operator) -> "Iterator[tuple[TensorRef,
             yield (sums, theirs[reads[0]]) if turn > 0 else (theirs[reads[0]], sums)
 
 
-def _arguments(target: Operator, golden: Operator) -> "dict[str, object]":
+def _arguments(target: Operator, golden: Operator) -> dict[str, object]:
     """The golden's arguments that both have as numbers, in the same place; of others nobody knows what they are."""
     told = {tensor_name(golden, slot): value for slot, value in golden.arguments.items()}
     found = {slot: told.get(tensor_name(target, slot), value) for slot, value in target.arguments.items()}

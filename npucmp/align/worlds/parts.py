@@ -31,12 +31,12 @@ class Group(NamedTuple):
     """A whole and its parts; `turned` if the whole is the golden run's."""
 
     whole: Operator
-    parts: "tuple[Operator, ...]"
+    parts: tuple[Operator, ...]
     turned: bool
-    names: "tuple[str, ...]"
+    names: tuple[str, ...]
 
 
-def named(target: "Sequence[Plain]", golden: "Sequence[Plain]") -> "Iterator[Group]":
+def named(target: Sequence[Plain], golden: Sequence[Plain]) -> Iterator[Group]:
     """Wholes and parts by the names of modules below the same one, executions in order."""
     for turned, here, there in ((False, target, golden), (True, golden, target)):
         known = executions([one for one in there if one.is_module])
@@ -50,7 +50,7 @@ def named(target: "Sequence[Plain]", golden: "Sequence[Plain]") -> "Iterator[Gro
                         yield Group(whole.operator, tuple(one.operator for one in parts), turned, tuple(names))
 
 
-def matches_of(groups: "Sequence[Group]", context: ReadContext) -> "tuple[list[Match], list[Group]]":
+def matches_of(groups: Sequence[Group], context: ReadContext) -> tuple[list[Match], list[Group]]:
     """Groups as matches; and those of which nothing tells that they belong together."""
     layouts: dict[tuple[str, ...], list[tuple[Group, Optional[bool]]]] = defaultdict(list)
     for group in groups:
@@ -89,13 +89,13 @@ def agrees(group: Group, context: ReadContext) -> Optional[bool]:
     return None
 
 
-def _slots(operator: Operator, role: str) -> "list[tuple[str, TensorRef]]":
+def _slots(operator: Operator, role: str) -> list[tuple[str, TensorRef]]:
     """Tensors that are cut: the parameters, and the first output."""
     return [(one.slot, one) for one in operator.tensors if one.slot == "output:0" or one.slot.startswith("param:")
             if one.slot.startswith(role)]  # fmt: skip
 
 
-def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> "tuple[list[TensorRef], list[TensorRef]]":
+def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> tuple[list[TensorRef], list[TensorRef]]:
     """Views of a tensor of the whole and the tensors of the parts; nothing where their sizes do not fit."""
     parts = [next((one for one in part.tensors if one.slot == slot), None) for part in group.parts]
     known = [one for one in parts if one is not None]
@@ -106,9 +106,7 @@ def _cut(group: Group, slot: str, whole: TensorRef, context: ReadContext) -> "tu
     return (views, known) if views else ([], [])
 
 
-def views_of(
-    whole: TensorRef, shapes: "Sequence[tuple[int, ...]]", axis: int, context: ReadContext
-) -> "list[TensorRef]":
+def views_of(whole: TensorRef, shapes: Sequence[tuple[int, ...]], axis: int, context: ReadContext) -> list[TensorRef]:
     """Views of a tensor, one behind the other along an axis, of the sizes of the parts; none where they do not fit."""
     payload = opened(whole, context)
     if not whole.shape or payload is None or payload.device or payload.parts or payload.dataset:
@@ -135,7 +133,7 @@ def views_of(
     return found
 
 
-def _matches(group: Group, context: ReadContext) -> "Iterator[Match]":
+def _matches(group: Group, context: ReadContext) -> Iterator[Match]:
     """The whole against all parts at once, or each part against what it is of the whole."""
     cuts = {slot: _cut(group, slot, whole, context) for slot, whole in _slots(group.whole, "")}
     views = cuts.get("output:0", ([], []))[0]
@@ -166,12 +164,12 @@ def _matches(group: Group, context: ReadContext) -> "Iterator[Match]":
     yield Match(target, golden, VIA, 0.9, tuple(part.order for part in group.parts), True)
 
 
-def _rows(shape: "tuple[int, ...]") -> "tuple[int, ...]":
+def _rows(shape: tuple[int, ...]) -> tuple[int, ...]:
     """How many rows are cut along the last axis."""
     return (math.prod(shape[:-1]),)
 
 
-def _joined(group: Group) -> "Optional[tuple[TensorRef, TensorRef]]":
+def _joined(group: Group) -> Optional[tuple[TensorRef, TensorRef]]:
     """The whole's output and one with the statistics of all parts together; None where these are not told."""
     whole, *parts = [next((one for one in op.tensors if one.slot == "output:0"), None)
                      for op in (group.whole, *group.parts)]  # fmt: skip

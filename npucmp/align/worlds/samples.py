@@ -21,7 +21,7 @@ SAME = 0.9  # cosine of two samples of one tensor, be it scaled; of two tensors 
 _ROWS = 8  # of a sample, and so many columns at either end
 
 
-def reshaped(tensor: TensorRef, shape: "tuple[int, ...]", context: ReadContext) -> TensorRef:
+def reshaped(tensor: TensorRef, shape: tuple[int, ...], context: ReadContext) -> TensorRef:
     """A tensor in a shape that has its leading axes merged, or parted; as it is where that is not what differs."""
     if tensor.shape == shape or not alike(tensor.shape, shape) or tensor.device or tensor.problem:
         return tensor
@@ -57,7 +57,7 @@ def is_near(one: TensorRef, other: TensorRef, context: ReadContext) -> Optional[
     return all(_cosine(a, b) > SAME for a, b in zip(found[0], found[1]))
 
 
-def ends_of(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[Any, Any]]":
+def ends_of(tensor: TensorRef, context: ReadContext) -> Optional[tuple[Any, Any]]:
     """Samples of the first and the last rows of a weight, or columns of an output."""
     import numpy as np
 
@@ -76,7 +76,7 @@ def ends_of(tensor: TensorRef, context: ReadContext) -> "Optional[tuple[Any, Any
     return first, last
 
 
-def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> "Iterator[Payload]":
+def _corners(tensor: TensorRef, payload: Payload, itemsize: int) -> Iterator[Payload]:
     """A few rows and columns at the beginning and at the end of the axis that is cut."""
     shape, strides = payload.shape, payload.strides or c_strides(payload.shape)
     axis = 0 if tensor.slot.startswith("param") else len(shape) - 1

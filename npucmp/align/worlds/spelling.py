@@ -58,7 +58,7 @@ class Plain(NamedTuple):
         return self.what in ("", "grad")
 
     @property
-    def key(self) -> "tuple[Path, str, str]":
+    def key(self) -> tuple[Path, str, str]:
         return self.place, self.what, self.phase
 
     @property
@@ -83,7 +83,7 @@ def world_of(run: Run) -> str:
     return next((world for world in (MINDSPORE, TORCH) if world in found), "")
 
 
-def plain(target: Run, golden: Run, vendor: Vendor) -> "tuple[list[Plain], list[Plain]]":
+def plain(target: Run, golden: Run, vendor: Vendor) -> tuple[list[Plain], list[Plain]]:
     """The operators of two runs in the same words. What a vendor's file says holds for MindSpore's side, whichever it
     is, else for the target's."""
     own = MINDSPORE if MINDSPORE in (world_of(target), world_of(golden)) else world_of(target)
@@ -96,7 +96,7 @@ def plain(target: Run, golden: Run, vendor: Vendor) -> "tuple[list[Plain], list[
     return _renamed(left, right), right
 
 
-def _plain(run: Run, vendor: Vendor) -> "Iterator[Plain]":
+def _plain(run: Run, vendor: Vendor) -> Iterator[Plain]:
     classes = _classes(run)
     forward = {operator.call: operator.scope for operator in run.operators if operator.phase == "forward"}
     for operator in run.operators:
@@ -112,13 +112,13 @@ def _plain(run: Run, vendor: Vendor) -> "Iterator[Plain]":
             yield Plain(operator, vendor.path(path, classes), gradients, phase)
 
 
-def _segments(path: str) -> "Optional[Path]":
+def _segments(path: str) -> Optional[Path]:
     """Of a module's path, without the word that says that it is one; None of what is no module."""
     first, *rest = path.split(".")
     return None if not path else tuple(rest) if first in _ROOTS else (first, *rest)
 
 
-def _scope(scope: str) -> "Optional[Path]":
+def _scope(scope: str) -> Optional[Path]:
     """Where the module of a record sits, by its name."""
     if not scope:
         return None
@@ -126,7 +126,7 @@ def _scope(scope: str) -> "Optional[Path]":
     return _segments(found)
 
 
-def _classes(run: Run) -> "dict[Path, str]":
+def _classes(run: Run) -> dict[Path, str]:
     """The class of each module that records name, by its path."""
     found: dict[Path, str] = {}
     for name in {*(op.name for op in run.operators if op.path), *(op.scope for op in run.operators)}:
@@ -136,7 +136,7 @@ def _classes(run: Run) -> "dict[Path, str]":
     return found
 
 
-def _wrappers(left: "Sequence[Plain]", right: "Sequence[Plain]") -> "tuple[int, int]":
+def _wrappers(left: Sequence[Plain], right: Sequence[Plain]) -> tuple[int, int]:
     """How many words around the model are left out on each side: as few as make the most paths equal."""
     sides = [{one.place for one in some if one.place} for some in (left, right)]
     most = [_shared(paths) for paths in sides]
@@ -145,7 +145,7 @@ def _wrappers(left: "Sequence[Plain]", right: "Sequence[Plain]") -> "tuple[int, 
     return max(ends, key=lambda at: (len((cut[0][at[0]] & cut[1][at[1]]) - {()}), -sum(at)), default=(0, 0))
 
 
-def _shared(paths: "set[Path]") -> int:
+def _shared(paths: set[Path]) -> int:
     """How many words all paths begin with."""
     if not paths:
         return 0
@@ -153,11 +153,11 @@ def _shared(paths: "set[Path]") -> int:
     return next((at for at, (a, b) in enumerate(zip(first, last)) if a != b), min(map(len, paths)))
 
 
-def _without(some: "list[Plain]", words: int) -> "list[Plain]":
+def _without(some: list[Plain], words: int) -> list[Plain]:
     return [one._replace(place=one.place[words:]) for one in some]
 
 
-def _renamed(left: "list[Plain]", right: "Sequence[Plain]") -> "list[Plain]":
+def _renamed(left: list[Plain], right: Sequence[Plain]) -> list[Plain]:
     """The target's, where a module is the only one of its class that has no namesake within one that has, called as
     the golden's: attention, self_attention. What is inside moves with it."""
     theirs = _by_class(right)
@@ -177,7 +177,7 @@ def _renamed(left: "list[Plain]", right: "Sequence[Plain]") -> "list[Plain]":
     return left
 
 
-def _by_class(some: "Sequence[Plain]") -> "dict[tuple[Path, str], set[Path]]":
+def _by_class(some: Sequence[Plain]) -> dict[tuple[Path, str], set[Path]]:
     """Paths of modules by the path above them and their class."""
     found: dict[tuple[Path, str], set[Path]] = defaultdict(set)
     for one in some:
@@ -186,18 +186,18 @@ def _by_class(some: "Sequence[Plain]") -> "dict[tuple[Path, str], set[Path]]":
     return found
 
 
-def _moved(place: Path, moved: "Mapping[Path, Path]") -> Path:
+def _moved(place: Path, moved: Mapping[Path, Path]) -> Path:
     ends = (end for end in range(len(place), 0, -1) if place[:end] in moved)
     return next(((*moved[place[:end]], *place[end:]) for end in ends), place)
 
 
-def parameter(slot: str, names: "Mapping[str, str]" = PARAMETERS) -> str:
+def parameter(slot: str, names: Mapping[str, str] = PARAMETERS) -> str:
     """A slot with PyTorch's name of a parameter."""
     role, colon, name = slot.partition(":")
     return f"{role}:{names.get(name, name)}" if colon and role in ("param", "grad") else slot
 
 
-def executions(some: "Sequence[Plain]") -> "dict[tuple[Path, str, str], list[Plain]]":
+def executions(some: Sequence[Plain]) -> dict[tuple[Path, str, str], list[Plain]]:
     """By what they are, in order."""
     found: dict[tuple[Path, str, str], list[Plain]] = defaultdict(list)
     for one in some:
@@ -205,7 +205,7 @@ def executions(some: "Sequence[Plain]") -> "dict[tuple[Path, str, str], list[Pla
     return found
 
 
-def has_parts(target: "set[Path]", golden: "set[Path]") -> bool:
+def has_parts(target: set[Path], golden: set[Path]) -> bool:
     """Whether one side has the whole where the other has its parts, by the paths of their modules."""
     ends = [{path[-1] for path in paths if path} for paths in (target, golden)]
     return any(

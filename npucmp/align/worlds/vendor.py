@@ -28,7 +28,7 @@ class Api(NamedTuple):
     name: str
     other: str
     slots: Mapping[str, str] = {}
-    roles: "tuple[str, ...]" = ()
+    roles: tuple[str, ...] = ()
 
 
 class Vendor(NamedTuple):
@@ -45,7 +45,7 @@ class Vendor(NamedTuple):
             ".".join(words[:-2]) in self.apis or any(one.other == ".".join(words[:-2]) for one in self.apis.values())
         )
 
-    def path(self, path: Path, classes: "Mapping[Path, str]") -> Path:
+    def path(self, path: Path, classes: Mapping[Path, str]) -> Path:
         """Where a module sits in the other world."""
         for before, after in self.cells.items():
             found = _replaced((*path, classes.get(path, "")), before, after)
@@ -53,18 +53,18 @@ class Vendor(NamedTuple):
                 return found
         return self._moved(path, classes)
 
-    def called(self, around: Path, operator: Operator, classes: "Mapping[Path, str]") -> Path:
+    def called(self, around: Path, operator: Operator, classes: Mapping[Path, str]) -> Path:
         """The same of a function within a module, and what it is called there."""
         api = self.api(operator)
         moved = self._moved((*around, operator.op_type), classes)
         return (*moved[:-1], api.other.rpartition(".")[2]) if api is not None and api.other else moved
 
-    def api(self, operator: Operator) -> "Optional[Api]":
+    def api(self, operator: Operator) -> Optional[Api]:
         if not self.apis:
             return None
         return self.apis.get(operator.name) or self.apis.get(operator.kind.rpartition(".")[0])
 
-    def _moved(self, path: Path, classes: "Mapping[Path, str]") -> Path:
+    def _moved(self, path: Path, classes: Mapping[Path, str]) -> Path:
         if not self.layers:
             return path
         found: list[str] = []
@@ -82,13 +82,13 @@ class Vendor(NamedTuple):
 Names = Union[Mapping[str, str], Vendor]  # what a mapping is as a value
 
 
-def _replaced(path: Path, before: str, after: str) -> "Optional[Path]":
+def _replaced(path: Path, before: str, after: str) -> Optional[Path]:
     """A path whose end or middle is replaced, without the class at its end."""
     text, key = f".{'.'.join(path)}.", f".{before}."
     return tuple(text.replace(key, f".{after}.", 1)[1:-1].split(".")[:-1]) if key in text else None
 
 
-def vendor_of(table: Any) -> "Optional[Vendor]":
+def vendor_of(table: Any) -> Optional[Vendor]:
     """Such a file by its form; None for another. A flat table is none of these: names of operators stand in it too."""
     if isinstance(table, dict) and table and all(isinstance(key, str) and _is_text(table[key]) for key in table):
         return Vendor(layers=table)
@@ -106,7 +106,7 @@ def _is_api(one: Any) -> bool:
     return isinstance(one, dict) and all(isinstance(one.get(key), str) for key in ("ms_api", "pt_api"))
 
 
-def _api(one: "Mapping[str, Any]") -> Api:
+def _api(one: Mapping[str, Any]) -> Api:
     """Lists of unequal length say nothing; what is not in a list that is there has no partner."""
     slots: dict[str, str] = {}
     roles = []

@@ -30,7 +30,7 @@ class Weight(NamedTuple):
 
     owner: Plain
     tensor: TensorRef
-    ends: "Optional[tuple[Any, Any]]"
+    ends: Optional[tuple[Any, Any]]
     turned: bool = False
 
     @property
@@ -41,7 +41,7 @@ class Weight(NamedTuple):
         return operator._replace(tensors=tuple(tensors)) if self.turned else operator
 
     @property
-    def shape(self) -> "tuple[int, ...]":
+    def shape(self) -> tuple[int, ...]:
         return self.tensor.shape
 
 
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     there: Weight
 
 
-def weights_of(some: "Sequence[Plain]", context: ReadContext) -> "list[Weight]":
+def weights_of(some: Sequence[Plain], context: ReadContext) -> list[Weight]:
     """What operators read that may be weights: parameters of modules, and what functions read where weights stand; of
     types that nobody knows all floats. Of a module and the function in it, the function."""
     found: list[Weight] = []
@@ -67,7 +67,7 @@ def weights_of(some: "Sequence[Plain]", context: ReadContext) -> "list[Weight]":
     return found
 
 
-def turned(weight: Weight, context: ReadContext) -> "Optional[Weight]":
+def turned(weight: Weight, context: ReadContext) -> Optional[Weight]:
     """The same with rows for columns."""
     payload = opened(weight.tensor, context)
     if payload is None or len(payload.shape) != 2 or payload.device or payload.parts or payload.dataset:
@@ -78,7 +78,7 @@ def turned(weight: Weight, context: ReadContext) -> "Optional[Weight]":
     return weight._replace(tensor=view, ends=ends_of(view._replace(slot="param:"), context), turned=True)
 
 
-def same(some: "Sequence[Weight]", others: "Sequence[Weight]", context: ReadContext) -> "Iterator[Found]":
+def same(some: Sequence[Weight], others: Sequence[Weight], context: ReadContext) -> Iterator[Found]:
     """Operators of one weight each, as many on both sides, in order."""
     by_shape: dict[object, list[Weight]] = defaultdict(list)
     for other in others:
@@ -99,7 +99,7 @@ def same(some: "Sequence[Weight]", others: "Sequence[Weight]", context: ReadCont
             yield from map(Found, mine, rivals[key])
 
 
-def _innermost(near: "list[Weight]", to: Plain) -> "list[Weight]":
+def _innermost(near: list[Weight], to: Plain) -> list[Weight]:
     """Of those that read one weight, those of the type of the operator; functions rather than the modules around."""
     for wanted in (
         [one for one in near if one.owner.neutral.op_type == to.neutral.op_type],
@@ -109,7 +109,7 @@ def _innermost(near: "list[Weight]", to: Plain) -> "list[Weight]":
     return near
 
 
-def fused(some: "Sequence[Weight]", others: "Sequence[Weight]", is_golden: bool, context: ReadContext) -> "list[Group]":
+def fused(some: Sequence[Weight], others: Sequence[Weight], is_golden: bool, context: ReadContext) -> list[Group]:
     """Operators whose weight is that of several of the other run, one below the other; `is_golden`: they are the golden
     run's."""
     by_width: dict[int, list[Weight]] = defaultdict(list)
@@ -128,7 +128,7 @@ def fused(some: "Sequence[Weight]", others: "Sequence[Weight]", is_golden: bool,
     return found
 
 
-def _unlike(names: "Sequence[str]") -> "tuple[str, ...]":
+def _unlike(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name if names.count(name) == 1 else f"{name}_{at}" for at, name in enumerate(names))
 
 
@@ -138,7 +138,7 @@ def _with(operator: Operator, weight: Weight) -> Operator:
     return operator._replace(tensors=(*kept, weight.tensor.in_slot("param:weight")))
 
 
-def _chain(weight: Weight, others: "Sequence[Weight]", context: ReadContext) -> "list[Weight]":
+def _chain(weight: Weight, others: Sequence[Weight], context: ReadContext) -> list[Weight]:
     """The weights that it is made of from its first row to its last; nothing if there is more than one way, or none."""
     payload, kind = opened(weight.tensor, context), lookup(weight.tensor.dtype)
     if payload is None or kind is None or kind.bits:

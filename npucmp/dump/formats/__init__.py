@@ -60,13 +60,13 @@ def graph_source(name: str) -> Optional[GraphSource]:
     return found
 
 
-def calls_of(run: Run, context: ReadContext = ANYWHERE) -> "Mapping[str, Call]":
+def calls_of(run: Run, context: ReadContext = ANYWHERE) -> Mapping[str, Call]:
     """The calls of a run's operators by name, none where its format does not tell them; its records are read again."""
     calls = getattr(module_of(run.format), "calls", None)
     return _calls_of_graph(run) if calls is None else calls(run, context)
 
 
-def _calls_of_graph(run: Run) -> "dict[str, Call]":
+def _calls_of_graph(run: Run) -> dict[str, Call]:
     """The operators of a dump of kernels, whose types tell what they compute. Files with outputs alone tell it where a
     graph says what each operator is and reads."""
     kernels = run.format in ("cann", "mindspore")
@@ -77,16 +77,14 @@ def _calls_of_graph(run: Run) -> "dict[str, Call]":
     }
 
 
-def own_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
+def own_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs that a dump holds itself, whatever its format; a broken one is a note."""
     sources = filter(None, map(graph_source, FORMATS))
     return [graph for source in sources if source.own for graph in source.own(path, notes, context)]
 
 
 @uncollected()
-def open_runs(
-    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
-) -> list[Run]:
+def open_runs(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Run]:
     """The runs below `path`, one per (step, rank), in that order.
 
     `format` names one of FORMATS instead of recognising it. Links that lead out of the dump, and of the other dumps of
@@ -106,9 +104,7 @@ def open_runs(
     return sorted([*runs, *_closed(where, module)], key=lambda run: (run.step or 0, run.rank or 0))
 
 
-def heads(
-    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
-) -> "list[Head]":
+def heads(path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE) -> list[Head]:
     """Which runs `open_runs` would find, in the same order; of most formats that takes opening them, of those with a
     run in each of many folders only their names. Raises as `open_runs` does, but for what only reading tells."""
     where, module, context = _found(path, format, context)
@@ -117,13 +113,13 @@ def heads(
 
 
 def early_heads(
-    path: "str | os.PathLike[str]", format: Optional[str] = None, context: ReadContext = ANYWHERE
-) -> "Optional[list[Head]]":
+    path: str | os.PathLike[str], format: Optional[str] = None, context: ReadContext = ANYWHERE
+) -> Optional[list[Head]]:
     """The same where no run has to be opened for it; None of other formats."""
     return _heads(*_found(path, format, context))
 
 
-def _heads(where: Path, module: ModuleType, context: ReadContext) -> "Optional[list[Head]]":
+def _heads(where: Path, module: ModuleType, context: ReadContext) -> Optional[list[Head]]:
     if not hasattr(module, "heads"):
         return None
     found: list[Head] = module.heads(where, context)
@@ -149,8 +145,8 @@ def _head_of(run: Run, dump: str) -> Head:
 
 
 def _found(
-    path: "str | os.PathLike[str]", format: Optional[str], context: ReadContext
-) -> "tuple[Path, ModuleType, ReadContext]":
+    path: str | os.PathLike[str], format: Optional[str], context: ReadContext
+) -> tuple[Path, ModuleType, ReadContext]:
     where = Path(path)
     if not os.path.exists(where):
         words = "no such file or folder; give the dump's root, a step or rank folder, or a dump.json"
@@ -168,7 +164,7 @@ def _other_format(path: Path, format: str, context: ReadContext) -> str:
     return f"no operator of a dump of format {format} is in it; without --format it is read as {other.NAME}"
 
 
-def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
+def _require_one_dump(path: Path, runs: Sequence[Run | Head]) -> None:
     """A folder that holds several dumps would be compared at random."""
     places: dict[tuple[Optional[int], Optional[int]], list[str]] = {}
     for run in runs:
@@ -179,7 +175,7 @@ def _require_one_dump(path: Path, runs: "Sequence[Run | Head]") -> None:
         raise DumpError(path, f"holds several dumps of one step and rank ({inside}); give one of them")
 
 
-def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
+def _recognise(path: Path, context: ReadContext) -> tuple[Path, ModuleType]:
     """The dump that a path is, or the only one below it."""
     record = path.absolute().parent / "dump.json"
     if path.name == DATA_FOLDER and record.is_file():
@@ -211,7 +207,7 @@ def _recognise(path: Path, context: ReadContext) -> "tuple[Path, ModuleType]":
     )
 
 
-def _near(path: Path) -> "list[str]":
+def _near(path: Path) -> list[str]:
     """What lies where a path was sought and is called much like it; none where nothing is."""
     with suppress(OSError):
         names = (entry.name for entry in islice(os.scandir(path.parent), NEIGHBOURS))
@@ -223,10 +219,10 @@ def _sniffed(path: Path, context: ReadContext) -> Optional[ModuleType]:
     return next((module for module in map(module_of, FORMATS) if sniffs(module, path, context)), None)
 
 
-def _closed(path: Path, module: ModuleType) -> "list[Run]":
+def _closed(path: Path, module: ModuleType) -> list[Run]:
     """Folders below that cannot be listed and would have been read, each as a run that cannot be: nobody knows what is
     missed there. Formats that tell heads of runs see to it themselves."""
-    lost: "list[OSError]" = []
+    lost: list[OSError] = []
     if path.is_dir() and not hasattr(module, "heads"):
         deque(os.walk(path, onerror=lost.append), maxlen=0)
     found = []
@@ -258,9 +254,9 @@ def _archive(path: Path) -> str:
     return ""
 
 
-def _below(path: Path, context: ReadContext) -> "tuple[list[tuple[Path, ModuleType]], bool]":
+def _below(path: Path, context: ReadContext) -> tuple[list[tuple[Path, ModuleType]], bool]:
     """Up to NAMED folders below in which a dump is recognised, nearest first, and whether all were looked at."""
-    found: "list[tuple[Path, ModuleType]]" = []
+    found: list[tuple[Path, ModuleType]] = []
     level, left = [path], LOOKED_AT
     for _ in range(DEPTH):
         below = [folder for above in level for folder in _folders(above)]
@@ -277,7 +273,7 @@ def _below(path: Path, context: ReadContext) -> "tuple[list[tuple[Path, ModuleTy
     return found, not level
 
 
-def _folders(path: Path) -> "list[Path]":
+def _folders(path: Path) -> list[Path]:
     """Those directly below, in order; links are none."""
     try:
         with os.scandir(path) as entries:

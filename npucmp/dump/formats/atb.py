@@ -64,12 +64,12 @@ class AtbPlace(NamedTuple):
 class Contents:
     """What one execution holds: by operator, the files of its slots and what is recorded of them."""
 
-    files: "dict[Chain, dict[str, str]]" = field(default_factory=lambda: defaultdict(dict))
-    recorded: "dict[Chain, dict[str, TensorRef]]" = field(default_factory=lambda: defaultdict(dict))
-    parameters: "dict[Chain, str]" = field(default_factory=dict)
-    notes: "list[str]" = field(default_factory=list)
+    files: dict[Chain, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    recorded: dict[Chain, dict[str, TensorRef]] = field(default_factory=lambda: defaultdict(dict))
+    parameters: dict[Chain, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
-    def linked(self) -> "dict[tuple[tuple[int, ...], str], str]":
+    def linked(self) -> dict[tuple[tuple[int, ...], str], str]:
         """Files by what links call them: the ids of the operator, and the name of the file."""
         return {
             (_ids(chain), os.path.basename(file)): file
@@ -119,7 +119,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_run(place, one, context) for place, one in found.items() if one.files or one.recorded]
 
 
-def _enter(slots: "dict[str, str]", folder: str, names: Sequence[str], when: str) -> None:
+def _enter(slots: dict[str, str], folder: str, names: Sequence[str], when: str) -> None:
     """The files of one folder; inputs as they were before, where both were kept."""
     for name in names:
         match = _TENSOR.fullmatch(name)
@@ -129,7 +129,7 @@ def _enter(slots: "dict[str, str]", folder: str, names: Sequence[str], when: str
                 slots[slot] = os.path.join(folder, name)
 
 
-def _place(folder: Path) -> "tuple[Chain, AtbPlace]":
+def _place(folder: Path) -> tuple[Chain, AtbPlace]:
     """The operators that a folder is inside of, and the execution and device above them."""
     parts = folder.absolute().parts
     chain: list[tuple[int, str]] = []
@@ -145,7 +145,7 @@ def _place(folder: Path) -> "tuple[Chain, AtbPlace]":
     return tuple(chain) or ((0, folder.name),), AtbPlace(os.path.join(*parts), step, rank)
 
 
-def _ids(chain: Chain) -> "tuple[int, ...]":
+def _ids(chain: Chain) -> tuple[int, ...]:
     return tuple(number for number, _ in chain)
 
 
@@ -157,7 +157,7 @@ def _kind(chain: Chain) -> str:
     return "/".join(name for _, name in chain)
 
 
-def _position(chain: Chain) -> "tuple[float, ...]":
+def _position(chain: Chain) -> tuple[float, ...]:
     """Children before what contains them: it ends when they have."""
     return (*_ids(chain), math.inf)
 
@@ -200,10 +200,10 @@ def _operator(
     order: int,
     chain: Chain,
     contents: Contents,
-    linked: "Mapping[tuple[tuple[int, ...], str], str]",
-    kinds: "Mapping[str, int]",
-    around: "set[Chain]",
-    notes: "list[str]",
+    linked: Mapping[tuple[tuple[int, ...], str], str],
+    kinds: Mapping[str, int],
+    around: set[Chain],
+    notes: list[str],
     context: ReadContext,
 ) -> Operator:
     files, recorded = contents.files.get(chain, {}), contents.recorded.get(chain, {})
@@ -231,12 +231,12 @@ def _operator(
     )
 
 
-def _slot(slot: str) -> "tuple[str, int]":
+def _slot(slot: str) -> tuple[str, int]:
     role, _, index = slot.partition(":")
     return role, int(index)
 
 
-def _arguments(file: str, notes: "list[str]", context: ReadContext) -> "dict[str, Any]":
+def _arguments(file: str, notes: list[str], context: ReadContext) -> dict[str, Any]:
     """The plain values of an operator's parameters; of a file that cannot be read a note."""
     try:
         told = json_object(read_text(file, "record_bytes", context), file, "parameters", digits=40)
@@ -250,7 +250,7 @@ def _tensor(
     slot: str,
     file: str,
     recorded: Optional[TensorRef],
-    linked: "Mapping[tuple[tuple[int, ...], str], str]",
+    linked: Mapping[tuple[tuple[int, ...], str], str],
     context: ReadContext,
 ) -> TensorRef:
     label = "/".join(Path(file).parts[-3:])
@@ -282,7 +282,7 @@ def _read(file: str, context: ReadContext) -> AtbTensor:
         return read_atb(opened)
 
 
-def _other(link: str, linked: "Mapping[tuple[tuple[int, ...], str], str]") -> Optional[str]:
+def _other(link: str, linked: Mapping[tuple[tuple[int, ...], str], str]) -> Optional[str]:
     """The file of this execution that a link means, None if it names none: then no values were kept."""
     match = _LINK.fullmatch(link)
     return linked.get((tuple(map(int, match["ids"].split("_"))), match["file"])) if match else None

@@ -210,7 +210,7 @@ def _unusual(name: str, path: str, context: ReadContext) -> Optional[CannName]:
     return CannName(match["type"], Path(name).stem, -1, -1, int(match["time"]), -1, -1, False)
 
 
-def _mapped(name: str, real: "Mapping[str, str]") -> Optional[CannName]:
+def _mapped(name: str, real: Mapping[str, str]) -> Optional[CannName]:
     """What stands behind a number; the .csv of statistics may stand in either column."""
     stem, csv, _ = name.partition(".csv")
     whole = real.get(name) or real.get(stem) or ""
@@ -239,7 +239,7 @@ def _header(path: str, context: ReadContext) -> RawDump:
 
 
 def _run(
-    where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: "list[str]", context: ReadContext
+    where: CannPlace, records: Sequence[Record], models: Iterable[str], notes: list[str], context: ReadContext
 ) -> Run:
     kinds = Counter(map(kind, {record.op_name for record in records}))
     operators = [_operator(order, group, kinds, notes, context) for order, group in enumerate(_executions(records))]
@@ -254,7 +254,7 @@ def _run(
     )
 
 
-def _executions(records: "Sequence[Record]") -> "list[list[Record]]":
+def _executions(records: Sequence[Record]) -> list[list[Record]]:
     """Files of one execution of one operator together, slice by slice, in order of time."""
     groups = executions(
         records,
@@ -265,13 +265,13 @@ def _executions(records: "Sequence[Record]") -> "list[list[Record]]":
     return sorted((sorted(group, key=lambda one: (one.name.csv, one.slice)) for group in groups), key=_position)
 
 
-def _position(group: "Sequence[Record]") -> "tuple[int, int, str]":
+def _position(group: Sequence[Record]) -> tuple[int, int, str]:
     first = min(group, key=lambda record: (record.name.time, record.path))
     return first.name.time, first.name.task, first.path
 
 
 def _operator(
-    order: int, group: "Sequence[Record]", kinds: "Mapping[str, int]", notes: "list[str]", context: ReadContext
+    order: int, group: Sequence[Record], kinds: Mapping[str, int], notes: list[str], context: ReadContext
 ) -> Operator:
     first = group[0]
     tensors = _statistics(group, context) if first.name.csv else _tensors(group, notes)
@@ -290,7 +290,7 @@ def _operator(
     )
 
 
-def _statistics(group: "Sequence[Record]", context: ReadContext) -> "tuple[TensorRef, ...]":
+def _statistics(group: Sequence[Record], context: ReadContext) -> tuple[TensorRef, ...]:
     first = group[0]
     try:
         tensors = cann_statistics.read_statistics(first.path, context)
@@ -306,7 +306,7 @@ def _broken(record: Record, problem: str) -> TensorRef:
     return TensorRef("", "", (), file=record.path, problem=problem, label=os.path.basename(record.path))
 
 
-def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef, ...]":
+def _tensors(group: Sequence[Record], notes: list[str]) -> tuple[TensorRef, ...]:
     """Tensors of one execution: of its one file, or of its slices joined."""
     records = [record for record in group if not record.name.csv]
     broken = next((record for record in records if record.dump is None), None)
@@ -332,7 +332,7 @@ def _tensors(group: "Sequence[Record]", notes: "list[str]") -> "tuple[TensorRef,
     return tuple(found)
 
 
-def _slots(dump: RawDump) -> "Iterator[tuple[tuple[str, int], RawTensor]]":
+def _slots(dump: RawDump) -> Iterator[tuple[tuple[str, int], RawTensor]]:
     seen: Counter[str] = Counter()
     for tensor in dump.tensors:
         yield (tensor.role, seen[tensor.role]), tensor

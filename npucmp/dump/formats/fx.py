@@ -110,12 +110,12 @@ def _run(place: FxPlace, files: Sequence[FxFile], notes: Sequence[str], context:
     )
 
 
-def _slot(file: FxFile) -> "tuple[str, int]":
+def _slot(file: FxFile) -> tuple[str, int]:
     role, _, index = file.slot.partition(":")
     return role, int(index)
 
 
-def _position(group: Sequence[FxFile]) -> "tuple[int, str, str]":
+def _position(group: Sequence[FxFile]) -> tuple[int, str, str]:
     return min(file.time for file in group), group[0].folder, group[0].operator
 
 

@@ -124,7 +124,7 @@ def _open(path: Path, context: ReadContext) -> Run:
     )
 
 
-def _detail(dump: "_Dump", operators: "list[_Operator]") -> str:
+def _detail(dump: _Dump, operators: list[_Operator]) -> str:
     words = ["PyTorch 1.5" if dump.calls else "", *(_DEVICES.get(device, "") for device in sorted(dump.devices))]
     if operators and not any(operator.reads for operator in operators):
         words.append("outputs only")
@@ -243,7 +243,7 @@ def _attribute(entry: reader.Entry, name: str, default: int) -> int:
     return found[0] if len(found) == 1 else default
 
 
-def _is_dense(shape: "tuple[int, ...]", strides: "tuple[int, ...]") -> bool:
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether each element has one place and no place is left over, as in a transposed tensor."""
     step = 1
     for stride, dim in sorted((stride, dim) for stride, dim in zip(strides, shape) if dim != 1):
@@ -301,7 +301,7 @@ def _plain_operators(dump: _Dump) -> list[_Operator]:
     return list(operators.values())
 
 
-def split_name(parts: "tuple[str, ...]") -> tuple[str, str]:
+def split_name(parts: tuple[str, ...]) -> tuple[str, str]:
     """Operator and slot of a dataset's path."""
     role = _ROLE.fullmatch(parts[-2]) if len(parts) > 2 else None
     if role and re.fullmatch(r"[0-9]{1,9}", parts[-1]):

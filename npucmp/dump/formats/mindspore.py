@@ -96,7 +96,7 @@ def sniff(path: Path, context: ReadContext = ANYWHERE) -> bool:
     return any(_holds_some(Path(folder), names, context) for folder, names in _looked_at(path))
 
 
-def _looked_at(path: Path) -> "Iterator[tuple[str, list[str]]]":
+def _looked_at(path: Path) -> Iterator[tuple[str, list[str]]]:
     left = _SNIFFED
     for folder, names in _dump_folders(path):
         yield folder, names[:left]
@@ -119,7 +119,7 @@ def _is_named(name: str) -> bool:
     return parse_mindspore_name(name) is not None or bool(raw and raw_type(raw)) or _RECORD.fullmatch(name) is not None
 
 
-def _dump_folders(path: Path) -> "Iterator[tuple[str, list[str]]]":
+def _dump_folders(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Folders that may hold operators or records; links to folders are not followed."""
     base = len(path.parts)
     for folder, names in folders(path, _DEPTH):
@@ -231,8 +231,8 @@ def _entries(folder: Path, names: Sequence[str], notes: list[str], context: Read
 
 
 def _joined(
-    files: "Sequence[tuple[MindsporeName, str]]", recorded: Sequence[StatisticRow]
-) -> "Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[StatisticRow]]]":
+    files: Sequence[tuple[MindsporeName, str]], recorded: Sequence[StatisticRow]
+) -> Iterator[tuple[Optional[tuple[MindsporeName, str]], Optional[StatisticRow]]]:
     """Files and rows of one tensor together: by time, what is left from the newest on."""
     left: dict[tuple[str, str, int], dict[int, StatisticRow]] = defaultdict(dict)
     for row in recorded:

@@ -90,7 +90,7 @@ class _Row(NamedTuple):
     tensor: TensorRef
 
 
-def _rows(file: Path, notes: "list[str]", context: ReadContext) -> "list[_Row]":
+def _rows(file: Path, notes: list[str], context: ReadContext) -> list[_Row]:
     kind = _FILE.fullmatch(file.name)
     try:
         table = list(csv.DictReader(read_text(file, "statistics_bytes", context).splitlines()))
@@ -107,14 +107,14 @@ def _rows(file: Path, notes: "list[str]", context: ReadContext) -> "list[_Row]":
     return [row for row in rows if row]
 
 
-def _rounding(figures: "Iterator[str]") -> float:
+def _rounding(figures: Iterator[str]) -> float:
     """Half a unit of the last decimal that any figure has; 0 where there are so many that none was rounded."""
     found = (_NUMBER.fullmatch(text) for text in figures)
     decimals = max((len(one["decimals"]) - int(one["power"] or 0) for one in found if one), default=0)
     return 0.5 * 10.0**-decimals if 0 <= decimals < EXACT else 0.0
 
 
-def _row(kind: str, line: "Mapping[str, str]", rounding: float) -> Optional[_Row]:
+def _row(kind: str, line: Mapping[str, str], rounding: float) -> Optional[_Row]:
     name, step = line.get("name") or line.get("module_name") or "", line.get("step", "")
     if not name or not _STEP.fullmatch(step):
         return None
@@ -136,7 +136,7 @@ def _row(kind: str, line: "Mapping[str, str]", rounding: float) -> Optional[_Row
     return _Row(int(step), operator, kind, tensor)
 
 
-def _place(kind: str, name: str) -> "tuple[str, str]":
+def _place(kind: str, name: str) -> tuple[str, str]:
     """(module or parameter, slot). What is the gradient of an input flows out of a backward."""
     found = _ACTIVATION.fullmatch(name)
     if found is None:
@@ -158,7 +158,7 @@ def _figure(text: Optional[str]) -> Optional[float]:
         return None
 
 
-def _shape(text: str) -> "Optional[tuple[int, ...]]":
+def _shape(text: str) -> Optional[tuple[int, ...]]:
     """Of "[4, 8]" or "torch.Size([4, 8])"; () where a table has none, as if it were one number."""
     sizes = re.findall("[0-9]+", text)
     if any(len(size) > 18 for size in sizes) or len(sizes) > 64:
@@ -167,7 +167,7 @@ def _shape(text: str) -> "Optional[tuple[int, ...]]":
     return shape if is_countable(shape) else None
 
 
-def _run(folder: str, step: int, rows: "list[_Row]", notes: "tuple[str, ...]") -> Run:
+def _run(folder: str, step: int, rows: list[_Row], notes: tuple[str, ...]) -> Run:
     made: dict[str, dict[str, _Row]] = {}
     for row in sorted(rows, key=lambda row: _turn(row.kind)):
         made.setdefault(row.operator, {})[row.tensor.slot] = row
@@ -180,7 +180,7 @@ def _run(folder: str, step: int, rows: "list[_Row]", notes: "tuple[str, ...]") -
     return Run(folder, NAME, operators, step, rank, "statistics", notes, ordered=False)
 
 
-def _operator(name: str, order: int, rows: "list[_Row]") -> Operator:
+def _operator(name: str, order: int, rows: list[_Row]) -> Operator:
     kind = rows[0].kind
     return Operator(
         name=name,

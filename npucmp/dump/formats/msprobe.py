@@ -74,7 +74,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_open_one_of_many(file, context) for file in files]
 
 
-def heads(path: Path, context: ReadContext = ANYWHERE) -> "list[Head]":
+def heads(path: Path, context: ReadContext = ANYWHERE) -> list[Head]:
     """One per dump.json, or per step and rank of micro batches, by the names of their folders."""
     return [Head(str(path), NAME, one.step, one.rank, str(one.path)) for one in files_of(path)]
 
@@ -145,12 +145,12 @@ def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadCon
     )
 
 
-def _repeated(tree: Any) -> "tuple[str, ...]":
+def _repeated(tree: Any) -> tuple[str, ...]:
     """The keys that stand more than once in an object."""
     return tree.keys_repeated if isinstance(tree, Repeated) else ()
 
 
-def _unclear(data: "Mapping[str, Any]") -> "dict[str, str]":
+def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
     """Operators whose records stand more than once, or hold a key more than once, each with that key; keys of tensors
     concern their tensor alone."""
     if next(repeated_in(data), None) is None:
@@ -161,7 +161,7 @@ def _unclear(data: "Mapping[str, Any]") -> "dict[str, str]":
     return {**found, **dict.fromkeys(_repeated(data), "")}
 
 
-def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[str]:
+def _of_files(path: Path, dump: _Dump, operators: list[Operator]) -> Iterator[str]:
     """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect."""
     tensors = [tensor for one in operators for tensor in one.tensors]
     yield from unnamed(dump.folder, [*(tensor.file for tensor in tensors), *dump.others])
@@ -175,7 +175,7 @@ def _of_files(path: Path, dump: _Dump, operators: "list[Operator]") -> Iterator[
         yield f"{path.with_name(_FAILED)}: msprobe could not collect all that it was to"
 
 
-def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
+def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
     """The calls that the records of a run tell, by operator."""
     from npucmp.dump.readers.msprobe_call import call_of
 
@@ -190,7 +190,7 @@ def calls(run: Run, context: ReadContext = ANYWHERE) -> "dict[str, Call]":
     return found
 
 
-def _whole_number(digits: str) -> "int | float":
+def _whole_number(digits: str) -> int | float:
     """One that no float can hold is infinite: whatever works with an argument or a figure may make it one."""
     return int(digits) if len(digits) <= _DIGITS else float(digits)
 
@@ -297,7 +297,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
     )
 
 
-def _unreadable(name: str, tensors: "list[TensorRef]", key: str) -> "list[TensorRef]":
+def _unreadable(name: str, tensors: list[TensorRef], key: str) -> list[TensorRef]:
     """The tensors of an operator whose record, or a key in it, stands more than once."""
     what = f"a key {key!a:.60}" if key else "its operator"
     problem = f"dump.json holds {what} more than once"

@@ -63,7 +63,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         return [_run(path, [path], context)]
     found = [*told_folders(path, (".npy",))]
     read = {above for folder in found for above in (folder, *folder.parents)}
-    runs: "dict[str, list[tuple[str, Run]]]" = {}
+    runs: dict[str, list[tuple[str, Run]]] = {}
     for folder in found:
         below = folder.relative_to(path).parts
         micro = [part for part in below if micro_of(part) is not None]
@@ -73,7 +73,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [whole(where, some) if some[0][0] else some[0][1] for where, some in runs.items()]
 
 
-def _run(path: Path, names: "list[Path]", context: ReadContext, read: "Optional[set[Path]]" = None) -> Run:
+def _run(path: Path, names: list[Path], context: ReadContext, read: Optional[set[Path]] = None) -> Run:
     """That of a file, or of a folder with these names; `read` are the folders that runs are made of."""
     notes: list[str] = []
     real = {} if read is None else long_names(path / MAPPING, notes, context)
@@ -96,7 +96,7 @@ def _run(path: Path, names: "list[Path]", context: ReadContext, read: "Optional[
     return Run(str(path), NAME, operators, step, rank, about, tuple(notes), ordered=timed)
 
 
-def _read_of_them(files: "list[NpyFile]") -> "list[NpyFile]":
+def _read_of_them(files: list[NpyFile]) -> list[NpyFile]:
     """What ONNX nodes read is called as they are, behind a word: "input_Add_100" beside "Add_100". A tool that writes
     it does so of every node: where few have it, it is the name of an operator."""
     named = {file.operator for file in files if file.time}
@@ -111,7 +111,7 @@ def _read_of_them(files: "list[NpyFile]") -> "list[NpyFile]":
     ]
 
 
-def _below(folder: Path, names: "list[Path]", read: "set[Path]") -> "Optional[str]":
+def _below(folder: Path, names: list[Path], read: set[Path]) -> Optional[str]:
     """The note on folders beside the files, whose tensors nobody reads; None if there are none."""
     unread = (path for path in names if path not in read and path.is_dir())
     found = [path.name for path in unread if any(map(may_be_tensor, some_names(path)))]

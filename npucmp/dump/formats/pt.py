@@ -74,7 +74,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_alone(run) for run in runs] if path.is_file() else _with_weights(runs)
 
 
-def _with_weights(runs: "list[Run]") -> "list[Run]":
+def _with_weights(runs: list[Run]) -> list[Run]:
     """Weights that a device keeps beside its tokens, with the modules of the first of these; each is read once."""
     kept = {run.path: run for run in runs if run.step is None and all(map(_is_weights, run.operators))}
     first: dict[str, Run] = {}
@@ -97,9 +97,9 @@ def _is_weights(operator: Operator) -> bool:
     return all(tensor.slot.startswith("param:") or tensor.problem for tensor in operator.tensors)
 
 
-def _runs(found: Files, context: ReadContext) -> "list[Run]":
+def _runs(found: Files, context: ReadContext) -> list[Run]:
     of_msprobe = any(f"{os.sep}{word}{os.sep}" in found.paths[0][2] for word in DATA)
-    runs: "dict[tuple[Optional[int], Optional[int]], list[PtFile]]" = defaultdict(list)
+    runs: dict[tuple[Optional[int], Optional[int]], list[PtFile]] = defaultdict(list)
     for folder, name, file in found.paths:
         stem = name[: name.rindex(".")]
         fields = fields_of(stem)
@@ -109,7 +109,7 @@ def _runs(found: Files, context: ReadContext) -> "list[Run]":
     return [_run(found.path, *at, files, notes, context) for at, files in runs.items()]
 
 
-def fields_of(stem: str) -> "dict[str, str]":
+def fields_of(stem: str) -> dict[str, str]:
     """The fields of a name of SGLang's dumper; empty for any other name."""
     parts = [part.partition("=") for part in _FIELD.split(stem)]
     fields = {key: value for key, equals, value in parts if equals}
@@ -117,12 +117,12 @@ def fields_of(stem: str) -> "dict[str, str]":
     return fields if is_one else {}
 
 
-def _number(fields: "dict[str, str]", keys: "tuple[str, ...]", otherwise: Optional[int]) -> Optional[int]:
+def _number(fields: dict[str, str], keys: tuple[str, ...], otherwise: Optional[int]) -> Optional[int]:
     text = next((fields[key] for key in keys if key in fields), "")
     return int(text) if _NUMBER.fullmatch(text) else otherwise
 
 
-def _fielded(fields: "dict[str, str]", file: str) -> PtFile:
+def _fielded(fields: dict[str, str], file: str) -> PtFile:
     index = _number(fields, ("dump_index",), None)
     more = [f"{key}={value}" for key, value in fields.items() if key not in ("name", "rank", "dump_index", *_STEPS)]
     operator, slot, call = named(fields["name"])
@@ -146,8 +146,8 @@ def _run(
     path: str,
     step: Optional[int],
     rank: Optional[int],
-    files: "list[PtFile]",
-    notes: "tuple[str, ...]",
+    files: list[PtFile],
+    notes: tuple[str, ...],
     context: ReadContext,
 ) -> Run:
     ordered = all(file.turn >= 0 for file in files)
@@ -173,13 +173,13 @@ def _run(
     return Run(path, NAME, tuple(operators), step, rank, "outputs only" if outputs else "", notes, ordered)
 
 
-def _modules_uncalled(files: "list[PtFile]") -> "list[PtFile]":
+def _modules_uncalled(files: list[PtFile]) -> list[PtFile]:
     """A number at the end of a name that others go on from ("layers.1", "layers.1.mlp") is no call."""
     above = {file.operator[:at] for file in files for at, letter in enumerate(file.operator) if letter == "."}
     return [file._replace(call=-1) if file.operator in above else file for file in files]
 
 
-def _numbered(files: "list[PtFile]") -> "list[PtFile]":
+def _numbered(files: list[PtFile]) -> list[PtFile]:
     """With the numbers of acl_save, which counts all that it saves; they are its only if no two are the same."""
     found = [_SERIAL.fullmatch(file.operator) for file in files]
     numbers = [int(one[1]) for one in found if one]
@@ -188,11 +188,11 @@ def _numbered(files: "list[PtFile]") -> "list[PtFile]":
     return [file._replace(call=number) for file, number in zip(files, numbers)]
 
 
-def _position(file: PtFile) -> "tuple[list[object], int, list[list[object]]]":
+def _position(file: PtFile) -> tuple[list[object], int, list[list[object]]]:
     return natural(file.folder), file.call, by_module(file.operator)
 
 
-def _written(files: "list[PtFile]") -> WrittenOperator:
+def _written(files: list[PtFile]) -> WrittenOperator:
     first = files[0]
     name = first.operator[: -len(f".{first.call}")] if first.operator.endswith(f".{first.call}") else first.operator
     return WrittenOperator([file.path for file in files], _path(first.operator)[0] or name, first.folder, first.call)
@@ -202,7 +202,7 @@ def _name(file: PtFile) -> str:
     return f"{file.folder}/{file.operator}" if file.folder else file.operator
 
 
-def _path(operator: str) -> "tuple[str, str]":
+def _path(operator: str) -> tuple[str, str]:
     """Where a module sits in the model, and its call; ("", …) of what is no module."""
     if is_module(operator):
         return operator, ""
@@ -210,15 +210,13 @@ def _path(operator: str) -> "tuple[str, str]":
     return (head.rpartition(".")[0], call) if operator.startswith("Module.") and call.isdigit() else ("", "")
 
 
-def _module(file: PtFile) -> "tuple[str, str]":
+def _module(file: PtFile) -> tuple[str, str]:
     """The same of a name without a call, which names the module that a hook of the user's was at."""
     path, call = _path(file.operator)
     return (path, call) if path or file.call >= 0 else (file.operator, "")
 
 
-def _operator(
-    order: int, files: "list[PtFile]", modules: "dict[tuple[str, str], str]", context: ReadContext
-) -> Operator:
+def _operator(order: int, files: list[PtFile], modules: dict[tuple[str, str], str], context: ReadContext) -> Operator:
     tensors = tuple(tensor for file in files for tensor in _tensors(file, context))
     path = _path(files[0].operator)[0]
     (above, call), scope = _module(files[0]), ""
@@ -229,7 +227,7 @@ def _operator(
     return made._replace(path=path) if path else made
 
 
-def _tensors(file: PtFile, context: ReadContext) -> "Iterator[TensorRef]":
+def _tensors(file: PtFile, context: ReadContext) -> Iterator[TensorRef]:
     """The tensor of a file, or those in what it holds, which are parts of its slot."""
     label = os.path.basename(file.path)
     try:

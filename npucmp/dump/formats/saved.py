@@ -82,7 +82,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_run(place, files, notes if i == 0 else [], context) for i, (place, files) in enumerate(found.items())]
 
 
-def _files(folder: str, names: Sequence[str]) -> "list[tuple[SavedPlace, SavedFile]]":
+def _files(folder: str, names: Sequence[str]) -> list[tuple[SavedPlace, SavedFile]]:
     """The tensors of a folder, none if it is no step and rank of such a dump."""
     parts = Path(folder).absolute().parts
     micro = micro_of(parts[-1])

@@ -129,7 +129,7 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
     return [_run(folder, step if len(folders) > 1 else None, context) for step, folder in enumerate(folders)]
 
 
-def kept_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[Graph]":
+def kept_graphs(path: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs that a dump keeps, one per device and run; a broken one is a note."""
     found = []
     for file in sorted(file for folder in _run_folders(path) for file in _graph_files(folder)):
@@ -147,7 +147,7 @@ def kept_graphs(path: Path, notes: "list[str]", context: ReadContext = ANYWHERE)
 GRAPHS = GraphSource(own=kept_graphs)
 
 
-def _graph_files(run: str) -> "list[str]":
+def _graph_files(run: str) -> list[str]:
     entries = _entries(run) or []
     devices = [entry.path for entry in entries if entry.name.startswith(_DEVICE) and _is_folder(entry)]
     return [entry.path for place in (run, *devices) for entry in _entries(place) or () if entry.name.startswith(_GRAPH)]
@@ -175,7 +175,7 @@ def _run_folders(path: Path) -> Iterator[str]:
             yield entry.path
 
 
-def _entries(folder: str) -> "Optional[list[os.DirEntry[str]]]":
+def _entries(folder: str) -> Optional[list[os.DirEntry[str]]]:
     """None for what is no folder or cannot be opened."""
     try:
         with os.scandir(folder) as entries:
@@ -184,14 +184,14 @@ def _entries(folder: str) -> "Optional[list[os.DirEntry[str]]]":
         return None
 
 
-def _is_folder(entry: "os.DirEntry[str]") -> bool:
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
 
-def _is_run(entries: "list[os.DirEntry[str]]") -> bool:
+def _is_run(entries: list[os.DirEntry[str]]) -> bool:
     return any(entry.name.startswith(_META) for entry in entries)
 
 
@@ -227,7 +227,7 @@ def _contents(run: str) -> RunContents:
     return found
 
 
-def _take(found: RunContents, entry: "os.DirEntry[str]", device: str, scope: str) -> None:
+def _take(found: RunContents, entry: os.DirEntry[str], device: str, scope: str) -> None:
     file = parse_tfdbg_name(entry.name, scope)
     if entry.is_symlink() and os.path.isdir(entry.path):
         found.left[_LINK] += 1

@@ -49,7 +49,7 @@ _EXPECTED = (
 )
 
 
-def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE) -> list[Graph]:
+def load_graphs(path: str | os.PathLike[str], context: ReadContext = ANYWHERE) -> list[Graph]:
     """The graphs of a file, known by its content: of a GE model the root and its subgraphs, of a GraphDef one.
 
     Raises DumpError for a file that is none of these, is malformed, or beyond a limit.
@@ -65,13 +65,13 @@ def load_graphs(path: "str | os.PathLike[str]", context: ReadContext = ANYWHERE)
     return graphs
 
 
-def _begins(path: "str | os.PathLike[str]", form: "re.Pattern[bytes]", context: ReadContext) -> bool:
+def _begins(path: str | os.PathLike[str], form: re.Pattern[bytes], context: ReadContext) -> bool:
     """Whether the first bytes of a file have a form."""
     with open_regular(os.fspath(path), context) as file:
         return form.match(file.read(0, min(_HEAD, file.size))) is not None
 
 
-def _of_wire(path: "str | os.PathLike[str]", context: ReadContext) -> Graph:
+def _of_wire(path: str | os.PathLike[str], context: ReadContext) -> Graph:
     """The graph of a binary GraphDef. Constants are passed over, so that weights are not read."""
     with open_regular(os.fspath(path), context) as file:
         file.limits.require(path, "graph_bytes", file.size, "has {:,} bytes")

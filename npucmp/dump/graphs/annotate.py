@@ -36,7 +36,7 @@ def holds(graph: Graph, run: Run) -> float:
     return sum(known.node(operator.name) is not None for operator in run.operators) / max(1, len(run.operators))
 
 
-def fitting(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
+def fitting(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     """The graphs of a run: of several states of one graph the one that holds most of the run, the last of equals."""
     best: dict[str, tuple[float, Graph]] = {}
     for number, graph in enumerate(graphs):
@@ -49,14 +49,14 @@ def fitting(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
     return _needed([graph for graph in enough if not _is_less_fused(run, graph, enough)], run)
 
 
-def _is_less_fused(run: Run, graph: Graph, graphs: "Sequence[Graph]") -> bool:
+def _is_less_fused(run: Run, graph: Graph, graphs: Sequence[Graph]) -> bool:
     """Whether a run executed by themselves operators that a graph has inside others: it is no run of that graph."""
     nodes = {escaped(node.name) for one in graphs for node in one.nodes}  # of a split operator, a part bears its name
     fused = {escaped(name) for node in graph.nodes for name in node.originals or ()} - nodes
     return any(escaped(operator.name) in fused for operator in run.operators)
 
 
-def _needed(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
+def _needed(graphs: Sequence[Graph], run: Run) -> list[Graph]:
     """Graphs, best first, without those that hold nothing that the better ones do not hold."""
     left = {escaped(operator.name) for operator in run.operators}
     found = []
@@ -68,7 +68,7 @@ def _needed(graphs: "Sequence[Graph]", run: Run) -> "list[Graph]":
     return found
 
 
-def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
+def annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     """The run with what its graphs tell; the same run if none of them is its graph."""
     models = _models(run, graphs)
     if len(models) < 2:
@@ -86,7 +86,7 @@ def annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
     return replace(run, operators=tuple(operators), ordered=True, notes=tuple(notes))
 
 
-def _models(run: Run, graphs: "Sequence[Graph]") -> "dict[str, list[int]]":
+def _models(run: Run, graphs: Sequence[Graph]) -> dict[str, list[int]]:
     """Model → its operators, by their places; GE names the folder of a model's dump after its graph."""
     names = {escaped(graph.name) for graph in graphs if graph.name}
     found: dict[str, list[int]] = defaultdict(list)
@@ -96,7 +96,7 @@ def _models(run: Run, graphs: "Sequence[Graph]") -> "dict[str, list[int]]":
     return found
 
 
-def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
+def _annotate(run: Run, graphs: Sequence[Graph]) -> Run:
     chosen = fitting(graphs, run)
     if not chosen:
         return run
@@ -113,7 +113,7 @@ def _annotate(run: Run, graphs: "Sequence[Graph]") -> Run:
     )
 
 
-def _written(run: Run, known: Known) -> "dict[tuple[str, int], list[TensorRef]]":
+def _written(run: Run, known: Known) -> dict[tuple[str, int], list[TensorRef]]:
     """(node, output index) → that output's tensors, oldest execution first."""
     last = dict(known.last)
     found: dict[tuple[str, int], list[TensorRef]] = defaultdict(list)
@@ -161,7 +161,7 @@ def _annotated(operator: Operator, back: int, known: Known, written: Written) ->
     )
 
 
-def _attributes(node: Node, known: Known) -> "dict[str, Any]":
+def _attributes(node: Node, known: Known) -> dict[str, Any]:
     """Those of a node, the constants that it reads, and the order of the axes of what it reads and writes."""
     found = dict(node.attributes)
     for i, (name, _) in enumerate(node.inputs):
@@ -179,7 +179,7 @@ def _is_constant(name: str, known: Known) -> bool:
     return node is not None and op_type(node.op_type).has("constant")
 
 
-def _borrowed(i: int, read: "tuple[str, int]", back: int, known: Known, written: Written) -> Optional[TensorRef]:
+def _borrowed(i: int, read: tuple[str, int], back: int, known: Known, written: Written) -> Optional[TensorRef]:
     """An input that was not dumped: the output that it is, of the same execution."""
     for one in _back(read, known):
         if one in written:
@@ -192,12 +192,12 @@ def _borrowed(i: int, read: "tuple[str, int]", back: int, known: Known, written:
     return None
 
 
-def _logical_output(tensor: TensorRef, one: "tuple[str, int]", known: Known) -> TensorRef:
+def _logical_output(tensor: TensorRef, one: tuple[str, int], known: Known) -> TensorRef:
     ports = known.by_name[one[0]].ports_out
     return _logical(tensor, ports[one[1]]) if one[1] < len(ports) else tensor
 
 
-def _back(read: "tuple[str, int]", known: Known) -> "list[tuple[str, int]]":
+def _back(read: tuple[str, int], known: Known) -> list[tuple[str, int]]:
     """The tensor that is read, and those it is a copy of, nearest first."""
     found = [read]
     for _ in range(_HOPS):
@@ -213,7 +213,7 @@ def _hands_on(node: Node) -> bool:
     return bool(node.inputs) and op_type(node.op_type).has("hands on")
 
 
-def _described(tensors: "Sequence[TensorRef]", node: Node, known: Known, written: Written) -> "tuple[TensorRef, ...]":
+def _described(tensors: Sequence[TensorRef], node: Node, known: Known, written: Written) -> tuple[TensorRef, ...]:
     """The tensors of an operator of a GE graph with all that its descriptors tell."""
     inputs = _places(tensors, "input", node.ports_in)
     outputs = _places(tensors, "output", node.ports_out)
@@ -231,7 +231,7 @@ def _described(tensors: "Sequence[TensorRef]", node: Node, known: Known, written
     return tuple(found)
 
 
-def _places(tensors: "Sequence[TensorRef]", role: str, ports: "Sequence[Port]") -> "dict[int, int]":
+def _places(tensors: Sequence[TensorRef], role: str, ports: Sequence[Port]) -> dict[int, int]:
     """Tensor → descriptor. One by one, unless some were left out of the dump: then by what only one of them fits."""
     mine = [at for at, tensor in enumerate(tensors) if tensor.slot.startswith(role)]
     if len(mine) == len(ports):
@@ -279,7 +279,7 @@ def _is_inserted(node: Node) -> bool:
     return kind.has("inserted") and (not is_cast or node.name.startswith("trans_"))
 
 
-def _read(tensor: TensorRef, read: "tuple[str, int]", known: Known, written: Written) -> TensorRef:
+def _read(tensor: TensorRef, read: tuple[str, int], known: Known, written: Written) -> TensorRef:
     """An input with the output that it reads, and the tensor of the unfused network that this is."""
     dumped = next((one for one in _back(read, known) if one in written), read)
     producer = known.by_name.get(read[0])
@@ -304,12 +304,12 @@ def _logical(tensor: TensorRef, port: Port) -> TensorRef:
     return tensor._replace(shape=shape, payload=payload._replace(shape=shape, device=device._replace(origin=order)))
 
 
-def _has_order(graphs: "Sequence[Graph]") -> bool:
+def _has_order(graphs: Sequence[Graph]) -> bool:
     """A GE graph numbers its operators as they run; a GraphDef only says what must come before what."""
     return any(node.ports_out for graph in graphs for node in graph.nodes)
 
 
-def _after_producers(operators: "Sequence[Operator]") -> "list[Operator]":
+def _after_producers(operators: Sequence[Operator]) -> list[Operator]:
     """In the order of their times, but each after the operators that it reads: a debugger may write them later."""
     times = Counter(operator.name for operator in operators)
     places = {escaped(op.name): i for i, op in enumerate(operators) if times[op.name] == 1}
@@ -327,7 +327,7 @@ def _after_producers(operators: "Sequence[Operator]") -> "list[Operator]":
     return [operators[i]._replace(order=order) for order, i in enumerate(done)]
 
 
-def _in_order(operators: "Sequence[Operator]", known: Known) -> "list[Operator]":
+def _in_order(operators: Sequence[Operator], known: Known) -> list[Operator]:
     """In the order of the graph; what it does not hold stays behind its predecessor, repetitions follow in time."""
     keys, rounds = [], Counter[str]()
     last = (0, -1)

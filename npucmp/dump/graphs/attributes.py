@@ -78,7 +78,7 @@ def of_wire(cursor: Cursor, field: WireField) -> Optional[Value]:
     return None
 
 
-def _scalar(field: str, value: Any) -> "Union[Number, str, None]":
+def _scalar(field: str, value: Any) -> Union[Number, str, None]:
     if field in ("s", "dt", "type"):
         return str(value) if isinstance(value, str) and len(value) <= LONGEST else None
     if isinstance(value, str):  # JSON has integers of 64 bits as text
@@ -90,11 +90,11 @@ def _scalar(field: str, value: Any) -> "Union[Number, str, None]":
     return bool(value) if field == "b" else int(value) if math.isfinite(value) else None
 
 
-def _listed(values: "list[Any]") -> Optional[Value]:
+def _listed(values: list[Any]) -> Optional[Value]:
     return None if None in values or len(values) > MOST else tuple(values)
 
 
-def _wired(cursor: Cursor, field: WireField) -> "list[Union[Number, str]]":
+def _wired(cursor: Cursor, field: WireField) -> list[Union[Number, str]]:
     """The values of a field of AttrValue or ListValue."""
     if field.number == 2 and field.wire == 2 and field.end - field.start <= LONGEST:
         return [cursor.text(field)]
@@ -111,7 +111,7 @@ def _raw(cursor: Cursor, field: WireField) -> bytes:
     return cursor.bytes(field.start, field.end - field.start) if field.end - field.start <= 8 * MOST else b""
 
 
-def _floats(data: bytes) -> "list[Union[Number, str]]":
+def _floats(data: bytes) -> list[Union[Number, str]]:
     return [*struct.unpack(f"<{len(data) // 4}f", data[: len(data) // 4 * 4])]
 
 
@@ -149,7 +149,7 @@ def _of_wired_tensor(cursor: Cursor, field: WireField) -> Optional[Value]:
     return _constant(sizes, values)
 
 
-def _constant(sizes: "list[Any]", values: "list[Any]") -> Optional[Value]:
+def _constant(sizes: list[Any], values: list[Any]) -> Optional[Value]:
     """A single value stands for all elements; tensors of more than one dimension are kept flat: paddings."""
     if not all(isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= MOST for size in sizes):
         return None
@@ -162,7 +162,7 @@ def _constant(sizes: "list[Any]", values: "list[Any]") -> Optional[Value]:
     return tuple(values * count if len(values) == 1 else values)
 
 
-def _unpacked(letter: str, data: bytes) -> "list[Any]":
+def _unpacked(letter: str, data: bytes) -> list[Any]:
     size = struct.calcsize(letter) if letter else 0
     if not size or len(data) % size or len(data) > MOST * size:
         return []

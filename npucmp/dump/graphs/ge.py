@@ -64,7 +64,7 @@ def from_json(text: str, path: object, limits: Limits = Limits()) -> Message:
     """The tree of a JSON text. Raises DumpError for what is not a JSON object."""
     held = 0
 
-    def message(pairs: "list[tuple[str, Any]]") -> Optional[Message]:
+    def message(pairs: list[tuple[str, Any]]) -> Optional[Message]:
         nonlocal held
         found = unlike(pairs)
         if "value" in found and isinstance(found.get("key"), str) and found["key"] not in _WANTED:
@@ -128,7 +128,7 @@ def _node(op: Message) -> Node:
     )
 
 
-def _told(found: "Mapping[str, Message]", entries: "Sequence[Optional[tuple[str, int]]]") -> "dict[str, Any]":
+def _told(found: Mapping[str, Message], entries: Sequence[Optional[tuple[str, int]]]) -> dict[str, Any]:
     """How an operator computes, and what its inputs are called: those that are there, in their order, as `inputs`."""
     told = {key: attributes.of_text(found[key]) for key in found if key in attributes.WANTED}
     told = {key: value for key, value in told.items() if value is not None}
@@ -151,7 +151,7 @@ def _entry(text: str) -> Optional[tuple[str, int]]:
     return name, int(index)
 
 
-def _ports_in(data: "list[Optional[tuple[str, int]]]", descriptions: "list[Message]") -> tuple[Port, ...]:
+def _ports_in(data: list[Optional[tuple[str, int]]], descriptions: list[Message]) -> tuple[Port, ...]:
     """One port for each input that is there. Absent ones at the end may have a description but no entry."""
     ports = [_port(one, index) for index, one in enumerate(descriptions)]
     if len(data) == len(ports):
@@ -199,5 +199,5 @@ def _words(value: Message) -> list[str]:
     return [*texts(value, "s"), *(word for part in messages(value, "list") for word in texts(part, "s"))]
 
 
-def _first(values: "list[Any]", default: Any) -> Any:
+def _first(values: list[Any], default: Any) -> Any:
     return values[0] if values else default

@@ -86,7 +86,7 @@ class GraphSource(NamedTuple):
     """
 
     of_device: bool = False
-    own: Optional[Callable[[Path, "list[str]", ReadContext], "list[Graph]"]] = None
+    own: Optional[Callable[[Path, list[str], ReadContext], list[Graph]]] = None
 
 
 def groups(graph: Graph) -> dict[Hashable, list[Node]]:
@@ -130,7 +130,7 @@ def _united(nodes: Sequence[Node], readers: Mapping[tuple[str, int], set[int]]) 
     return joined("".join(node.name for node in nodes), nodes, originals, tuple(written))
 
 
-def joined(name: str, nodes: Sequence[Node], originals: "tuple[str, ...]", written: "tuple[Port, ...]") -> Node:
+def joined(name: str, nodes: Sequence[Node], originals: tuple[str, ...], written: tuple[Port, ...]) -> Node:
     """Several nodes as one that reads what none of them wrote."""
     names = {node.name for node in nodes}
     outside = [(node, i) for node in nodes for i, read in enumerate(node.inputs) if read[0] not in names]

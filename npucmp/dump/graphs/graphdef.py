@@ -59,7 +59,7 @@ def _raw(node: Message) -> _Raw:
     return _Raw(name, op, texts(node, "input"), _told(node))
 
 
-def _told(node: Message) -> "dict[str, Any]":
+def _told(node: Message) -> dict[str, Any]:
     """Attributes help, and nobody needs them: those that are broken are left out."""
     found = {}
     for entry in node.get("attr", ()):
@@ -83,7 +83,7 @@ def _raw_of_wire(cursor: Cursor, start: int, end: int) -> _Raw:
     return _Raw(words[_NAME][-1], words[_OP][-1], words[_INPUT], told)
 
 
-def _attribute(cursor: Cursor, entry: WireField) -> "dict[str, Any]":
+def _attribute(cursor: Cursor, entry: WireField) -> dict[str, Any]:
     """One entry of the map of attributes, if it is kept."""
     parts = {field.number: field for field in cursor.fields(entry.start, entry.end) if field.wire == 2}
     key = cursor.text(parts[_KEY]) if _KEY in parts and _VALUE in parts else ""
@@ -105,7 +105,7 @@ def _graph(raw: Sequence[_Raw], path: str) -> Graph:
     return Graph(path, "", tuple(nodes[i]._replace(order=order) for order, i in enumerate(_order(nodes))))
 
 
-def _node(node: _Raw, copies: "Mapping[str, Sequence[tuple[str, int]]]", debug: "set[str]") -> Node:
+def _node(node: _Raw, copies: Mapping[str, Sequence[tuple[str, int]]], debug: set[str]) -> Node:
     read = (_source(one, copies) for one in _data(node.inputs))
     before = (_source((name[1:], 0), copies)[0] for name in node.inputs if name.startswith("^"))
     controls = dict.fromkeys(name for name in before if name not in debug)
@@ -122,7 +122,7 @@ def _data(inputs: Iterable[str]) -> list[tuple[str, int]]:
     return found
 
 
-def _source(read: tuple[str, int], copies: "Mapping[str, Sequence[tuple[str, int]]]") -> tuple[str, int]:
+def _source(read: tuple[str, int], copies: Mapping[str, Sequence[tuple[str, int]]]) -> tuple[str, int]:
     """The tensor that a copy is made of."""
     for _ in range(_HOPS):
         if not copies.get(read[0]):
@@ -149,7 +149,7 @@ def _order(nodes: Sequence[Node]) -> list[int]:
     return _sorted(readers, missing)
 
 
-def _sorted(readers: "Mapping[int, Sequence[int]]", missing: "list[int]") -> list[int]:
+def _sorted(readers: Mapping[int, Sequence[int]], missing: list[int]) -> list[int]:
     """Kahn's algorithm; `missing` counts what each node waits for, and is used up."""
     ready = [i for i, count in enumerate(missing) if not count]
     heapify(ready)

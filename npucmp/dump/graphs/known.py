@@ -12,17 +12,17 @@ from npucmp.model import Run
 class Known(NamedTuple):
     """All graphs of a run in one: nodes by their own and by their escaped names."""
 
-    by_name: "Mapping[str, Node]"
-    by_key: "Mapping[str, Optional[Node]]"
-    inner: "frozenset[tuple[str, int]]" = frozenset()  # outputs that only other parts of the same original read
-    last: "tuple[tuple[str, str], ...]" = ()  # of nodes that several of the graph were made into, the last of these
+    by_name: Mapping[str, Node]
+    by_key: Mapping[str, Optional[Node]]
+    inner: frozenset[tuple[str, int]] = frozenset()  # outputs that only other parts of the same original read
+    last: tuple[tuple[str, str], ...] = ()  # of nodes that several of the graph were made into, the last of these
 
     def node(self, name: str) -> Optional[Node]:
         """The node of a dumped name, escaped or not; None if there is none, or more than one."""
         return self.by_name.get(name) or self.by_key.get(escaped(name))
 
 
-def together(graphs: "Sequence[Graph]") -> Known:
+def together(graphs: Sequence[Graph]) -> Known:
     """Several graphs as one; of two nodes with the same name the first counts."""
     by_name: dict[str, Node] = {}  # of several graphs in one run, two may have nodes of one name
     for graph in graphs:
@@ -57,7 +57,7 @@ def _stands_for(node: Node) -> str:
     return next((port.origin_name for port in node.ports_out if port.origin_name), node.name)
 
 
-def _inner(nodes: "Mapping[str, Node]") -> "frozenset[tuple[str, int]]":
+def _inner(nodes: Mapping[str, Node]) -> frozenset[tuple[str, int]]:
     """Of an original that several operators compute, the outputs that stay among them (RandomNormalLike, made of a
     draw, a product and a sum): only what leaves is the original's."""
     stays: dict[tuple[str, int], bool] = {}

@@ -71,7 +71,7 @@ def read_atb(file: RegularFile) -> AtbTensor:
     return AtbTensor(dtype, shape, layout, Payload(file.path, dtype, shape, offset))
 
 
-def _attributes(file: RegularFile, head: bytes) -> "dict[str, str]":
+def _attributes(file: RegularFile, head: bytes) -> dict[str, str]:
     try:
         lines = head.decode("ascii").splitlines()
     except UnicodeDecodeError as error:
@@ -84,7 +84,7 @@ def _attributes(file: RegularFile, head: bytes) -> "dict[str, str]":
     return told
 
 
-def _dtype(file: RegularFile, told: "dict[str, str]") -> str:
+def _dtype(file: RegularFile, told: dict[str, str]) -> str:
     word = told.get("dtype", "")
     dtype = GE_DATA_TYPE.get(int(word)) if _NUMBER.fullmatch(word) else None
     if dtype is None or dtype in NOT_NUMBERS:
@@ -92,12 +92,12 @@ def _dtype(file: RegularFile, told: "dict[str, str]") -> str:
     return dtype
 
 
-def _layout(file: RegularFile, told: "dict[str, str]") -> str:
+def _layout(file: RegularFile, told: dict[str, str]) -> str:
     word = told.get("format", "2")
     return OUTPUT_FORMAT.get(int(word), "") if _NUMBER.fullmatch(word) else ""
 
 
-def _shape(file: RegularFile, told: "dict[str, str]") -> "tuple[int, ...]":
+def _shape(file: RegularFile, told: dict[str, str]) -> tuple[int, ...]:
     if "dims" not in told:
         raise DumpError(file.path, "its header tells no dims")
     words = told["dims"].split(",") if told["dims"] else []
@@ -106,7 +106,7 @@ def _shape(file: RegularFile, told: "dict[str, str]") -> "tuple[int, ...]":
     return tuple(map(int, words))
 
 
-def _place(file: RegularFile, told: "dict[str, str]", start: int) -> "tuple[int, int]":
+def _place(file: RegularFile, told: dict[str, str], start: int) -> tuple[int, int]:
     """Where the values begin, and how many bytes they have."""
     held = file.size - start
     promised = told.get("$Object.Length", str(held))

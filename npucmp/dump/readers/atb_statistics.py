@@ -32,7 +32,7 @@ _FIGURES = {"max": "max value", "min": "min value", "mean": "mean value", "norm"
 class AtbRow(NamedTuple):
     """One tensor: the (id, name) of each operator around it and of its own, and what the row tells of it."""
 
-    chain: "tuple[tuple[int, str], ...]"
+    chain: tuple[tuple[int, str], ...]
     tensor: TensorRef
 
 
@@ -41,12 +41,12 @@ def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
     return has_columns(file, ("device and pid", "op name", "op id", "index", "shape"), context)
 
 
-def rows(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[AtbRow]":
+def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[AtbRow]:
     """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
     return rows_of(file, _row, notes, context)
 
 
-def _row(cells: "Mapping[str, str]") -> Optional[AtbRow]:
+def _row(cells: Mapping[str, str]) -> Optional[AtbRow]:
     names, ids = cells.get("op name", "").split("/"), cells.get("op id", "")
     role = next((one for one in ("input", "output") if cells.get("input/output", "").lower()[:2] == one[:2]), None)
     index = _INDEX.fullmatch(cells.get("index", ""))
@@ -70,7 +70,7 @@ def _row(cells: "Mapping[str, str]") -> Optional[AtbRow]:
     )
 
 
-def _rounding(cells: "Mapping[str, str]") -> float:
+def _rounding(cells: Mapping[str, str]) -> float:
     """Half a unit of the last decimal that its figures show; 0 where one is written with an exponent."""
     shown = [cells.get(key, "") for key in _FIGURES]
     places = [len(match[1]) for match in map(_DECIMALS.fullmatch, shown) if match]

@@ -78,7 +78,7 @@ def _blocks(path: str, header: bytes, start: int, end: int) -> Iterator[_Block]:
         start += length
 
 
-def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> "list[Described]":
+def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> list[Described]:
     if block.end - block.start < 4:
         raise DumpError(path, "ended early: a block without its count", block.start)
     count = int.from_bytes(header[block.start : block.start + 4], "little")
@@ -110,7 +110,7 @@ def _tensors(path: str, header: bytes, block: _Block, record: struct.Struct) -> 
     return found
 
 
-def _dims(content: "bytes | None") -> "tuple[int, ...] | None":
+def _dims(content: bytes | None) -> tuple[int, ...] | None:
     if content is None:
         return None
     return struct.unpack(f"<{len(content) // 8}Q", content[: len(content) // 8 * 8])

@@ -69,8 +69,8 @@ def read_raw(file: RegularFile) -> RawDump:
 
 class _Message(NamedTuple):
     op_name: str
-    tensors: "dict[str, list[Described]]"
-    attributes: "tuple[tuple[str, str], ...]"
+    tensors: dict[str, list[Described]]
+    attributes: tuple[tuple[str, str], ...]
 
 
 def _message(cursor: Cursor, start: int, end: int) -> _Message:

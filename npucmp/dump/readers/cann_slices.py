@@ -23,7 +23,7 @@ _PREFIX = re.compile(r"^.*sgt_graph_\d+[_/]")  # "/" in the unescaped name
 class Cuts(NamedTuple):
     """The JSON of one file, as far as it is needed; `parsed` is {} for one that cannot be read."""
 
-    parsed: "dict[str, Any]"
+    parsed: dict[str, Any]
 
     @property
     def slices(self) -> int:
@@ -51,7 +51,7 @@ def _at(values: Any, index: int) -> Any:
     return values[index] if isinstance(values, list) and index < len(values) else None
 
 
-def cuts(attributes: "Sequence[tuple[str, str]]") -> Optional[Cuts]:
+def cuts(attributes: Sequence[tuple[str, str]]) -> Optional[Cuts]:
     """The cuts that a dump's attributes tell; None if it is no slice."""
     for _, text in attributes[:1]:
         try:
@@ -63,13 +63,13 @@ def cuts(attributes: "Sequence[tuple[str, str]]") -> Optional[Cuts]:
     return None
 
 
-def whole_name(name: str) -> "tuple[str, int]":
+def whole_name(name: str) -> tuple[str, int]:
     """(name of the operator that a slice belongs to, number of the slice or -1)."""
     match = _SLICE.search(name)
     return _PREFIX.sub("", _SLICE.sub("", name)), int(match[1]) if match else -1
 
 
-def join(parts: "Sequence[RawTensor]", axis: Optional[int], slices: int) -> RawTensor:
+def join(parts: Sequence[RawTensor], axis: Optional[int], slices: int) -> RawTensor:
     """One tensor of the joined stored shape, with a problem where the slices do not fit together or one lacks it."""
     first = parts[0]
     if axis == -1 or slices == 1:

@@ -26,7 +26,7 @@ _ROLES = {"input": "input", "output": "output"}
 _DIM = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def read_statistics(path: str, context: ReadContext = ANYWHERE) -> "tuple[TensorRef, ...]":
+def read_statistics(path: str, context: ReadContext = ANYWHERE) -> tuple[TensorRef, ...]:
     """The tensors of one file; DumpError if it is no such table."""
     try:
         rows = list(csv.DictReader(read_text(Path(path), "statistics_bytes", context).splitlines()))
@@ -38,11 +38,11 @@ def read_statistics(path: str, context: ReadContext = ANYWHERE) -> "tuple[Tensor
     return found
 
 
-def _stripped(row: "Mapping[Optional[str], object]") -> "dict[str, str]":
+def _stripped(row: Mapping[Optional[str], object]) -> dict[str, str]:
     return {key.strip().lower(): value.strip() for key, value in row.items() if key and isinstance(value, str)}
 
 
-def _tensor(row: "Mapping[str, str]", file: str, short: bool) -> Optional[TensorRef]:
+def _tensor(row: Mapping[str, str], file: str, short: bool) -> Optional[TensorRef]:
     role, index = _ROLES.get(row.get("input/output", "").lower()), row.get("index", "")
     if role is None or not _DIM.fullmatch(index):
         return None
@@ -62,7 +62,7 @@ def _tensor(row: "Mapping[str, str]", file: str, short: bool) -> Optional[Tensor
     )
 
 
-def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
+def statistics(row: Mapping[str, str]) -> Optional[Statistics]:
     """Figures of a row with lower-case names, also of MindSpore; None for what it does not tell, or tells nothing.
 
     What NaN and Inf do to a maximum and a minimum is known. Mean and norm of a tensor with an Inf are not told: those
@@ -81,7 +81,7 @@ def statistics(row: "Mapping[str, str]") -> Optional[Statistics]:
     return found if any(value is not None for value in found) else None
 
 
-def _figure(row: "Mapping[str, str]", *names: str) -> Optional[float]:
+def _figure(row: Mapping[str, str], *names: str) -> Optional[float]:
     for name in names:
         text = row.get(name, "")
         try:

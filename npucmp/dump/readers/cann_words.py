@@ -58,7 +58,7 @@ class RawTensor(NamedTuple):
     dtype: str
     layout: str
     shape: tuple[int, ...]
-    original: "tuple[int, ...] | None"
+    original: tuple[int, ...] | None
     groups: int
     offset: int
     size: int

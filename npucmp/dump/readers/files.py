@@ -41,7 +41,7 @@ class RegularFile:
         self._windows: list[tuple[int, bytes]] = []
         self.is_held = False  # whether a window holds the whole file
 
-    def __enter__(self) -> "RegularFile":
+    def __enter__(self) -> RegularFile:
         return self
 
     def __exit__(
@@ -180,7 +180,7 @@ class Stream(io.RawIOBase):
 
 
 @lru_cache(maxsize=4096)
-def _leads_out(path: str, roots: "tuple[DumpFolder, ...]") -> bool:
+def _leads_out(path: str, roots: tuple[DumpFolder, ...]) -> bool:
     """Whether a path below a dump is really elsewhere."""
     named, real = os.path.abspath(path), os.path.realpath(path)
     return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)

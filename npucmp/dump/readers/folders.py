@@ -9,7 +9,7 @@ from pathlib import Path
 DEPTH = 16  # folders below a path; the deepest tree that a tool writes has eight
 
 
-def folders(path: Path, depth: int = DEPTH) -> "Iterator[tuple[str, list[str]]]":
+def folders(path: Path, depth: int = DEPTH) -> Iterator[tuple[str, list[str]]]:
     """(folder, its file names in order), parents first. A folder that cannot be read counts as empty."""
     waiting = [(str(path), 0)]
     while waiting:
@@ -29,7 +29,7 @@ def folders(path: Path, depth: int = DEPTH) -> "Iterator[tuple[str, list[str]]]"
             waiting += [(name, level + 1) for name in sorted(below, reverse=True)]
 
 
-def some_names(path: Path, most: int = 5000) -> "Iterator[str]":
+def some_names(path: Path, most: int = 5000) -> Iterator[str]:
     """File names below a folder, as many as it takes to tell what they are."""
     seen = 0
     for _, names in folders(path):

@@ -32,7 +32,7 @@ class Effect(NamedTuple):
     times: int
 
 
-def read_effects(path: Path, context: ReadContext = ANYWHERE) -> "list[Effect]":
+def read_effects(path: Path, context: ReadContext = ANYWHERE) -> list[Effect]:
     """All passes of a file by name, those without effect too; DumpError if it is no such file."""
     times: dict[tuple[str, str], int] = {}
     found = False
@@ -51,7 +51,7 @@ def read_effects(path: Path, context: ReadContext = ANYWHERE) -> "list[Effect]":
     return [Effect(name, kind, count) for (name, kind), count in sorted(times.items())]
 
 
-def _objects(path: Path, text: str) -> "Iterator[Any]":
+def _objects(path: Path, text: str) -> Iterator[Any]:
     """The JSON values that stand one after the other."""
     decoder, at = json.JSONDecoder(parse_int=_number), 0
     text = text.strip()
@@ -65,7 +65,7 @@ def _objects(path: Path, text: str) -> "Iterator[Any]":
             at += 1
 
 
-def _graphs(top: Any) -> "Iterator[dict[str, Any]]":
+def _graphs(top: Any) -> Iterator[dict[str, Any]]:
     if not isinstance(top, dict):
         return
     yield top

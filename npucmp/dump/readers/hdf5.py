@@ -121,7 +121,7 @@ def entries_of(path: str, context: ReadContext = ANYWHERE) -> Listing:
 
 
 @lru_cache(maxsize=64)  # files of a dump are listed once, and read later
-def _listing(path: str, state: "tuple[int, ...]", limits: Limits, isolated: bool) -> Listing:
+def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) -> Listing:
     entries: dict[str, Entry] = {}
     facts = _from_child(path, state[0], limits) if isolated else hdf5_child.facts(path, ATTRIBUTES, limits)
     end: Mapping[str, Any] = {}
@@ -151,7 +151,7 @@ def _entry(path: str, fact: Fact) -> Entry:
     return Entry(parts, "", True, payload, fact["attributes"], stored)
 
 
-def _from_child(path: str, size: int, limits: Limits) -> "Iterator[Fact]":
+def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
     """The facts of a file as a process of its own tells them; what ends that process early is told as a last one."""
     seconds = limits.hdf5_seconds + (size >> 20)
     call = os.path.realpath(path), ATTRIBUTES, asdict(limits), seconds

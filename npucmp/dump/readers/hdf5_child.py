@@ -27,7 +27,7 @@ from npucmp.dump.readers.hdf5_walk import Walk, opened
 from npucmp.errors import DumpError, MissingExtra
 
 
-def tell(path: str, attributes: "list[str]", given: "dict[str, int]", seconds: int) -> None:
+def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
     """Writes the facts, or {"error": why} or {"missing": package}."""
     limits = Limits(**given)
     out = sys.stdout.buffer

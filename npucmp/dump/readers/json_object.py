@@ -8,7 +8,7 @@ from typing import Any
 from npucmp.errors import DumpError
 
 
-def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> "dict[str, Any]":
+def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -> dict[str, Any]:
     """The object of a text, made with hooks of json.loads; DumpError for anything else, saying `what` it is not.
 
     Whole numbers have at most so many digits: the time of int() grows with the square. A key that stands twice in an
@@ -33,7 +33,7 @@ def json_object(text: str, path: object, what: str, digits: int, **hooks: Any) -
     return tree
 
 
-def unlike(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
+def unlike(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object of these pairs; ValueError for a key that stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -16,7 +16,7 @@ from npucmp.errors import DumpError
 MAPPING = "mapping.csv"
 
 
-def long_names(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "dict[str, str]":
+def long_names(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> dict[str, str]:
     """File name → real name; empty without the file, and with a note if it cannot be read."""
     if not file.exists():
         return {}

@@ -51,7 +51,7 @@ class IrKernel(NamedTuple):
     the kernel that wrote it."""
 
     name: str
-    constants: Mapping[str, "tuple[str, Scalar]"]
+    constants: Mapping[str, tuple[str, Scalar]]
     stack: tuple[str, ...]
     attributes: Mapping[str, Any] = {}
 
@@ -133,13 +133,13 @@ def _nodes(text: str) -> Iterator[IrKernel]:
             frames.append(line)
 
 
-def _constants(call: str) -> "dict[str, tuple[str, Scalar]]":
+def _constants(call: str) -> dict[str, tuple[str, Scalar]]:
     match = _CALL.match(call[:_CALL_LENGTH])
     constants = {f"input:{i}": _constant(text) for i, text in enumerate(_inputs(match["inputs"]) if match else ())}
     return {slot: constant for slot, constant in constants.items() if constant}
 
 
-def _constant(text: str) -> "Optional[tuple[str, Scalar]]":
+def _constant(text: str) -> Optional[tuple[str, Scalar]]:
     match = _CONSTANT.fullmatch(text)
     if match is None:
         return None
@@ -154,7 +154,7 @@ def _constant(text: str) -> "Optional[tuple[str, Scalar]]":
         return None
 
 
-def _attributes(call: str) -> "dict[str, Any]":
+def _attributes(call: str) -> dict[str, Any]:
     match = _ATTRIBUTES.search(call[:_CALL_LENGTH])
     entries = map(_ATTRIBUTE.fullmatch, islice(_inputs(match["inside"]) if match else (), _MOST))
     found = {entry["key"]: _value(entry["value"]) for entry in entries if entry}
@@ -175,7 +175,7 @@ def _value(text: str) -> Any:
     return word if re.fullmatch(r"\w{0,40}", word) else None
 
 
-def _shapes(line: str) -> "dict[str, tuple[int, ...]]":
+def _shapes(line: str) -> dict[str, tuple[int, ...]]:
     """What the operands are read as; a kernel's tensors only, so that those of monads do not count."""
     read = line.partition(" -> ")[0]
     found = [one["dims"] for one in islice(_SHAPE.finditer(read[:_CALL_LENGTH]), _MOST)]

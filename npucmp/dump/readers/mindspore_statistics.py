@@ -38,7 +38,7 @@ def is_table(file: Path, context: ReadContext = ANYWHERE) -> bool:
     return has_columns(file, ("op name", "slot", "data type", "shape"), context)
 
 
-def rows(file: Path, notes: "list[str]", context: ReadContext = ANYWHERE) -> "list[StatisticRow]":
+def rows(file: Path, notes: list[str], context: ReadContext = ANYWHERE) -> list[StatisticRow]:
     """The rows of a table; one that cannot be read costs a note, and so do rows that name no tensor."""
     return rows_of(file, _row, notes, context)
 

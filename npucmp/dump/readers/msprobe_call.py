@@ -12,7 +12,7 @@ from npucmp.dump.readers.msprobe_record import NESTING, argument_of, is_tensor
 from npucmp.model import Call, Slot, Tree, Word
 
 
-def call_of(name: str, record: Any, framework: str = "pytorch") -> "Call | None":
+def call_of(name: str, record: Any, framework: str = "pytorch") -> Call | None:
     """None for what is no record of a call: parameters' gradients, tensors that a user saved.
 
     MindSpore's own functions have the names of PyTorch's and other arguments: their prefix says so. Those of its mint
@@ -34,7 +34,7 @@ def call_of(name: str, record: Any, framework: str = "pytorch") -> "Call | None"
     )
 
 
-def _listed(slot: str, value: Any) -> "tuple[Tree, ...]":
+def _listed(slot: str, value: Any) -> tuple[Tree, ...]:
     found = _tree(slot, value, NESTING)
     return tuple(found) if isinstance(found, list) else () if found is None else (found,)
 

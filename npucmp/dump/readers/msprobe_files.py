@@ -24,16 +24,16 @@ class Files(NamedTuple):
     path: Path
     step: Optional[int]
     rank: Optional[int]
-    batches: "tuple[tuple[str, Path], ...]"
+    batches: tuple[tuple[str, Path], ...]
 
 
-def files_of(path: Path) -> "list[Files]":
+def files_of(path: Path) -> list[Files]:
     """The dump.json files of a dump by run, or that one file. Of a folder that cannot be listed the file that may be in
     it, which then cannot be read: what is missed there is a run that is broken, not one that is not there."""
     if path.is_file():
         return [_files(path, [("", path)])]
-    runs: "dict[Path, list[tuple[str, Path]]]" = {}
-    closed: "list[OSError]" = []
+    runs: dict[Path, list[tuple[str, Path]]] = {}
+    closed: list[OSError] = []
     found = [*dump_files(path, closed.append)]
     found += [Path(error.filename, "dump.json") for error in closed if isinstance(error, PermissionError)]
     for file in _without_helpers(found):
@@ -55,7 +55,7 @@ def files_at(path: str) -> Files:
     return found
 
 
-def _files(where: Path, found: "list[tuple[str, Path]]") -> Files:
+def _files(where: Path, found: list[tuple[str, Path]]) -> Files:
     step, rank, _ = place_of(found[0][1].parent.absolute().parts)
     return Files(where, step, rank, tuple(found))
 
@@ -65,7 +65,7 @@ def starts_like_a_dump(path: Path) -> bool:
     return path.name in ("dump.json", "debug.json") or (b'"task"' in head and b'"data' in head)
 
 
-def dump_files(folder: Path, closed: "Optional[Callable[[OSError], None]]" = None) -> Iterator[Path]:
+def dump_files(folder: Path, closed: Optional[Callable[[OSError], None]] = None) -> Iterator[Path]:
     """dump.json files below a folder, in name order; tensor folders are not entered. Where it holds nothing, the
     debug.json beside it. `closed` is told of each folder that cannot be listed."""
     base = len(folder.parts)

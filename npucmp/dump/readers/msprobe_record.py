@@ -28,12 +28,12 @@ _PLAIN = {str, int, float, bool}
 Leaves = list[tuple[str, dict[str, Any]]]
 
 
-def is_tensor(leaf: "Mapping[str, Any]") -> bool:
+def is_tensor(leaf: Mapping[str, Any]) -> bool:
     """Whether a leaf holds numbers; arrays of text, which msprobe describes alike, are arguments."""
     return "dtype" in leaf and "shape" in leaf and str(leaf["dtype"])[:2] not in _TEXTS
 
 
-def argument_of(leaf: "Mapping[str, Any]") -> Any:
+def argument_of(leaf: Mapping[str, Any]) -> Any:
     """What a leaf that is no tensor says."""
     if "dtype" in leaf and "shape" in leaf:
         return f"text {leaf['dtype']} {leaf['shape']}"
@@ -93,7 +93,7 @@ def _walk(slot: str, value: Any, depth: int, found: Leaves) -> None:
             _walk(f"{start}{key}", below, depth - 1, found)
 
 
-def _values(slot: str, record: "Mapping[str, Any]") -> "Iterator[tuple[str, dict[str, Any]]]":
+def _values(slot: str, record: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The plain values of what has a class, as "peer" of a P2POp."""
     of_class = any(type(record.get(key)) is str for key in _CLASS)
     for key, below in record.items() if of_class else ():
@@ -101,5 +101,5 @@ def _values(slot: str, record: "Mapping[str, Any]") -> "Iterator[tuple[str, dict
             yield f"{slot}.{key}", {"type": type(below).__name__, "value": below}
 
 
-def _is_leaf(value: "dict[str, Any]") -> bool:
+def _is_leaf(value: dict[str, Any]) -> bool:
     return "type" in value and ("shape" in value or "value" in value or "format" in value or "group_ranks" in value)

@@ -28,7 +28,7 @@ def fed(name: str) -> str:
     return f"{match[1]}:{match[2]}" if match else ""
 
 
-def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
+def left_out(folder: object, names: Iterable[str]) -> Optional[str]:
     """The note on files that no operator was made of, though they may hold a tensor; None if there are none."""
     found = [name for name in names if may_be_tensor(name)]
     if not found:
@@ -38,7 +38,7 @@ def left_out(folder: object, names: "Iterable[str]") -> "Optional[str]":
     return f"{folder}: {len(found)} files have no name that is understood and are left out, as {found[0]}"
 
 
-def unnamed(folder: str, known: "Iterable[str]") -> "Iterator[str]":
+def unnamed(folder: str, known: Iterable[str]) -> Iterator[str]:
     """A note on files of a tensor folder that are none of the known ones: a run that ended before its last records were
     written leaves such."""
     try:
@@ -56,7 +56,7 @@ def may_be_tensor(name: str) -> bool:
     return not name.lower().endswith(BESIDE) and not os.path.basename(name).startswith(".")
 
 
-def natural(text: str) -> "list[object]":
+def natural(text: str) -> list[object]:
     """A key that sorts numbers in names as numbers: "conv2" before "conv10". Digits are taken eighteen at a time,
     because Python turns no text of thousands of them into a number."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]{1,18})", text))]
@@ -74,7 +74,7 @@ def type_of_name(name: str) -> str:
     return parts[-1] if parts else name
 
 
-def made_of(name: str, keys: "Mapping[str, object]", lengths: "Sequence[int]") -> "list[str]":
+def made_of(name: str, keys: Mapping[str, object], lengths: Sequence[int]) -> list[str]:
     """The names that a name is made of, the longest first where several would do; none if it is not."""
     made: dict[int, list[str]] = {len(name): []}
     for start in range(len(name) - 1, -1, -1):

@@ -19,7 +19,7 @@ _ENDING = b".npy"
 _COMPRESSED = "compressed"
 
 
-def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
+def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     """Where the values of each array lie, or why they cannot be read; DumpError for what is no such zip file."""
     try:
         found = members(file)

@@ -103,10 +103,10 @@ class DeviceRecord(NamedTuple):
     thread_id: int
     status: tuple[int, ...]
     path: str
-    detail: "tuple[tuple[str, int], ...]" = ()
+    detail: tuple[tuple[str, int], ...] = ()
 
 
-def overflow_records(folder: str, names: "Sequence[str]") -> "list[str]":
+def overflow_records(folder: str, names: Sequence[str]) -> list[str]:
     """The record files of a folder; the JSON of a binary file that lies there too is left out."""
     mine = [name for name in names if name.startswith(f"{DEBUG}.") and not name.endswith(".csv")]
     binary = [name for name in mine if not name.endswith(".json")]
@@ -173,7 +173,7 @@ def read_records(path: str, context: ReadContext = ANYWHERE) -> tuple[DeviceReco
         return tuple(record for start, size in _payloads(file) for record in _Bytes(file, start, size).records())
 
 
-def _payloads(file: RegularFile) -> "list[tuple[int, int]]":
+def _payloads(file: RegularFile) -> list[tuple[int, int]]:
     """(offset, bytes) of the records: outputs of a dump, or the whole file."""
     whole = [(0, file.size)]
     if file.size >= 4 and file.read(0, 4) == struct.pack("<I", MAGIC):
@@ -273,7 +273,7 @@ def _record(path: str, unit: str, values: Mapping[str, int], status: tuple[int, 
     )
 
 
-def _from_json(path: str, tree: "dict[str, Any]") -> Iterator[DeviceRecord]:
+def _from_json(path: str, tree: dict[str, Any]) -> Iterator[DeviceRecord]:
     if "acc_list" not in tree:
         found = [unit for unit in _OLD if unit in tree]
         if not found:

@@ -32,7 +32,7 @@ class Place(NamedTuple):
     depth: int = 0
 
 
-def place_of(parts: "Sequence[str]") -> Place:
+def place_of(parts: Sequence[str]) -> Place:
     """What the parts of a path tell; the last one that tells a number decides, but a global rank before another."""
     step = rank = whole = None
     depth = 0

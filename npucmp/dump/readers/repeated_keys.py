@@ -19,7 +19,7 @@ _encode = Encoder().encode
 class Repeated(dict[str, Any]):
     """An object with keys that stand more than once, which `keys_repeated` names; the last value of each counts."""
 
-    keys_repeated: "tuple[str, ...]" = ()
+    keys_repeated: tuple[str, ...] = ()
 
 
 def may_repeat(text: bytes, tree: Any) -> bool:
@@ -39,12 +39,12 @@ def _colons(tree: Any, levels: int) -> int:
     return _encode(tree).count(b":")
 
 
-def loads(text: str, parse_int: "Callable[[str], Any]") -> Any:
+def loads(text: str, parse_int: Callable[[str], Any]) -> Any:
     """The tree of a JSON text, with a Repeated for each object with keys that stand more than once."""
     return json.loads(text, parse_int=parse_int, object_pairs_hook=_object)
 
 
-def _object(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
@@ -55,7 +55,7 @@ def _object(pairs: "list[tuple[str, Any]]") -> "dict[str, Any]":
     return marked
 
 
-def repeated_in(tree: Any) -> "Iterator[Repeated]":
+def repeated_in(tree: Any) -> Iterator[Repeated]:
     """The objects of a tree with keys that stand more than once."""
     waiting = [tree]
     while waiting:

@@ -29,7 +29,7 @@ _DIGITS = 18  # of a size or an offset
 _KEYS = {"dtype", "shape", "data_offsets"}
 
 
-def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
+def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     """Where the values of each tensor lie, or why they cannot be read; DumpError for a file that breaks the rules."""
     if file.size < 8:
         raise DumpError(file.path, "ended early: shorter than the length of its header")
@@ -50,7 +50,7 @@ def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
     return read
 
 
-def _span(file: RegularFile, name: str, fact: Any) -> "tuple[int, int]":
+def _span(file: RegularFile, name: str, fact: Any) -> tuple[int, int]:
     """Where the values of an entry begin and end; the whole entry is of the kinds that it must be made of."""
     if not isinstance(fact, dict) or fact.keys() != _KEYS or not isinstance(fact["dtype"], str):
         raise DumpError(file.path, f"the header does not tell dtype, shape and data_offsets of {name!a:.60}")
@@ -64,7 +64,7 @@ def _counts(value: Any) -> bool:
     return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
 
 
-def _entry(file: RegularFile, fact: "dict[str, Any]", offset: int, size: int) -> Union[Payload, str]:
+def _entry(file: RegularFile, fact: dict[str, Any], offset: int, size: int) -> Union[Payload, str]:
     dtype = DTYPES.get(_DTYPES.get(fact["dtype"], ""))
     if dtype is None:
         return f"unsupported: elements of type {fact['dtype']!a:.40}"

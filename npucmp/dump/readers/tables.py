@@ -14,7 +14,7 @@ from npucmp.errors import DumpError
 Row = TypeVar("Row")
 
 
-def has_columns(file: Path, words: "tuple[str, ...]", context: ReadContext = ANYWHERE) -> bool:
+def has_columns(file: Path, words: tuple[str, ...], context: ReadContext = ANYWHERE) -> bool:
     """Whether the first line of a file holds these words; never raises."""
     try:
         with open_regular(str(file), context) as opened:
@@ -26,10 +26,10 @@ def has_columns(file: Path, words: "tuple[str, ...]", context: ReadContext = ANY
 
 def rows_of(
     file: Path,
-    row: "Callable[[Mapping[str, str]], Optional[Row]]",
-    notes: "list[str]",
+    row: Callable[[Mapping[str, str]], Optional[Row]],
+    notes: list[str],
     context: ReadContext = ANYWHERE,
-) -> "list[Row]":
+) -> list[Row]:
     """What `row` makes of the cells of each line. A table that cannot be read costs a note, and so do lines of which it
     makes None: these name no tensor."""
     try:

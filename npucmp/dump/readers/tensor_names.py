@@ -24,7 +24,7 @@ _SLOT = re.compile(rf"(?P<op>.+)\.(?P<role>{'|'.join(sorted(_ROLES, reverse=True
 _PLACED = re.compile(r"[0-9]+(?:\.\w+)*")
 _CALL = re.compile(r"(?P<head>.+)\.(?P<call>[0-9]{1,18})", re.DOTALL)
 _TOOLS = ("Module", "Aten", "NPU", "Torch", "Functional", "Tensor", "VF", "Distributed", "Mint")
-_LAST: "list[object]" = ["\U0010ffff"]
+_LAST: list[object] = ["\U0010ffff"]
 
 
 class Named(NamedTuple):
@@ -49,7 +49,7 @@ def named(name: str, of_msprobe: bool = False) -> Named:
     return Named(operator, f"{role}:{path}", int(call["call"]) if call else -1)
 
 
-def operator_of(name: str, order: int, tensors: "tuple[TensorRef, ...]", scope: str = "") -> Operator:
+def operator_of(name: str, order: int, tensors: tuple[TensorRef, ...], scope: str = "") -> Operator:
     """An operator of which there is nothing but its name and its tensors."""
     parts = parse_msprobe_name(name)
     op_type, kind, path, unique = type_of_name(name), name, "", True
@@ -75,7 +75,7 @@ def operator_of(name: str, order: int, tensors: "tuple[TensorRef, ...]", scope: 
     )
 
 
-def _typed(kind: str) -> "tuple[str, str]":
+def _typed(kind: str) -> tuple[str, str]:
     """Type and module path of a name of AclGraphDumper: Module.{path}.{class}, Aten.{op}[.{overload}], …"""
     world, *rest = kind.split(".")
     if world == "Module":
@@ -84,6 +84,6 @@ def _typed(kind: str) -> "tuple[str, str]":
     return rest[at] if rest else world, ""
 
 
-def by_module(name: str) -> "list[list[object]]":
+def by_module(name: str) -> list[list[object]]:
     """A key that sorts names naturally, part by part, and a module behind all that it holds."""
     return [*map(natural, name.split(".")), _LAST]

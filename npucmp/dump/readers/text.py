@@ -10,12 +10,12 @@ from npucmp.dump.readers.files import open_regular
 from npucmp.errors import DumpError
 
 
-def read_text(path: "str | os.PathLike[str]", most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
+def read_text(path: str | os.PathLike[str], most: Union[int, str], context: ReadContext = ANYWHERE) -> str:
     """The text of a UTF-8 file of at most `most` bytes, or the limit of that name. DumpError for anything else."""
     return text_of(path, read_bytes(path, most, context))
 
 
-def read_bytes(path: "str | os.PathLike[str]", most: Union[int, str], context: ReadContext = ANYWHERE) -> bytes:
+def read_bytes(path: str | os.PathLike[str], most: Union[int, str], context: ReadContext = ANYWHERE) -> bytes:
     """The same before it is decoded, for whoever decodes it on the way."""
     with open_regular(os.fspath(path), context) as file:
         if isinstance(most, str):
@@ -25,7 +25,7 @@ def read_bytes(path: "str | os.PathLike[str]", most: Union[int, str], context: R
         return file.read(0, file.size)
 
 
-def text_of(path: "str | os.PathLike[str]", data: bytes) -> str:
+def text_of(path: str | os.PathLike[str], data: bytes) -> str:
     """The text of what was read."""
     try:
         return data.decode("utf-8-sig")

@@ -261,7 +261,7 @@ def _escaped(text: str, start: int, end: int) -> bool:
     return (end - before) % 2 == 1
 
 
-def _unescaped(found: "re.Match[bytes]") -> bytes:
+def _unescaped(found: re.Match[bytes]) -> bytes:
     octal, byte, units, point, plain = found.groups()
     if octal is not None:
         return bytes((int(octal, 8) & 0xFF,))
@@ -311,7 +311,7 @@ def integers(message: Message, name: str) -> list[int]:
     return _typed(message, name, int, "an integer")
 
 
-def _typed(message: Message, name: str, kind: "type[Any]", word: str) -> "list[Any]":
+def _typed(message: Message, name: str, kind: type[Any], word: str) -> list[Any]:
     values = message.get(name, [])
     for value in values:
         if not isinstance(value, kind):

@@ -9,7 +9,7 @@ from typing import Any
 from npucmp.errors import UsageError
 
 
-def load_toml(path: Path, text: str) -> "dict[str, Any]":
+def load_toml(path: Path, text: str) -> dict[str, Any]:
     """The table of a TOML text. Raises UsageError naming the file if it is none."""
     if sys.version_info >= (3, 11):
         import tomllib

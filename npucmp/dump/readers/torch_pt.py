@@ -53,7 +53,7 @@ def header(file: RegularFile) -> Payload:
         raise DumpError(file.path, str(refused)) from None
 
 
-def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
+def entries(file: RegularFile) -> dict[str, Union[Payload, str]]:
     """Facts of all tensors in a file, or why one cannot be read, by their places in its dicts, lists and tuples:
     "model.0.weight"; "" for one that is alone, and then what is wrong is a DumpError. The legacy format: only such."""
     if _begun(file) != b"PK\3\4":
@@ -67,7 +67,7 @@ def entries(file: RegularFile) -> "dict[str, Union[Payload, str]]":
             return {"": _stored(file, named, top, one.storage, _viewed(one, file.limits))}
     except Refused as refused:
         raise DumpError(file.path, str(refused)) from None
-    read: "dict[str, Union[Payload, str]]" = {}
+    read: dict[str, Union[Payload, str]] = {}
     for name, one in found.items():
         try:
             read[name] = _stored(file, named, top, one.storage, _viewed(one, file.limits))
@@ -92,7 +92,7 @@ def _zip(file: RegularFile) -> Payload:
     return _stored(file, named, top, storage, view)
 
 
-def _pickled(file: RegularFile) -> "tuple[Members, bytes, bytes]":
+def _pickled(file: RegularFile) -> tuple[Members, bytes, bytes]:
     """The members of a zip file, the folder that they lie in, and its pickle."""
     limits = file.limits
     named = members(file)
@@ -109,7 +109,7 @@ def _pickled(file: RegularFile) -> "tuple[Members, bytes, bytes]":
     return named, top, _content(file, member)
 
 
-def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, view: "_View") -> Payload:
+def _stored(file: RegularFile, named: Members, top: bytes, storage: Storage, view: _View) -> Payload:
     """A view of a storage, where that lies."""
     place = named.get(top + b"/data/" + storage.key.encode("utf-8", "surrogatepass"))
     if place is None:

@@ -164,15 +164,15 @@ def one_tensor(value: object) -> Tensor:
     raise Refused(f"holds a {type(value).__name__}, not a tensor")
 
 
-def tensors_in(value: object, limits: Limits) -> "dict[str, Tensor]":
+def tensors_in(value: object, limits: Limits) -> dict[str, Tensor]:
     """The tensors in a value by their places in dicts, lists and tuples; "" if it is one itself, as one_tensor says.
 
     What a pickle makes may hold itself, or one thing thousands of times over: steps, depth and names have limits.
     """
     if type(value) is dict and value.keys() == {"value", "meta"}:
         value = value["value"]
-    found: "dict[str, Tensor]" = {}
-    waiting: "list[tuple[str, object, int]]" = [("", value, 0)]
+    found: dict[str, Tensor] = {}
+    waiting: list[tuple[str, object, int]] = [("", value, 0)]
     for _ in range(limits.pickle_opcodes):
         if not waiting or len(waiting) > limits.pickle_opcodes:
             break

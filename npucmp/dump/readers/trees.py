@@ -20,11 +20,11 @@ class Files(NamedTuple):
     step: Optional[int]
     rank: Optional[int]
     path: str
-    paths: "list[tuple[str, str, str]]"
-    others: "list[str]"
+    paths: list[tuple[str, str, str]]
+    others: list[str]
 
 
-def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
+def files_of(path: Path, endings: tuple[str, ...]) -> list[Files]:
     """The files of these endings at or below a path, by run.
 
     A run is all that lies below the folder that tells its step, rank or process last; below a path that tells none,
@@ -51,7 +51,7 @@ def files_of(path: Path, endings: "tuple[str, ...]") -> "list[Files]":
     return list(runs.values())
 
 
-def told_folders(path: Path, endings: "tuple[str, ...]", most: int = 0) -> "Iterator[Path]":
+def told_folders(path: Path, endings: tuple[str, ...], most: int = 0) -> Iterator[Path]:
     """The folder, and those below it that tell step, rank or process, if they hold such a file; of the first `most`."""
     given = len(path.absolute().parts)
     for at, (folder, names) in enumerate(folders(path)):
@@ -62,7 +62,7 @@ def told_folders(path: Path, endings: "tuple[str, ...]", most: int = 0) -> "Iter
             return
 
 
-def _of_itself(parts: "Sequence[str]") -> int:
+def _of_itself(parts: Sequence[str]) -> int:
     """How many parts of a folder's path are the run's, where no part below the given path tells one."""
     end = len(parts)
     if is_module(parts[-1]):
@@ -77,7 +77,7 @@ def is_module(name: str) -> bool:
     return name == "root" or name.startswith("root.")
 
 
-def holds(path: Path, endings: "tuple[str, ...]", names: "Iterable[str]") -> bool:
+def holds(path: Path, endings: tuple[str, ...], names: Iterable[str]) -> bool:
     """Whether a path is a file of these endings, or one of the names below it has one."""
     if path.is_file():
         return path.name.endswith(endings)

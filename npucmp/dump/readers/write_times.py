@@ -22,13 +22,13 @@ class WrittenOperator(NamedTuple):
     """The files of an operator; the dotted path of its module; what else two operators of one module share, and the
     number of the call."""
 
-    files: "Sequence[str]"
+    files: Sequence[str]
     module: str
     kind: object = ""
     call: int = -1
 
 
-def write_order(operators: "Sequence[WrittenOperator]") -> "Optional[list[int]]":
+def write_order(operators: Sequence[WrittenOperator]) -> Optional[list[int]]:
     """The operators by the time of their last file, as indices; None where the times cannot be trusted."""
     if len(operators) < _FEWEST:
         return None
@@ -43,9 +43,9 @@ def write_order(operators: "Sequence[WrittenOperator]") -> "Optional[list[int]]"
     return order if all(times[first] <= times[then] for first, then in _certain(operators)) else None
 
 
-def _certain(operators: "Sequence[WrittenOperator]") -> "list[tuple[int, int]]":
+def _certain(operators: Sequence[WrittenOperator]) -> list[tuple[int, int]]:
     """Pairs of operators of which the first ran before the second ended."""
-    found: "list[tuple[int, int]]" = []
+    found: list[tuple[int, int]] = []
     by_name = {(one.module, one.kind, one.call): at for at, one in enumerate(operators)}
     for at, one in enumerate(operators):
         above = one.module.rpartition(".")[0]

@@ -14,7 +14,7 @@ FRAMEWORKS = (
 )  # fmt: skip
 
 
-def names() -> "list[str]":
+def names() -> list[str]:
     """As users write them."""
     return [name.replace("_", "-") for name in FRAMEWORKS]
 

@@ -36,7 +36,7 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def exports(asked: Asked) -> "tuple[Export, ...]":
+def exports(asked: Asked) -> tuple[Export, ...]:
     """The environment of MindSpore on Ascend, or on the reference's device."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)

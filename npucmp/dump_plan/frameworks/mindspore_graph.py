@@ -16,12 +16,12 @@ ABOUT = "MindSpore, graph mode, by its own dump"
 SOURCE = "MindSpore's dump.md, 2.3 to 2.10; tried with MindSpore 2.10.0 on a CPU"
 FORMAT = "mindspore"
 KINDS = REFERENCE = (VALUES, STATISTICS, MD5)
-REFUSED: "dict[str, str]" = {}
+REFUSED: dict[str, str] = {}
 SERVES = False
 CONFIG = "data_dump.json"
 
 
-def named(globs: "tuple[str, ...]") -> "tuple[str, ...]":
+def named(globs: tuple[str, ...]) -> tuple[str, ...]:
     """Globs as regular expressions of kernels' full names."""
     return tuple(f"name-regex(^(.*/)?{_expression(one)}$)" for one in globs)
 

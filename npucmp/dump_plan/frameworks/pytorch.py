@@ -32,14 +32,14 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def config(asked: Asked) -> "dict[str, str]":
+def config(asked: Asked) -> dict[str, str]:
     """config.json of msprobe."""
     level = asked.question.level
     told = configs.msprobe(asked.dump, asked.kind, asked.steps, asked.ranks, level, asked.names)
     return {CONFIG: configs.text_of(told)}
 
 
-def calls(asked: Asked, package: str) -> "tuple[Line, ...]":
+def calls(asked: Asked, package: str) -> tuple[Line, ...]:
     """The lines at the top of a script; package is "torch" or "mindspore"."""
     room = {"torch": "pytorch"}.get(package, package)
     top = "at the top, before the model is made"
@@ -59,7 +59,7 @@ AROUND = (
 )
 
 
-def exports(asked: Asked) -> "tuple[Export, ...]":
+def exports(asked: Asked) -> tuple[Export, ...]:
     """The environment of torch_npu, or of the reference on a GPU."""
     on_npu = asked.side == "target"
     found = seeded(asked, on_npu=on_npu)
@@ -70,7 +70,7 @@ def exports(asked: Asked) -> "tuple[Export, ...]":
     return found
 
 
-def remarks(asked: Asked) -> "tuple[str, ...]":
+def remarks(asked: Asked) -> tuple[str, ...]:
     """What msprobe demands besides."""
     found = ["both sides: the same release of msprobe"] if asked.question.second == "golden" else []
     if asked.ranks:

@@ -16,7 +16,7 @@ SOURCE = "CANN's TensorFlow 1 adapter, DumpConfig and session options, 8.0 to 9.
 FORMAT = "cann"
 KINDS = (VALUES, STATISTICS, DETECTION)
 REFERENCE = (VALUES,)
-REFUSED: "dict[str, str]" = {}
+REFUSED: dict[str, str] = {}
 SERVES = False
 FUSION = "fusion_switch.cfg"
 OPTION = 'custom_op.parameter_map["{}"].{} = {}'
@@ -45,13 +45,13 @@ def prepare(asked: Asked) -> Prepared:
     return of_npu(asked, (*seeds, *lines))
 
 
-def seeds_of(asked: Asked, own: str) -> "tuple[Line, ...]":
+def seeds_of(asked: Asked, own: str) -> tuple[Line, ...]:
     """For runs that are to be equal: Python's, numpy's and TensorFlow's own."""
     others = f"import random, numpy; random.seed({SEED}); numpy.random.seed({SEED})"
     return (Line(others, "at the top"), Line(own)) if asked.question.second else ()
 
 
-def of_npu(asked: Asked, script: "tuple[Line, ...]") -> Prepared:
+def of_npu(asked: Asked, script: tuple[Line, ...]) -> Prepared:
     """What both adapters have in common: the switch of fusion, the graph, the folders."""
     fusion = asked.question.name == "fusion-diff"
     notes = ["one step of a script that only trains: evaluation between makes a second dump of each step"]
@@ -70,12 +70,12 @@ def of_npu(asked: Asked, script: "tuple[Line, ...]") -> Prepared:
     )
 
 
-def all_devices(asked: Asked) -> "tuple[str, ...]":
+def all_devices(asked: Asked) -> tuple[str, ...]:
     """CANN asks no device in particular."""
     return ("every device of the run is dumped: --ranks is for npucmp's own --rank",) if asked.ranks else ()
 
 
-def options(asked: Asked) -> "dict[str, object]":
+def options(asked: Asked) -> dict[str, object]:
     """Of the dump, by the names that the documents give them."""
     found: dict[str, object] = {"enable_dump": True, "dump_path": asked.dump, **configs.when(asked.steps)}
     if asked.kind == DETECTION:
@@ -102,7 +102,7 @@ def told(value: object) -> str:
     return repr(value) if isinstance(value, bool) else f"tf.compat.as_bytes({value!r})"
 
 
-def of_reference(asked: Asked, seeds: "tuple[Line, ...]") -> Prepared:
+def of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
     """tfdbg, on a CPU or GPU: values of all outputs, of every call of the session."""
     session = f"sess = tf_debug.DumpingDebugWrapperSession(sess, {asked.dump!r})"
     script = (

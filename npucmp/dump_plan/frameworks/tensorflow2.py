@@ -15,7 +15,7 @@ SOURCE = "CANN's TensorFlow 2 adapter, options of npu.global_options(), 9.0; tfd
 FORMAT = "cann"
 KINDS = (VALUES, STATISTICS, DETECTION)
 REFERENCE = (VALUES,)
-REFUSED: "dict[str, str]" = {}
+REFUSED: dict[str, str] = {}
 SERVES = False
 OPTIONS = "npu.global_options()"
 
@@ -38,7 +38,7 @@ def _place(option: str) -> str:
     return option if option == "fusion_switch_file" else f"dump_config.{option}"
 
 
-def _of_reference(asked: Asked, seeds: "tuple[Line, ...]") -> Prepared:
+def _of_reference(asked: Asked, seeds: tuple[Line, ...]) -> Prepared:
     """tfdbg_ascend, built for TensorFlow 2.4 or 2.6: values of all outputs, as .npy."""
     script = (
         *seeds,

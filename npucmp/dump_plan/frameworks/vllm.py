@@ -50,7 +50,7 @@ def prepare(asked: Asked) -> Prepared:
     )
 
 
-def _own(asked: Asked) -> "tuple[Line, ...]":
+def _own(asked: Asked) -> tuple[Line, ...]:
     return tuple(
         line._replace(code=line.code.replace("debugger =", "self.debugger =", 1))
         for line in pytorch.calls(asked, "torch")

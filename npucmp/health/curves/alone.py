@@ -43,7 +43,7 @@ def nonfinite(curve: Curve) -> Optional[Seen]:
 
 
 @np.errstate(all="ignore")
-def flat(curve: Curve, chance: "tuple[float, ...]" = ()) -> Optional[Seen]:
+def flat(curve: Curve, chance: tuple[float, ...] = ()) -> Optional[Seen]:
     """A curve that neither moves nor scatters; `chance` are the losses of mere guessing."""
     steps, x = _finite(curve)
     if len(x) < FEWEST:
@@ -119,7 +119,7 @@ def apart(training: Curve, validation: Curve) -> Optional[Seen]:
 
 
 @np.errstate(all="ignore")
-def falls(scale: Curve) -> "tuple[Seen, ...]":
+def falls(scale: Curve) -> tuple[Seen, ...]:
     """Where a loss scale falls again before it rose: it finds no place; and where it falls to 1.
 
     The falls in the first tenth of a curve are the search for the place where it belongs.
@@ -135,7 +135,7 @@ def falls(scale: Curve) -> "tuple[Seen, ...]":
     return tuple(found)
 
 
-def _finite(curve: Curve) -> "tuple[Steps, Values]":
+def _finite(curve: Curve) -> tuple[Steps, Values]:
     known = np.isfinite(curve.values)
     return curve.steps[known], curve.values[known]
 

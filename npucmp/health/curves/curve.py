@@ -31,7 +31,7 @@ class Curve(NamedTuple):
     values: Values
 
     @classmethod
-    def of(cls, name: str, steps: "Sequence[int]", values: "Sequence[float]") -> "tuple[Curve, int]":
+    def of(cls, name: str, steps: Sequence[int], values: Sequence[float]) -> tuple[Curve, int]:
         """The curve of what was logged in this order, and how many values were logged again: the last one counts."""
         last = dict(zip(steps, values))
         ordered = sorted(last)
@@ -57,8 +57,8 @@ class Log(NamedTuple):
     that somebody named."""
 
     path: str
-    curves: "Mapping[str, Curve]"
-    notes: "tuple[str, ...]" = ()
+    curves: Mapping[str, Curve]
+    notes: tuple[str, ...] = ()
     chosen: str = ""
 
     def with_loss(self, name: str = "") -> Log:
@@ -100,7 +100,7 @@ class Log(NamedTuple):
         return next((one for name, one in self.curves.items() if _is(name, _SCALE)), None)
 
 
-def _is(name: str, pattern: "re.Pattern[str]") -> bool:
+def _is(name: str, pattern: re.Pattern[str]) -> bool:
     return pattern.search(_plain(name)) is not None
 
 

@@ -49,9 +49,9 @@ def read_events(path: Path, context: ReadContext) -> Log:
         files = sorted(file for file in every if _FILE.fullmatch(file.name))
         if not files:
             raise DumpError(path, "holds no event file (*.tfevents.*, *.events.summary.*): name one file of a curve")
-    notes: "list[str]" = []
+    notes: list[str] = []
     several = len({file.parent for file in files}) > 1
-    found: "list[Record]" = []
+    found: list[Record] = []
     for file in files:
         prefix = f"{file.parent.relative_to(path)}/" if several and file.parent != path else ""
         with open_regular(str(file), context) as opened:
@@ -59,7 +59,7 @@ def read_events(path: Path, context: ReadContext) -> Log:
     return log_of(str(path), found, tuple(notes))
 
 
-def _scalars(file: RegularFile, notes: "list[str]") -> "Iterator[tuple[int, str, float]]":
+def _scalars(file: RegularFile, notes: list[str]) -> Iterator[tuple[int, str, float]]:
     file.limits.require(file.path, "table_bytes", file.size, "has {:,} bytes")
     cursor, at = Cursor(file), 0
     while at + 16 <= file.size:
@@ -74,7 +74,7 @@ def _scalars(file: RegularFile, notes: "list[str]") -> "Iterator[tuple[int, str,
         notes.append(f"{file.path}: ends within a record; what stands before it was read")
 
 
-def _of_event(cursor: Cursor, start: int, end: int) -> "Iterator[tuple[int, str, float]]":
+def _of_event(cursor: Cursor, start: int, end: int) -> Iterator[tuple[int, str, float]]:
     step, summaries = 0, []
     for field in cursor.fields(start, end):
         if field.number == 2 and field.wire == 0:
@@ -91,7 +91,7 @@ def _of_event(cursor: Cursor, start: int, end: int) -> "Iterator[tuple[int, str,
                     yield step, tag, number
 
 
-def _of_value(cursor: Cursor, value: WireField) -> "tuple[str, Optional[float]]":
+def _of_value(cursor: Cursor, value: WireField) -> tuple[str, Optional[float]]:
     tag, number = "", None
     for field in cursor.fields(value.start, value.end):
         if field.number == 1 and field.wire == 2:
@@ -105,7 +105,7 @@ def _of_value(cursor: Cursor, value: WireField) -> "tuple[str, Optional[float]]"
 
 def _of_tensor(cursor: Cursor, tensor: WireField) -> Optional[float]:
     """The value of a tensor of one float or double; None of anything else."""
-    found: "list[float]" = []
+    found: list[float] = []
     for field in cursor.fields(tensor.start, tensor.end):
         size, form = field.end - field.start, {4: "<f", 8: "<d"}
         if field.number in (4, 5, 6) and field.wire == 2 and size in form:

@@ -29,7 +29,7 @@ DELIMITERS = ",\t;|"
 LONGEST = 40  # characters of a number
 
 
-def read_log(path: "str | PathLike[str]", context: ReadContext = ANYWHERE) -> Log:
+def read_log(path: str | PathLike[str], context: ReadContext = ANYWHERE) -> Log:
     """The curves that a file or a folder holds. DumpError if it cannot be read or has none."""
     where = Path(path)
     if is_events(where):
@@ -45,13 +45,13 @@ def read_log(path: "str | PathLike[str]", context: ReadContext = ANYWHERE) -> Lo
     return log_of(str(path), records_of_text(lines) if table is None else table)
 
 
-def _of_json(text: str) -> "Optional[list[Record]]":
+def _of_json(text: str) -> Optional[list[Record]]:
     """Records of JSON, be it one text or one per line; None if it is neither."""
     try:
         return _records(_parsed(text))
     except ValueError:
         pass
-    found: "list[Record]" = []
+    found: list[Record] = []
     lines = [line for line in text.splitlines() if line.strip()]
     for number, line in enumerate(lines):
         try:
@@ -70,13 +70,13 @@ def _parsed(text: str) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def _records(tree: Any) -> "list[Record]":
+def _records(tree: Any) -> list[Record]:
     if isinstance(tree, dict):
         if isinstance(tree.get("log_history"), list):
             return _records(tree["log_history"])
         lists = {str(name): some for name, some in tree.items() if isinstance(some, list)}
         if lists:
-            rows: "list[dict[str, Any]]" = [{} for _ in range(max(map(len, lists.values())))]
+            rows: list[dict[str, Any]] = [{} for _ in range(max(map(len, lists.values())))]
             for name, some in lists.items():
                 for row, value in zip(rows, some):
                     row[name] = value
@@ -87,9 +87,9 @@ def _records(tree: Any) -> "list[Record]":
     raise ValueError("neither an object nor a list")
 
 
-def _numbers(one: "dict[str, Any]", prefix: str = "") -> "dict[str, float]":
+def _numbers(one: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers of an object, those of objects in it under both names."""
-    found: "dict[str, float]" = {}
+    found: dict[str, float] = {}
     for name, value in one.items():
         if isinstance(value, dict) and not prefix:
             found.update(_numbers(value, f"{name}/"))
@@ -112,7 +112,7 @@ def _number(value: Any) -> Optional[float]:
     return None
 
 
-def _of_table(lines: "list[str]") -> "Optional[list[Record]]":
+def _of_table(lines: list[str]) -> Optional[list[Record]]:
     """Records of a table, whose first line names its columns unless there are one or two; None if it is no table."""
     lines = [line for line in lines if line.strip()]
     if not lines or any(records_of_text(lines[:1])):
@@ -135,9 +135,9 @@ def _of_table(lines: "list[str]") -> "Optional[list[Record]]":
     return [_numbers(row) for row in fitting]
 
 
-def _of_monitor(rows: "list[dict[str, str]]") -> "Iterator[Record]":
+def _of_monitor(rows: list[dict[str, str]]) -> Iterator[Record]:
     """The norm of all that the monitor's table lists of a step: the root of the sum of squares."""
-    last: "dict[str, dict[str, float]]" = defaultdict(dict)
+    last: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         name = " ".join(row.get(key, "") for key in ("vpp_stage", "name", "module_name", "scope", "micro_step"))
         norm = _number(row.get("norm", ""))

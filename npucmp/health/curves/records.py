@@ -21,10 +21,10 @@ LARGEST = 1 << 53  # of a step; up to it numbers are exact
 MANY = 1000  # curves that a log may have
 
 
-def log_of(path: str, records: "Iterable[Record]", notes: "tuple[str, ...]" = ()) -> Log:
+def log_of(path: str, records: Iterable[Record], notes: tuple[str, ...] = ()) -> Log:
     """The curves of records. DumpError where there is none."""
     numbered = _numbered([record for record in records if record])
-    columns: "dict[str, tuple[list[int], list[float]]]" = {}
+    columns: dict[str, tuple[list[int], list[float]]] = {}
     for step, record in numbered:
         for name, value in record.items():
             if _word(name) not in (*STEPS, *EPOCHS, *CLOCKS):
@@ -44,7 +44,7 @@ def log_of(path: str, records: "Iterable[Record]", notes: "tuple[str, ...]" = ()
     return Log(path, curves, notes)
 
 
-def _numbered(records: "list[Record]") -> "list[tuple[int, Record]]":
+def _numbered(records: list[Record]) -> list[tuple[int, Record]]:
     """Records with their steps. One that tells none has that of the record before; where none does, its place."""
     own = [_whole(record, STEPS) for record in records]
     if all(step is None for step in own):
@@ -62,7 +62,7 @@ def _numbered(records: "list[Record]") -> "list[tuple[int, Record]]":
     return [(step, record) for (_, step), record in zip(told, records)]
 
 
-def _whole(record: Record, names: "tuple[str, ...]") -> Optional[int]:
+def _whole(record: Record, names: tuple[str, ...]) -> Optional[int]:
     """The whole number that stands under one of the names, if there is one."""
     words = {_word(name): value for name, value in record.items()}
     value = next((words[name] for name in names if name in words), None)

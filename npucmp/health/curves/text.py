@@ -40,7 +40,7 @@ _UNTRAINED = re.compile(r"(?<![\w/.-])(?:val|valid|validation|eval|evaluation|te
 _OF_LOSS = {"lm", "total", "train", "training", "average", "avg"}  # words before "loss" that belong to it
 
 
-def records_of_text(lines: "Iterable[str]") -> "Iterator[Record]":
+def records_of_text(lines: Iterable[str]) -> Iterator[Record]:
     """A record for each line that tells a number."""
     for line in lines:
         found = _record(line[:LONGEST])
@@ -48,7 +48,7 @@ def records_of_text(lines: "Iterable[str]") -> "Iterator[Record]":
             yield found
 
 
-def _record(line: str) -> "dict[str, float]":
+def _record(line: str) -> dict[str, float]:
     found = {pair["name"]: float(pair["number"]) for pair in _BARE.finditer(line)}
     end = 0
     for pair in _VALUE.finditer(line):
@@ -71,7 +71,7 @@ def _record(line: str) -> "dict[str, float]":
 @lru_cache(maxsize=4096)  # lines are alike
 def _name(before: str) -> str:
     """The last words before a value, "" if something else stands there."""
-    words: "list[str]" = []
+    words: list[str] = []
     for word in reversed(before.split()[-WORDS:]):
         plain = word.strip("'\"") if not words else word
         if not _WORD.fullmatch(plain):

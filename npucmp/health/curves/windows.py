@@ -68,8 +68,8 @@ class Parting(NamedTuple):
     mean: float = float("nan")
     largest: float = float("nan")
     last: float = float("nan")
-    spikes: "tuple[tuple[int, ...], tuple[int, ...]]" = ((), ())
-    nonfinite: "tuple[tuple[int, ...], tuple[int, ...]]" = ((), ())
+    spikes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    nonfinite: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 @np.errstate(all="ignore")  # what ran away
@@ -122,14 +122,14 @@ def parting(target: Curve, golden: Curve, repeat: Optional[Curve] = None) -> Par
     )
 
 
-def _steps(steps: Steps) -> "tuple[int, ...]":
+def _steps(steps: Steps) -> tuple[int, ...]:
     return tuple(map(int, steps))
 
 
 @np.errstate(all="ignore")
-def spikes(curve: Curve, deviations: float, times: float = 1.0) -> "tuple[int, ...]":
+def spikes(curve: Curve, deviations: float, times: float = 1.0) -> tuple[int, ...]:
     """Steps whose value is so many median deviations above the median of the 20 before it, and so many times it."""
-    found: "list[int]" = []
+    found: list[int] = []
     for begin in range(0, len(curve.values) - BEFORE, BLOCK):
         values, steps = (some[begin : begin + BLOCK + BEFORE] for some in (curve.values, curve.steps))
         before = np.lib.stride_tricks.sliding_window_view(values, BEFORE)[:-1]
@@ -175,7 +175,7 @@ def percent(share: float, sign: str = "") -> str:
     return f"{share:{sign}.2%}" if abs(share) < 100 else f"{100 * share:{sign}.3g}%"
 
 
-def _common(target: Curve, golden: Curve) -> "tuple[Steps, Values, Values]":
+def _common(target: Curve, golden: Curve) -> tuple[Steps, Values, Values]:
     steps, mine, theirs = np.intersect1d(target.steps, golden.steps, assume_unique=True, return_indices=True)
     return steps, target.values[mine], golden.values[theirs]
 
@@ -199,7 +199,7 @@ def _ranks(x: Values) -> Values:
     return (last - (counts - 1) / 2)[places]
 
 
-def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> "tuple[Window, ...]":
+def _windows(steps: Steps, x: Values, y: Values, paired: bool, least: float = 0.0) -> tuple[Window, ...]:
     """Of 10 to 50 steps, a twelfth of the whole; what is left over belongs to the last."""
     width = max(FEWEST, min(50, len(steps) // USUAL))
     starts = [*range(0, len(steps) - width + 1, width)]
@@ -221,12 +221,12 @@ def _window(steps: Steps, x: Values, y: Values, paired: bool, least: float, erro
     return Window(int(steps[0]), int(steps[-1]), target * unit, golden * unit, relative, error, parts)
 
 
-def _relative(difference: "Values | float", golden: "Values | float") -> Values:
+def _relative(difference: Values | float, golden: Values | float) -> Values:
     """In units of the golden value; a difference to 0 is infinite, none is none."""
     return np.where(np.equal(difference, 0), 0.0, np.divide(difference, np.abs(golden)))
 
 
-def _why(paired: Optional[bool], parted: "list[Window]", windows: int, first: float) -> str:
+def _why(paired: Optional[bool], parted: list[Window], windows: int, first: float) -> str:
     """Why the curves differ; "" if they do not."""
     if len(parted) >= (1 if paired else 2):
         worst = max(parted, key=lambda one: abs(one.relative))
@@ -245,9 +245,9 @@ def _silent(paired: Optional[bool], same: bool, apart: Flags) -> str:
     return "single steps differ, the mean does not" if apart.any() else f"no step is more than {APART:.0%} apart"
 
 
-def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: "list[Window]") -> "list[int]":
+def _first(steps: Steps, apart: Flags, paired: Optional[bool], parted: list[Window]) -> list[int]:
     """The step at which two runs part: of single steps where they see the same batches, else of a window."""
-    found: "list[int]" = []
+    found: list[int] = []
     if paired and len(apart) >= FIRST:
         many = np.lib.stride_tricks.sliding_window_view(apart, FIRST).sum(axis=1) >= OF_FIRST
         begins = steps[: len(many)][many & apart[: len(many)]]

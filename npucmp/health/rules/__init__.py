@@ -17,7 +17,7 @@ from npucmp.health.rules import (
     weights,
 )
 
-RULES: "tuple[Rule, ...]" = (
+RULES: tuple[Rule, ...] = (
     weights.nonfinite,
     weights.zero,
     weights.constant,

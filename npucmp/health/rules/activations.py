@@ -31,7 +31,7 @@ MANY = 16  # elements of an output that may not be constant
     "its bias or a learning rate drove it there, or its input is negative throughout: look at what it reads",
     "MindInsight (> 99.9 %), SageMaker DeadRelu, AUTOTRAINER, DeepDiagnosis 0.7",
 )
-def dead(health: Health, limit: float) -> "Iterator[Found]":
+def dead(health: Health, limit: float) -> Iterator[Found]:
     """Clean runs have 24 to 66 % zeros."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -52,7 +52,7 @@ def dead(health: Health, limit: float) -> "Iterator[Found]":
     "lower the learning rate or look at the biases of the layer before it",
     "SageMaker (50 % of a layer), DeepDiagnosis",
 )
-def dead_channels(health: Health, limit: float) -> "Iterator[Found]":
+def dead_channels(health: Health, limit: float) -> Iterator[Found]:
     """Clean and trained networks have up to 3.9 % among 64 values and more, up to 59 % over 8 samples."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -75,7 +75,7 @@ def dead_channels(health: Health, limit: float) -> "Iterator[Found]":
     "start with smaller weights, or normalise before it",
     "MindInsight (99.9 % beyond 16.2 and 8.8), SageMaker, DeepDiagnosis (5, 50 %)",
 )
-def saturated(health: Health, limit: float) -> "Iterator[Found]":
+def saturated(health: Health, limit: float) -> Iterator[Found]:
     """Clean runs: none. The last operator of a run without backward may be sure of what it says."""
     last = {id(step.forward[-1]) for step in health.steps if step.forward and not health.training}
 
@@ -100,7 +100,7 @@ def saturated(health: Health, limit: float) -> "Iterator[Found]":
     "msprobe monitor: entropy, softmax_max",
     off=True,
 )
-def collapsed(health: Health, limit: float) -> "Iterator[Found]":
+def collapsed(health: Health, limit: float) -> Iterator[Found]:
     """Rows that sum to 1 over the last axis: the mean of the sum of their squares is 1 where each has one place, and
     1/n where all n places are alike. The latter only of trained networks, and without masked places."""
 
@@ -128,7 +128,7 @@ def collapsed(health: Health, limit: float) -> "Iterator[Found]":
     remedy="look at its weights and at what it reads",
     source="MindInsight tensor_all_zero, SageMaker AllZero",
 )
-def zero(health: Health, limit: None) -> "Iterator[Found]":
+def zero(health: Health, limit: None) -> Iterator[Found]:
     """Where zeros are born: what reads zeros may write them. On every tensor it would fire in 5 clean runs (masks,
     dropout, positions)."""
 
@@ -162,7 +162,7 @@ def _starts_at_zero(op: Op) -> bool:
     remedy="look at its weights and at what it reads",
     source="DeepDiagnosis UnchangeTensor, MindInsight max_min_lt",
 )
-def constant(health: Health, limit: None) -> "Iterator[Found]":
+def constant(health: Health, limit: None) -> Iterator[Found]:
     """Largest = smallest, not 0, of more than 16 elements; where neither is recorded nothing is known. No clean run
     has one."""
 
@@ -176,7 +176,7 @@ def constant(health: Health, limit: None) -> "Iterator[Found]":
     yield from once((op for op in _layers(health) if op.type.parameters), speaks)
 
 
-def _layers(health: Health) -> "Iterator[Op]":
+def _layers(health: Health) -> Iterator[Op]:
     """Operators with weights, norms and activations, whose outputs are floats."""
     for op in health.operators("contracts", "normalises", "looks up", "exponential", "saturates"):
         if (op.type.parameters or not op.type.has("contracts")) and op.outputs and is_float(op.outputs[0]):
@@ -193,14 +193,14 @@ def _layers(health: Health) -> "Iterator[Op]":
     off=True,
     words=f"{WATCHED} {SHARES} {' '.join(RANGE)}",
 )
-def range_(health: Health, limit: "Mapping[str, float]") -> "Iterator[Found]":
+def range_(health: Health, limit: Mapping[str, float]) -> Iterator[Found]:
     """Only with figures of the user's: names and meaning are those of MindInsight's watchpoints, of outputs. The share
     of values in a range, in per cent, is of one range for all; what dropouts write is read beside their inputs, and has
     none."""
     yield from once((op for step in health.steps for op in step.forward), lambda op: _beyond(op, limit))
 
 
-def _beyond(op: Op, limits: "Mapping[str, float]") -> Optional[Found]:
+def _beyond(op: Op, limits: Mapping[str, float]) -> Optional[Found]:
     for tensor in op.outputs:
         found = beyond(tensor.figures, limits, tensor.found.get("inside"))
         if found is not None:
@@ -219,7 +219,7 @@ def _beyond(op: Op, limits: "Mapping[str, float]") -> Optional[Found]:
     "msprobe NumericalMutation 100; fires in 14 of 64 clean runs",
     off=True,
 )
-def jump(health: Health, limit: float) -> "Iterator[Found]":
+def jump(health: Health, limit: float) -> Iterator[Found]:
     """Off: norms of sums over many elements grow so in 14 of 64 clean runs."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -246,7 +246,7 @@ def _norm(figures: Any) -> Optional[float]:
     "start with weights of another scale (Xavier, He), or add norms",
     "SageMaker PoorWeightInitialization; 37 reasons #28 #35",
 )
-def growth(health: Health, limit: float) -> "Iterator[Found]":
+def growth(health: Health, limit: float) -> Iterator[Found]:
     """Largest over smallest rms of the outputs of linear and convolution layers; clean 1 to 170."""
     for step in health.steps:
         sizes = [(op, op.outputs[0].figures.rms) for op in step.forward if is_layer(op.type) and op.outputs]
@@ -270,7 +270,7 @@ def growth(health: Health, limit: float) -> "Iterator[Found]":
     "DL4J; 37 reasons #35; fires in 64 of 64 clean runs",
     off=True,
 )
-def scale(health: Health, limit: float) -> "Iterator[Found]":
+def scale(health: Health, limit: float) -> Iterator[Found]:
     """Off: all of 64 clean runs have such outputs."""
 
     def speaks(op: Op) -> Optional[Found]:
@@ -292,7 +292,7 @@ def scale(health: Health, limit: float) -> "Iterator[Found]":
     "37 reasons #33",
     off=True,
 )
-def mean(health: Health, limit: float) -> "Iterator[Found]":
+def mean(health: Health, limit: float) -> Iterator[Found]:
     """Off: nobody has measured it on healthy networks of many kinds."""
 
     def speaks(op: Op) -> Optional[Found]:

@@ -14,7 +14,7 @@ from npucmp.health.rules.places import losses_in
 Finds = Iterator[Found]
 
 
-def _found(seen: "Optional[alone.Seen]", severity: str = "") -> Finds:
+def _found(seen: Optional[alone.Seen], severity: str = "") -> Finds:
     if seen is not None:
         yield Found(None, seen.because, seen.value, severity, places=1)
 

@@ -58,7 +58,7 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
                 break
 
 
-def _samples(one: Tensor) -> "tuple[bytes, ...]":
+def _samples(one: Tensor) -> tuple[bytes, ...]:
     """A digest of each sample, () where they are not known, or all elements are one value."""
     return (one.found.get("samples") or ()) if one.figures.constant is None else ()
 

@@ -68,7 +68,7 @@ def _is_zero(gradient: Optional[Tensor]) -> bool:
     return gradient is None or gradient.figures.is_zero
 
 
-def _reached(health: Health) -> "set[object]":
+def _reached(health: Health) -> set[object]:
     """The content of each tensor that a call with a record of its backward reads."""
     calls = ((step, op) for step in health.steps for op in step.forward if step.backward.get(op.operator.call))
     return {_content(tensor) for _, op in calls for tensor in op.inputs}
@@ -79,14 +79,14 @@ def _content(tensor: Tensor) -> object:
     return tensor.shape, tensor.figures.bits or mark_of(tensor.ref)
 
 
-def _along_depth(health: Health) -> "Iterator[tuple[int, float, Parameter, Parameter]]":
+def _along_depth(health: Health) -> Iterator[tuple[int, float, Parameter, Parameter]]:
     """For each step: how many times as large gradients are at the input as at the output, each over its weight; and
     the first and the last matrix. Scale of loss and batch cancel out. What starts at zero is still small: all others
     would seem to vanish before such a head. Where gates start near zero, the matrices behind them have small gradients
     by right: then only peers are compared, which have gates alike."""
     some = [one for one in health.matrices if not one.first.figures.is_zero]
     if any(map(_is_gate, health.parameters)):
-        peers: "dict[object, list[Parameter]]" = {}
+        peers: dict[object, list[Parameter]] = {}
         for one in some:
             peers.setdefault((one.kind, one.shape), []).append(one)
         some = max(peers.values(), key=len, default=[])
@@ -195,7 +195,7 @@ def accumulated(health: Health, limit: Optional[float]) -> Finds:
             return
 
 
-def _number(health: Health, step: int) -> "int | str":
+def _number(health: Health, step: int) -> int | str:
     number = health.number(step)
     return step if number is None else number
 
@@ -217,7 +217,7 @@ def _share_of_own(health: Health, step: int) -> Optional[float]:
     return sum(_is_near(norm, ordered.get(count, ())) for count, norm in norms) / len(norms)
 
 
-def _is_near(norm: float, ordered: "Sequence[float]") -> bool:
+def _is_near(norm: float, ordered: Sequence[float]) -> bool:
     """Whether one of them is the same to 1e-4."""
     at = bisect(ordered, norm)
     return any(math.isclose(norm, one, rel_tol=1e-4) for one in ordered[max(0, at - 1) : at + 1])

@@ -16,9 +16,9 @@ SORTED, KINDS = 16, 3  # labels and classes from which on an order is none by ch
 MANY, OF_EACH = 500, 20  # labels in all and of each class, of which sizes are held against each other
 
 
-def _of_each(health: Health) -> "Iterator[list[tuple[Loss, Tensor]]]":
+def _of_each(health: Health) -> Iterator[list[tuple[Loss, Tensor]]]:
     """Losses with labels that are numbers of classes, all steps of a loss together."""
-    found: "dict[str, list[tuple[Loss, Tensor]]]" = {}
+    found: dict[str, list[tuple[Loss, Tensor]]] = {}
     for one in losses_in(health):
         if one.labels is not None and is_whole(one.labels) and one.classes > 1:
             found.setdefault(one.name, []).append((one, one.labels))

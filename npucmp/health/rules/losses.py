@@ -15,7 +15,7 @@ ABOVE, TIMES = 1.0, 1.5  # above ln C, and times it: clean 0.95 to 1.23 ln C
 ONE = 1e-3  # by which probabilities may miss 1 in sum
 
 
-def _each(health: Health) -> "Iterator[Loss]":
+def _each(health: Health) -> Iterator[Loss]:
     """Every loss once, in the first step that has it."""
     seen = set()
     for one in losses_in(health):
@@ -259,7 +259,7 @@ def broadcast(health: Health, limit: Optional[float]) -> Finds:
             yield Found(one.op, f"shapes {list(a)} and {list(b)} make {list(_broadcast(a, b))}")
 
 
-def _broadcast(a: "tuple[int, ...]", b: "tuple[int, ...]") -> "tuple[int, ...]":
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     length = max(len(a), len(b))
     wide = [(1,) * (length - len(shape)) + shape for shape in (a, b)]
     return tuple(max(x, y) for x, y in zip(*wide))

@@ -24,7 +24,7 @@ class _Dropout:
         share, active = op.argument("p", "keep_prob", 1), op.argument("training", "train", 2)
         self.share = share if _is_number(share) else DEFAULT if told and share is None else None
         self.active = active if isinstance(active, bool) else True if told and active is None else None
-        counts: "tuple[int, int]" = op.found.get("dropped") or (0, 0)
+        counts: tuple[int, int] = op.found.get("dropped") or (0, 0)
         self.zeroed, self.there = counts
         if self.active is None and self.there:
             self.active = self.zeroed > ACTIVE * self.there
@@ -134,7 +134,7 @@ def _trains(health: Health, op: Op) -> Optional[bool]:
     return told if isinstance(told, bool) else False if told is None and _of_calls(health, op) else None
 
 
-def _statistics(op: Op) -> "tuple[Tensor, ...]":
+def _statistics(op: Op) -> tuple[Tensor, ...]:
     """Running mean and variance."""
     found = [op.tensor(place) for place in op.type.overwritten]
     named = [op.tensor("running_mean"), op.tensor("running_var")]

@@ -21,9 +21,9 @@ from npucmp.model.run_roles import is_layer
     "look for a dead layer, a wrong axis or a constant input before it",
     "37 reasons #4; TheDeepChecker",
 )
-def same_for_all(health: Health, limit: float) -> "Iterator[Found]":
+def same_for_all(health: Health, limit: float) -> Iterator[Found]:
     """In all dumped steps: clean ≥ 2.4e-3, but for one fresh head of zeros in its first step."""
-    found: "dict[str, list[tuple[Loss, Optional[float]]]]" = {}
+    found: dict[str, list[tuple[Loss, Optional[float]]]] = {}
     for loss in losses_in(health):
         found.setdefault(loss.name, []).append((loss, _spread(loss)))
     for some in found.values():
@@ -59,7 +59,7 @@ def _spread(loss: Loss) -> Optional[float]:
     remedy="look at what the operator reads: the input does not come through",
     source="brief of this tool",
 )
-def ignores_input(health: Health, limit: None) -> "Iterator[Found]":
+def ignores_input(health: Health, limit: None) -> Iterator[Found]:
     """The first linear layer or convolution of which, and of all such after it, all samples have the same bits though
     those of the data differ. In every dumped step; outputs of up to a million elements are looked at."""
     places = []
@@ -89,7 +89,7 @@ def ignores_input(health: Health, limit: None) -> "Iterator[Found]":
     remedy="add an epsilon to the divisor, or use DivNoNan in MindSpore",
     source="tuning guides (API constraints); 37 reasons #37",
 )
-def divide_zero(health: Health, limit: None) -> "Iterator[Found]":
+def divide_zero(health: Health, limit: None) -> Iterator[Found]:
     """Where NaN or Inf is born at a quotient whose divisor has 0 as its largest or smallest value."""
     for step in health.steps:
         ops = {one.operator.order: one for one in step.operators}
@@ -112,7 +112,7 @@ def divide_zero(health: Health, limit: None) -> "Iterator[Found]":
     remedy="npucmp overflow lists where, and how it spreads",
     source="MindInsight tensor_overflow, operator_overflow; msprobe overflow_check",
 )
-def overflow(health: Health, limit: None) -> "Iterator[Found]":
+def overflow(health: Health, limit: None) -> Iterator[Found]:
     """The scan of `npucmp overflow`, unchanged: masks and memory that nobody has written are no alarm."""
     found = [(step, event) for step in health.steps for event in step.events if _is_root(event)]
     if not found:

@@ -16,7 +16,7 @@ WATCHED = " ".join(f"{name}_{side}" for name in FIGURES for side in ("gt", "lt")
 SHARES, RANGE = "range_percentage_gt range_percentage_lt", ("range_start_inclusive", "range_end_inclusive")
 
 
-def range_in(limits: "Mapping[str, float]") -> "Optional[tuple[float, float]]":
+def range_in(limits: Mapping[str, float]) -> Optional[tuple[float, float]]:
     """From where to where values are whose share is watched, None where none is; an end that is not given is open."""
     if not any(word in limits for word in SHARES.split()):
         return None
@@ -24,8 +24,8 @@ def range_in(limits: "Mapping[str, float]") -> "Optional[tuple[float, float]]":
 
 
 def beyond(
-    x: Figures, limits: "Mapping[str, float]", inside: Optional[float] = None
-) -> "Optional[tuple[str, float, float]]":
+    x: Figures, limits: Mapping[str, float], inside: Optional[float] = None
+) -> Optional[tuple[str, float, float]]:
     """The first of the limits that a tensor is beyond, in words, with the figure and the limit; `inside` is the share
     of its elements in the range of the limits."""
     known = {"abs_mean": x.mean_abs, "max": x.maximum, "min": x.minimum, "mean": x.mean, "range_percentage": inside}
@@ -37,15 +37,15 @@ def beyond(
     return None
 
 
-def by_name(some: "Iterable[Op]") -> "dict[str, list[Op]]":
+def by_name(some: Iterable[Op]) -> dict[str, list[Op]]:
     """Operators of all steps under one name each."""
-    found: "dict[str, list[Op]]" = {}
+    found: dict[str, list[Op]] = {}
     for one in some:
         found.setdefault(one.name, []).append(one)
     return found
 
 
-def once(some: "Iterable[Op]", speaks: "Callable[[Op], Optional[Found]]") -> "Iterator[Found]":
+def once(some: Iterable[Op], speaks: Callable[[Op], Optional[Found]]) -> Iterator[Found]:
     """What is found of an operator in the first step in which there is something, with the number of these steps."""
     for ops in by_name(some).values():
         found = [one for one in map(speaks, ops) if one is not None]
@@ -73,7 +73,7 @@ def is_whole(tensor: Tensor) -> bool:
     return row is not None and row.kind in "iu"
 
 
-def data_of(step: Step) -> "tuple[Tensor, ...]":
+def data_of(step: Step) -> tuple[Tensor, ...]:
     """What a network is trained on, of all that it reads: the first tokens or floats with a batch, and other floats
     of as large a batch. Masks, positions and tables are none, nor is memory that is to be filled."""
     losses = {id(one.operator) for one in step.losses}
@@ -98,9 +98,9 @@ def _looked_up(step: Step, tensor: Tensor) -> bool:
     return op_type_of(tensor.operator).has("looks up") and tensor.shape != (1,)
 
 
-def data_in(health: Health) -> "dict[tuple[str, str], list[tuple[int, Tensor]]]":
+def data_in(health: Health) -> dict[tuple[str, str], list[tuple[int, Tensor]]]:
     """The data by operator and slot: (index of the step, tensor) in each step that has it."""
-    found: "dict[tuple[str, str], list[tuple[int, Tensor]]]" = {}
+    found: dict[tuple[str, str], list[tuple[int, Tensor]]] = {}
     for step in health.steps:
         for one in data_of(step):
             found.setdefault((one.operator.name, one.slot), []).append((step.index, one))
@@ -143,13 +143,13 @@ class Loss(NamedTuple):
         return str(self.op.argument("reduction", 6, 2) or "mean")
 
     @property
-    def flows(self) -> "tuple[Tensor, ...]":
+    def flows(self) -> tuple[Tensor, ...]:
         """What flows into it from behind: 1, or the loss scale."""
         backward = self.step.backward.get(self.op.operator.call, ()) if self.op.operator.call else ()
         return tuple(tensor for one in backward for tensor in one.inputs[:1])
 
 
-def losses_in(health: Health) -> "list[Loss]":
+def losses_in(health: Health) -> list[Loss]:
     """The losses of all steps."""
     found = []
     for step in health.steps:

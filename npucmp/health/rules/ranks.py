@@ -14,11 +14,11 @@ Finds = Iterator[Found]
 MOST = 0.5  # share of parameters that differ, from which on they are split, or drawn from other seeds
 
 
-def _others(health: Health) -> "Iterator[Health]":
+def _others(health: Health) -> Iterator[Health]:
     return (one for one in health.ranks if one is not health and one.rank != health.rank)
 
 
-def _apart(health: Health, other: Health) -> "tuple[list[Parameter], int]":
+def _apart(health: Health, other: Health) -> tuple[list[Parameter], int]:
     """Parameters that differ in the first step, and how many both have in one shape and type."""
     found, known = [], 0
     for one in health.parameters:
@@ -32,7 +32,7 @@ def _apart(health: Health, other: Health) -> "tuple[list[Parameter], int]":
     return found, known
 
 
-def _is_split(apart: "list[Parameter]", known: int) -> bool:
+def _is_split(apart: list[Parameter], known: int) -> bool:
     """Whether ranks hold parts of one network each, or drew from other seeds: most of what may differ does."""
     return len(apart) > MOST * known
 
@@ -100,7 +100,7 @@ def same_batch(health: Health, limit: Optional[float]) -> Finds:
         yield Found(next(iter(data_in(health).values()))[0][1], words, step=0)
 
 
-def _bits(health: Health) -> "tuple[str, ...]":
+def _bits(health: Health) -> tuple[str, ...]:
     """The bits of the data in each step, () where some are not known."""
     found = tuple(one.figures.bits for _, one in next(iter(data_in(health).values()), ()))
     return found if all(found) else ()

@@ -31,7 +31,7 @@ def is_proven(one: Parameter) -> bool:
     return one.same_bits() is not None
 
 
-def _moved(health: Health) -> "list[Parameter]":
+def _moved(health: Health) -> list[Parameter]:
     return [one for one in health.parameters if stands(one) is False]
 
 
@@ -42,7 +42,7 @@ def _has_gradient(one: Parameter) -> bool:
     return any(gradient.figures.rms for gradient in early)
 
 
-def _too_small(one: Parameter, moved: "Sequence[Parameter]") -> Optional[str]:
+def _too_small(one: Parameter, moved: Sequence[Parameter]) -> Optional[str]:
     """Why its updates are lost in rounding, as far as those of others tell; None if they are not."""
     row = lookup(one.dtype)
     if row is None or row.kind != "f":
@@ -156,7 +156,7 @@ def frozen(health: Health, limit: Optional[float]) -> Finds:
                             "wants no gradient")  # fmt: skip
 
 
-def _ratios(health: Health) -> "Iterator[tuple[Parameter, int, float]]":
+def _ratios(health: Health) -> Iterator[tuple[Parameter, int, float]]:
     """How far matrices move in each step, against their size; what began at zero has no size to begin with."""
     for one in health.matrices:
         if not one.first.figures.is_zero:

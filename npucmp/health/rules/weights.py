@@ -35,7 +35,7 @@ def nonfinite(health: Health, limit: Optional[float]) -> Finds:
         yield Found(one, f"holds {what} in {step_words(health, step)}", step=step)
 
 
-def first_ill(tensors: "Sequence[Optional[Tensor]]") -> "Optional[tuple[int, str]]":
+def first_ill(tensors: Sequence[Optional[Tensor]]) -> Optional[tuple[int, str]]:
     """The first step in which a tensor holds NaN or Inf, and which; None if none does."""
     for step, one in enumerate(tensors):
         x = one.figures.extremes if one is not None else None
@@ -92,7 +92,7 @@ def constant(health: Health, limit: Optional[float]) -> Finds:
             yield Found(one, words, value, step=first_step(one))
 
 
-def _scales(health: Health) -> "Iterator[tuple[Parameter, float, str]]":
+def _scales(health: Health) -> Iterator[tuple[Parameter, float, str]]:
     """Matrices by their gain, with the severity: where a net is trained already nobody can say how it started. Tables
     have none, nor has a matrix that starts as a table of its shape does: the head that is tied to it, or was drawn
     alike."""
@@ -159,7 +159,7 @@ def _scale_words(one: Parameter, gain: float) -> str:
 def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     """Deviation against the median of three peers or more, either way; clean 1.1 at most. Peers have the same shape
     and names that differ in numbers alone, so that names are needed."""
-    spreads: "dict[object, list[float]]" = {}
+    spreads: dict[object, list[float]] = {}
     for one in health.matrices:
         spreads.setdefault((one.kind, one.shape), []).append(one.first.figures.std or 0.0)
     for one in health.matrices:
@@ -181,7 +181,7 @@ def unlike_peers(health: Health, limit: Optional[float]) -> Finds:
     off=True,
     words=WATCHED,
 )
-def range_(health: Health, limit: "Mapping[str, float]") -> Finds:
+def range_(health: Health, limit: Mapping[str, float]) -> Finds:
     """Only with figures of the user's, by the names of MindInsight's watchpoints; the first step is told."""
     for one in health.parameters:
         for step, weight in enumerate(one.weights):
@@ -221,7 +221,7 @@ def outlier(health: Health, limit: Optional[float]) -> Finds:
 def shared(health: Health, limit: Optional[float]) -> Finds:
     """The same bits in all steps, and not constant. With `expect.shared` (lists of names or globs): names that should
     be shared and are not are an error; those that are, and are listed, are not mentioned."""
-    wanted: "Sequence[Sequence[str]]" = health.expect.get("shared", ())
+    wanted: Sequence[Sequence[str]] = health.expect.get("shared", ())
     for globs in wanted:
         meant = [one for one in health.parameters if any(fnmatchcase(one.name, glob) for glob in globs)]
         together = any(all(one in group for one in meant) for group in health.groups)
@@ -300,7 +300,7 @@ def index_range(health: Health, limit: Optional[float]) -> Finds:
             yield Found(op, f"index {low:.0f} in a table of {rows:,} rows", low, limit=0.0)
 
 
-def bits_of(one: Parameter) -> "tuple[str, ...]":
+def bits_of(one: Parameter) -> tuple[str, ...]:
     """What tells its bits in each step that has it; () where that is not known of all."""
     found = tuple(weight.figures.bits for weight in one.weights if weight is not None)
     return found if all(found) else ()

@@ -24,7 +24,7 @@ from npucmp.model.roles import is_output, is_parameter
 HEAD = 64  # bytes that tell most tensors apart
 
 
-def with_causes(comparisons: "Sequence[Comparison]", context: ReadContext = ANYWHERE) -> "list[Comparison]":
+def with_causes(comparisons: Sequence[Comparison], context: ReadContext = ANYWHERE) -> list[Comparison]:
     """The comparisons of one run: findings in memory that means nothing taken back, one root per operator that differs,
     collectives judged over all ranks, and parameters over the steps before."""
     linked = [replace(one, findings=tuple(_linked(one.findings, context))) for one in comparisons]
@@ -35,7 +35,7 @@ def with_causes(comparisons: "Sequence[Comparison]", context: ReadContext = ANYW
     return [replace(one, roots=tuple(_followed(root, one, first) for root in one.roots)) for one in found]
 
 
-def _causes(one: Comparison) -> "Iterator[Root]":
+def _causes(one: Comparison) -> Iterator[Root]:
     """One root per operator that differs."""
     for root in one.roots:
         yield replace(root, cause=Cause.PROPAGATED) if root.cause is Cause.WORSENED else root
@@ -55,7 +55,7 @@ def _left_over(node: OperatorFindings) -> Root:
     return Root(0, node.pair, Cause.PROPAGATED, worst.pair.slot, worst.metric, None, 0.0, None, worst.error, reasons)
 
 
-def _linked(findings: "Iterable[Finding]", context: ReadContext) -> "Iterator[Finding]":
+def _linked(findings: Iterable[Finding], context: ReadContext) -> Iterator[Finding]:
     """The findings; an input that differs names the output before it that is equal, and has its content."""
     different: Producers[bool] = Producers()
     equal = _Equal(context)

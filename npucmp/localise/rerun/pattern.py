@@ -37,7 +37,7 @@ def look(measurement: Measurement, context: ReadContext = ANYWHERE) -> Optional[
     return found if found.number else None
 
 
-def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> "tuple[Evidence, ...]":
+def pattern(measurement: Measurement, found: Differing, context: ReadContext = ANYWHERE) -> tuple[Evidence, ...]:
     """What lies in what `look` found: the places, and what such a pattern often comes from, as a hint."""
     pair, moments = measurement.pair, measurement.moments
     try:
@@ -54,13 +54,13 @@ def pattern(measurement: Measurement, found: Differing, context: ReadContext = A
     return _block(found, payload) or _piece(found, payload) or lines or scattered
 
 
-def _places(words: str, hint: str, **facts: "int | str") -> "tuple[Evidence, ...]":
+def _places(words: str, hint: str, **facts: int | str) -> tuple[Evidence, ...]:
     """Where the differing elements lie, and what that often comes from."""
     told = {name: Fact(value) for name, value in facts.items()}
     return Evidence("places", words, told), Evidence("hint", f"hint: {hint}")
 
 
-def _block(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
+def _block(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
     """One or more pieces of memory that begin at a multiple of BLOCK and differ nearly everywhere."""
     where = ""
     if payload.device is not None:
@@ -89,7 +89,7 @@ def _block(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
     return ()
 
 
-def _in_memory(places: "Places", payload: Payload) -> Differing:
+def _in_memory(places: Places, payload: Payload) -> Differing:
     """The same elements where the device stored them."""
     import numpy as np
 
@@ -107,13 +107,13 @@ class Line(NamedTuple):
     """A way to cut a tensor: the line of each differing element, how many lines there are, and the elements of each."""
 
     what: str
-    lines: "Places"
+    lines: Places
     number: int
     length: int
     hint: str
 
 
-def _lines(places: "Places", payload: Payload) -> "tuple[Evidence, ...]":
+def _lines(places: Places, payload: Payload) -> tuple[Evidence, ...]:
     """Few rows, columns, slices or blocks of channels that hold all that differs."""
     import numpy as np
 
@@ -135,7 +135,7 @@ def _lines(places: "Places", payload: Payload) -> "tuple[Evidence, ...]":
     return best
 
 
-def _cuts(places: "Places", payload: Payload) -> "Iterator[Line]":
+def _cuts(places: Places, payload: Payload) -> Iterator[Line]:
     shape = payload.shape
     total, last = math.prod(shape), shape[-1] if shape else 1
     tile = "a tile computed by another core, or in another order"
@@ -156,7 +156,7 @@ def _cuts(places: "Places", payload: Payload) -> "Iterator[Line]":
             yield Line(f"slices of axis {axis}", places // inner % shape[axis], shape[axis], total // shape[axis], tile)
 
 
-def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
+def _piece(found: Differing, payload: Payload) -> tuple[Evidence, ...]:
     """One piece that differs nearly everywhere, and is no whole rows."""
     first, length, last = found.first, found.end - found.first, payload.shape[-1] if payload.shape else 1
     if found.number < max(PER_LINE, DENSE * length) or (first % last == 0 and length % last == 0):
@@ -168,7 +168,7 @@ def _piece(found: Differing, payload: Payload) -> "tuple[Evidence, ...]":
     return _places("one piece, from {first} to {last}", "memory overwritten", first=start, last=end)
 
 
-def by_rounding(moments: Moments, pair: Pair, differing: int) -> "tuple[Evidence, ...]":
+def by_rounding(moments: Moments, pair: Pair, differing: int) -> tuple[Evidence, ...]:
     """The hint that differences as small as those of sums in another order allow."""
     if moments.mismatched or not moments.yy or not moments.sum_dd:
         return ()

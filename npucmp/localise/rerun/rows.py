@@ -49,8 +49,8 @@ class _Seen(NamedTuple):
 
 
 def reruns_of(
-    comparisons: "Sequence[Comparison]", numbers: "Sequence[int]", context: ReadContext = ANYWHERE
-) -> "dict[OfFirst, Rerun]":
+    comparisons: Sequence[Comparison], numbers: Sequence[int], context: ReadContext = ANYWHERE
+) -> dict[OfFirst, Rerun]:
     """One row per operator that is not bit-equal in all runs, the one to look at first on top."""
     seen: dict[OfFirst, list[_Seen]] = defaultdict(list)
     for comparison, number in zip(comparisons, numbers):
@@ -65,8 +65,8 @@ def reruns_of(
 
 
 def _present(
-    places: "Collection[OfFirst]", comparisons: "Sequence[Comparison]", numbers: "Sequence[int]"
-) -> "Mapping[OfFirst, list[int]]":
+    places: Collection[OfFirst], comparisons: Sequence[Comparison], numbers: Sequence[int]
+) -> Mapping[OfFirst, list[int]]:
     """The runs that have an operator, the first among them."""
     found = {place: [1] for place in places}
     for comparison, number in zip(comparisons, numbers):
@@ -77,7 +77,7 @@ def _present(
     return found
 
 
-def _by_operator(comparison: Comparison, wanted: "Callable[[Finding], bool]") -> "Mapping[int, list[Finding]]":
+def _by_operator(comparison: Comparison, wanted: Callable[[Finding], bool]) -> Mapping[int, list[Finding]]:
     found: dict[int, list[Finding]] = defaultdict(list)
     for finding in filter(wanted, comparison.findings):
         found[finding.pair.order].append(finding)
@@ -100,18 +100,18 @@ def place_of(comparison: Comparison, pair: Pair) -> OfFirst:
     return OfFirst(-1 if step is None else step, -1 if rank is None else rank, order)
 
 
-def _rank(some: "Sequence[_Seen]") -> "tuple[int, bool]":
+def _rank(some: Sequence[_Seen]) -> tuple[int, bool]:
     """What goes in before births, births before the rest; what is random on purpose after the faults of its kind."""
     worst = _worst(some).root
     return -1 if is_fed(worst.cause, worst.evidence) else GRAVITY[worst.cause], bool(excuse(worst))
 
 
-def _worst(some: "Sequence[_Seen]") -> _Seen:
+def _worst(some: Sequence[_Seen]) -> _Seen:
     """The gravest cause, of the run that is farthest off."""
     return min(some, key=lambda one: (GRAVITY[one.root.cause], -error_size(one.finding) if one.finding else 0.0))
 
 
-def excuse(root: Root) -> "tuple[Evidence, ...]":
+def excuse(root: Root) -> tuple[Evidence, ...]:
     """Why an operator may give other bits for the same bits without a fault; nothing if it may not, or does not."""
     op = op_type_of(root.pair.operator)
     if root.cause not in (Cause.BORN, Cause.UNKNOWN):
@@ -127,9 +127,7 @@ def excuse(root: Root) -> "tuple[Evidence, ...]":
     return ()
 
 
-def _rerun(
-    place: int, where: OfFirst, some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext
-) -> Rerun:
+def _rerun(place: int, where: OfFirst, some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> Rerun:
     worst = _worst(some)
     root, finding = worst.root, worst.finding
     moments = finding.measurement.moments if finding is not None else None
@@ -169,7 +167,7 @@ def _known(error: Optional[float]) -> Optional[float]:
     return None if error is None or math.isnan(error) else error
 
 
-def _whose(worst: _Seen, some: "Sequence[_Seen]") -> "tuple[Evidence, ...]":
+def _whose(worst: _Seen, some: Sequence[_Seen]) -> tuple[Evidence, ...]:
     """Which run the figures and the words are of, where several differ from the first."""
     if len(some) == 1:
         return ()
@@ -195,7 +193,7 @@ def _in_value(one: Evidence) -> Evidence:
     return one._replace(words="inputs agree (in value)", facts={}) if one.kind == "inputs agree" else one
 
 
-def _changed_on_the_way(finding: Optional[Finding]) -> "tuple[Evidence, ...]":
+def _changed_on_the_way(finding: Optional[Finding]) -> tuple[Evidence, ...]:
     """Of an input whose producer is known by its content."""
     golden = finding.pair.golden if finding is not None else None
     if golden is None or not golden.source:
@@ -204,7 +202,7 @@ def _changed_on_the_way(finding: Optional[Finding]) -> "tuple[Evidence, ...]":
     return (Evidence("changed on the way", words, {"writer": Fact(golden.source.rpartition(":")[0])}),)
 
 
-def _odd(some: "Sequence[_Seen]", present: "Sequence[int]", context: ReadContext) -> "tuple[int, ...]":
+def _odd(some: Sequence[_Seen], present: Sequence[int], context: ReadContext) -> tuple[int, ...]:
     """The runs, from 1, that do not agree with the most; all of them where no two agree."""
     alike: list[list[_Seen]] = []
     for one in some:

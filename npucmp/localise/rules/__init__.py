@@ -50,7 +50,7 @@ from npucmp.localise.rules import (
     suspected,
 )
 
-RULES: "tuple[Rule, ...]" = (
+RULES: tuple[Rule, ...] = (
     round_off.RULE,
     long_sums.RULE,
     subnormal.RULE,
@@ -87,7 +87,7 @@ RULES: "tuple[Rule, ...]" = (
 class Rulebook:
     """The rules in force. Raises UsageError for a name in `skip` that is none."""
 
-    def __init__(self, skip: "Iterable[str]" = ()) -> None:
+    def __init__(self, skip: Iterable[str] = ()) -> None:
         names = [rule.name for rule in RULES]
         for name in skip:
             if name not in names:

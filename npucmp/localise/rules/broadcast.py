@@ -32,7 +32,7 @@ def _repeats(finding: Finding, output: Finding) -> bool:
     return written == written[:1] * 2 and all(_broadcasts(one, written[0]) for one in (target, golden))
 
 
-def _broadcasts(shape: "tuple[int, ...]", to: "tuple[int, ...]") -> bool:
+def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
     return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(shape[::-1], to[::-1]))
 
 

@@ -40,7 +40,7 @@ def _begins(node: OperatorFindings) -> bool:
     return _any_coarser(node.outputs) and not _any_coarser(_read(node))
 
 
-def _read(node: OperatorFindings) -> "list[Finding]":
+def _read(node: OperatorFindings) -> list[Finding]:
     return [*(node.inputs or node.presumed), *node.context]
 
 

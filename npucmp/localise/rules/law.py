@@ -42,7 +42,7 @@ class Departure(NamedTuple):
         return self.golden <= self.room and self.target > max(self.room, APART * self.golden)
 
 
-def departures(case: Case) -> "Iterator[Departure]":
+def departures(case: Case) -> Iterator[Departure]:
     """The departures from all laws of an operator that the moments of one of its outputs tell."""
     node, moments = case.node, case.moments
     if node is None or moments is None or node.is_gradient:
@@ -88,7 +88,7 @@ def _row_sums(case: Case, moments: Moments) -> Optional[Departure]:
     return Departure(abs(length * x - 1.0), abs(length * y - 1.0), room, words)
 
 
-def _within(low: float, high: float) -> "Callable[[Case, Moments], Departure]":
+def _within(low: float, high: float) -> Callable[[Case, Moments], Departure]:
     """The law that no element lies outside of a range."""
 
     def law(case: Case, moments: Moments) -> Departure:
@@ -140,7 +140,7 @@ class _Affine(NamedTuple):
     square: float = 1.0
 
 
-def _affine(case: Case) -> "Iterator[tuple[_Affine, _Affine]]":
+def _affine(case: Case) -> Iterator[tuple[_Affine, _Affine]]:
     """Those of target and golden, for each choice of weight and bias among the parameters: names do not always tell.
     None where a weight is not the same for all elements that are brought to one scale together."""
     read = [] if case.node is None else [one for one in case.node.inputs if is_parameter(one.pair)]
@@ -162,7 +162,7 @@ def _affine(case: Case) -> "Iterator[tuple[_Affine, _Affine]]":
         yield sides[0], sides[1]
 
 
-def _read(case: Case) -> "list[tuple[Finding, Moments]]":
+def _read(case: Case) -> list[tuple[Finding, Moments]]:
     """The floats that an operator reads; none where some were not compared or hold NaN or infinities."""
     read = [] if case.node is None else [one for one in case.node.inputs if round_off_of(one.pair)]
     both = [one for one in read if one.pair.target is not None and one.pair.golden is not None]
@@ -171,7 +171,7 @@ def _read(case: Case) -> "list[tuple[Finding, Moments]]":
     return known if finite and len(known) == len(read) and case.own_round_off else []
 
 
-def _room_of(case: Case, read: "list[tuple[Finding, Moments]]") -> float:
+def _room_of(case: Case, read: list[tuple[Finding, Moments]]) -> float:
     """One rounding on either side of what is handed on, in the coarser type."""
     return ROUNDINGS * max([_round_off(case), *(round_off_of(one.pair) for one, _ in read)])
 
@@ -209,7 +209,7 @@ def _apart(a: Side, b: Side, elements: int) -> float:
     return max(extremes, sums, abs(math.sqrt(b.squares) / norm - 1.0))
 
 
-def _extreme(choose: "Callable[..., float]", name: str) -> "Callable[[Case, Moments], Optional[Departure]]":
+def _extreme(choose: Callable[..., float], name: str) -> Callable[[Case, Moments], Optional[Departure]]:
     """The law that the largest or the smallest of all that is read is handed on, whichever axis the operator works
     along."""
 
@@ -242,7 +242,7 @@ def _kept(case: Case, moments: Moments) -> Optional[Departure]:
 
 
 Law = Callable[[Case, Moments], Optional[Departure]]
-LAWS: "tuple[tuple[Callable[[OpType], bool], Law], ...]" = (  # the operators that have it → a law; copy.py has copies
+LAWS: tuple[tuple[Callable[[OpType], bool], Law], ...] = (  # the operators that have it → a law; copy.py has copies
     (lambda op: op.has("rows sum to 1"), _row_sums),
     (lambda op: op.has("at least 0"), _within(0.0, math.inf)),
     (lambda op: op.has("at least -1"), _within(-1.0, math.inf)),
@@ -259,7 +259,7 @@ LAWS: "tuple[tuple[Callable[[OpType], bool], Law], ...]" = (  # the operators th
 
 
 @lru_cache(maxsize=1 << 12)
-def _laws_of(op: OpType) -> "tuple[Law, ...]":
+def _laws_of(op: OpType) -> tuple[Law, ...]:
     return tuple(law for has, law in LAWS if has(op))
 
 

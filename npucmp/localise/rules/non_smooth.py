@@ -55,7 +55,7 @@ def _is_sparse(case: Case) -> bool:
     )
 
 
-def _shares(finding: Finding) -> "list[float]":
+def _shares(finding: Finding) -> list[float]:
     """Of each decade of relative error, the share of elements that reach it; empty where that is not known."""
     moments = finding.measurement.moments
     if moments is None or not moments.compared:

@@ -43,7 +43,7 @@ def extremes_of(x: Array, dtype: Dtype, start: int = 0) -> Extremes:
     return made
 
 
-def _first(where: "npt.NDArray[np.bool_]", start: int) -> int:
+def _first(where: npt.NDArray[np.bool_], start: int) -> int:
     at = int(where.argmax()) if len(where) else 0
     return start + at if len(where) and where[at] else -1
 

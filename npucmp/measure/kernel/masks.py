@@ -38,7 +38,7 @@ class Masks(NamedTuple):
     golden: tuple[float, ...] = ()
     unseen: tuple[float, float] = NONE_UNSEEN
 
-    def held(self, x: "npt.NDArray[Any]", y: "npt.NDArray[Any]") -> "npt.NDArray[np.bool_]":
+    def held(self, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
         """Where two float64 arrays hold the same mask."""
         found: npt.NDArray[np.bool_] = (x == y) & ((x <= self.bound) | _among(x, self.values))
         if self.unseen != NONE_UNSEEN:
@@ -46,7 +46,7 @@ class Masks(NamedTuple):
         return found | (_among(x, self.target) & _among(y, self.golden)) if self.target else found
 
 
-def _among(x: "npt.NDArray[Any]", values: "tuple[float, ...]") -> "npt.NDArray[np.bool_]":
+def _among(x: npt.NDArray[Any], values: tuple[float, ...]) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(x), dtype=bool)
     for value in values:
         found |= x == value
@@ -64,7 +64,7 @@ def masks_of(target: Dtype, golden: Dtype) -> Masks:
     return Masks(max(bound, *values, *own[0], *own[1]), bound, values, *own)
 
 
-def _rounded(sizes: "tuple[float, ...]", dtype: Dtype) -> "tuple[float, ...]":
+def _rounded(sizes: tuple[float, ...], dtype: Dtype) -> tuple[float, ...]:
     """The negative of each that a type can hold, as it holds it."""
     held = [size for size in sizes if size <= dtype.largest]
     wide = np.array(held, np.float32 if dtype.itemsize < 4 else np.float64)

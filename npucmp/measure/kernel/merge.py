@@ -32,7 +32,7 @@ def _sums(name: str, a: Record, b: Record) -> tuple[Any, ...]:
     return tuple(x + y for x, y in zip(getattr(a, name), getattr(b, name)))
 
 
-def _best(choose: "Callable[[Any, Any], Any]") -> "Callable[[str, Record, Record], Any]":
+def _best(choose: Callable[[Any, Any], Any]) -> Callable[[str, Record, Record], Any]:
     def of(name: str, a: Record, b: Record) -> Any:
         x, y = getattr(a, name), getattr(b, name)
         if x is None or x != x:
@@ -51,7 +51,7 @@ def _half(name: str, a: Record, b: Record) -> Side:
     return merge_sides(getattr(a, name), getattr(b, name))
 
 
-_HOW: "dict[Merge, Callable[[str, Record, Record], Any]]" = {
+_HOW: dict[Merge, Callable[[str, Record, Record], Any]] = {
     Merge.SUM: _sum,
     Merge.SUMS: _sums,
     Merge.LEAST: _best(min),

@@ -143,7 +143,7 @@ class Total:
         return self._by_numpy or Moments()
 
 
-def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: "_Prepared", room: "_Room") -> None:
+def _measure(native: ctypes.CDLL, x: Array, y: Array, start: int, prepared: _Prepared, room: _Room) -> None:
     x, y = _plain(x), _plain(y)
     native.npucmp_measure(_place(x), _place(y), len(x), start, prepared.address, room.address)
 
@@ -209,7 +209,7 @@ class _Prepared(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _prepared(x: "np.dtype[Any]", y: "np.dtype[Any]", bars: Bars) -> Optional[_Prepared]:
+def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepared]:
     """None for types that the C kernel does not measure."""
     one, other = x.name, y.name
     if one not in _TYPES or other not in _TYPES or not (x.isnative and y.isnative) or bars.unseen != NONE_UNSEEN:

@@ -39,7 +39,7 @@ class Bars(NamedTuple):
     rtol: float = 0.0
     atol: float = 0.0
     masking: bool = True
-    unseen: "tuple[float, float]" = NONE_UNSEEN
+    unseen: tuple[float, float] = NONE_UNSEEN
 
     @property
     def narrower(self) -> Dtype:
@@ -304,7 +304,7 @@ def _max_ulp(x: Array, y: Array, bars: Bars) -> Optional[int]:
     return int(integer_distance(_ordered(x, dtype), _ordered(y, dtype)).max())
 
 
-def _ordered(x: Array, dtype: "np.dtype[Any]") -> Array:
+def _ordered(x: Array, dtype: np.dtype[Any]) -> Array:
     """Integers in the order of the floats, neighbours one apart, both zeros 0."""
     if x.dtype != dtype:
         x = (x.astype(np.float32) if x.dtype.itemsize < 4 else x).astype(dtype)

@@ -22,10 +22,10 @@ class Call(NamedTuple):
 
     mindspore: str
     torch: str
-    inputs: "tuple[tuple[str, str, np.ndarray], ...]"
-    outputs: "tuple[np.ndarray, ...]"
-    parameters: "tuple[tuple[str, str, np.ndarray], ...]" = ()
-    scopes: "tuple[str, str]" = ("", "")
+    inputs: tuple[tuple[str, str, np.ndarray], ...]
+    outputs: tuple[np.ndarray, ...]
+    parameters: tuple[tuple[str, str, np.ndarray], ...] = ()
+    scopes: tuple[str, str] = ("", "")
 
 
 BLOCK = (
@@ -34,7 +34,7 @@ BLOCK = (
 )
 
 
-def calls(wrong: str = "") -> "list[Call]":
+def calls(wrong: str = "") -> list[Call]:
     """A norm, a projection, a function within the projection's block, a layer norm whose arguments stand in another
     order, and the block; `wrong` is the end of the name of what errs in MindSpore."""
     random = np.random.default_rng(11)
@@ -69,12 +69,12 @@ def calls(wrong: str = "") -> "list[Call]":
     ]  # fmt: skip
 
 
-def write(folder: Path, side: int, some: "list[Call]") -> Path:
+def write(folder: Path, side: int, some: list[Call]) -> Path:
     """dump.json, construct.json and values of one side, as msprobe's documents have them."""
     (folder / "dump_tensor_data").mkdir(parents=True)
     world, prefix = (("mindspore", "mindspore."), ("pytorch", "torch."))[side]
 
-    def told(name: str, values: np.ndarray) -> "dict[str, object]":
+    def told(name: str, values: np.ndarray) -> dict[str, object]:
         np.save(folder / "dump_tensor_data" / f"{name}.npy", values)
         dtype = ("Float32", "torch.float32")[side]
         return {"type": f"{prefix}Tensor", "dtype": dtype, "shape": [*values.shape], "data_name": f"{name}.npy"}
@@ -104,7 +104,7 @@ def compared(tmp_path: Path, wrong: str = "", turned: bool = False, **options) -
     return npucmp.compare(*(sides[::-1] if turned else sides), precheck=False, **options)
 
 
-def lined_up(report: Report) -> "dict[str, tuple[str, str]]":
+def lined_up(report: Report) -> dict[str, tuple[str, str]]:
     pairs = (f.pair for f in report.comparisons[0].findings)
     return {p.target_op.name: (p.golden_op.name, p.via) for p in pairs if p.target_op and p.golden_op and p.via}
 
@@ -160,7 +160,7 @@ def test_a_vendors_file_tells_what_tables_cannot(tmp_path, text, renamed, operat
     assert not [note for note in report.notes if note.startswith("mapping")]
 
 
-def _renamed(name: str, renamed: "dict[str, str]") -> str:
+def _renamed(name: str, renamed: dict[str, str]) -> str:
     for before, after in renamed.items():
         name = name.replace(before, after)
     return name

@@ -33,13 +33,13 @@ def bent(part: str, whole: str = "", by: float = 1.1):
     return wrong
 
 
-def compared(tmp_path: Path, target: "list[Record]", golden: "list[Record]", task="tensor", weights=True, **options):
+def compared(tmp_path: Path, target: list[Record], golden: list[Record], task="tensor", weights=True, **options):
     for name, records in (("target", target), ("golden", golden)):
         msprobe(tmp_path / name, records, task, weights)
     return npucmp.compare(tmp_path / "target", tmp_path / "golden", precheck=False, **options)
 
 
-def first(report) -> "tuple[str, str, str, int]":
+def first(report) -> tuple[str, str, str, int]:
     """Name, slot and cause of the first root, and how many roots are no consequence of others."""
     root, births = report.roots[0], sum(one.cause.value != "PROPAGATED" for one in report.roots)
     wrong = (one.pair for some in report.comparisons for one in some.findings if one.verdict.value == "diverged")
@@ -47,7 +47,7 @@ def first(report) -> "tuple[str, str, str, int]":
     return root.pair.operator.name, slot, root.cause.value, births
 
 
-def missing(report) -> "dict[str, str]":
+def missing(report) -> dict[str, str]:
     """Why operators have no partner, by the end of their paths."""
     alone = (f.pair for one in report.comparisons for f in one.findings if not (f.pair.target_op and f.pair.golden_op))
     return {".".join(pair.operator.name.split(".")[3:6]): pair.note for pair in alone}
@@ -182,7 +182,7 @@ def test_views(tmp_path, shape, shapes, axis, fits):
         assert np.array_equal(np.concatenate([*blocks(view.payload)]), wanted.reshape(-1))
 
 
-def acl(folder: Path, records: "list[Record]") -> Path:
+def acl(folder: Path, records: list[Record]) -> Path:
     """msprobe's AclGraphDumper: calls counted by module, and no order."""
     for one in records:
         for role, some in (("input", one.inputs), ("output", one.outputs)):
@@ -192,7 +192,7 @@ def acl(folder: Path, records: "list[Record]") -> Path:
     return folder / "step0"
 
 
-def hooked(folder: Path, records: "list[Record]") -> Path:
+def hooked(folder: Path, records: list[Record]) -> Path:
     """msit's torch hook: no classes, no order."""
     for one in records:
         for role, some in (("input", one.inputs), ("output", one.outputs)):

@@ -24,7 +24,7 @@ OPERATIONS = {
 TREE = "atb_dump_data/data/0_39943/0"
 
 
-def atb(folder: Path, records: "list[Record]", transposed: bool = False, dtype=np.float32) -> Path:
+def atb(folder: Path, records: list[Record], transposed: bool = False, dtype=np.float32) -> Path:
     """Layers of operations, whose weights are inputs behind the first; `transposed`: weights as [in, out]."""
     for at, one in enumerate(one for one in records if one.kind in OPERATIONS):
         words = one.name.split(".")

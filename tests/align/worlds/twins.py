@@ -24,15 +24,15 @@ class Record(NamedTuple):
 
     name: str
     kind: str
-    inputs: "tuple[np.ndarray, ...]"
-    outputs: "tuple[np.ndarray, ...]"
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
     weights: Mapping[str, np.ndarray] = {}
 
 
 Wrong = Callable[[str, np.ndarray], np.ndarray]  # what a faulty product writes, by the name of its module
 
 
-def weights() -> "dict[str, np.ndarray]":
+def weights() -> dict[str, np.ndarray]:
     random = np.random.default_rng(7)
     sizes = {"q_proj": (Q, HIDDEN), "k_proj": (KV, HIDDEN), "v_proj": (KV, HIDDEN), "o_proj": (HIDDEN, Q),
              "gate_proj": (INNER, HIDDEN), "up_proj": (INNER, HIDDEN), "down_proj": (HIDDEN, INNER)}  # fmt: skip
@@ -60,7 +60,7 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def transformers(wrong: Optional[Wrong] = None) -> "list[Record]":
+def transformers(wrong: Optional[Wrong] = None) -> list[Record]:
     """[batch, length, size]; every product by itself."""
     bent = wrong or (lambda name, x: x)
     w, x = weights(), np.random.default_rng(5).standard_normal((BATCH, LENGTH, HIDDEN))
@@ -94,8 +94,8 @@ def transformers(wrong: Optional[Wrong] = None) -> "list[Record]":
 
 
 def vllm(
-    wrong: Optional[Wrong] = None, interleaved: bool = False, names: "tuple[str, str]" = ("qkv_proj", "gate_up_proj")
-) -> "list[Record]":
+    wrong: Optional[Wrong] = None, interleaved: bool = False, names: tuple[str, str] = ("qkv_proj", "gate_up_proj")
+) -> list[Record]:
     """[tokens, size]; `interleaved`: heads of q, k and v of one group side by side, as other networks have them."""
     bent = wrong or (lambda name, x: x)
     w = weights()
@@ -146,12 +146,12 @@ def vllm(
     return found
 
 
-def msprobe(folder: Path, records: "list[Record]", task: str = "tensor", weights: bool = True) -> Path:
+def msprobe(folder: Path, records: list[Record], task: str = "tensor", weights: bool = True) -> Path:
     """A dump of level L0: dump.json and the values of each tensor."""
     data = {}
     (folder / "dump_tensor_data").mkdir(parents=True)
 
-    def told(name: str, values: np.ndarray) -> "dict[str, object]":
+    def told(name: str, values: np.ndarray) -> dict[str, object]:
         dtype = "float32" if values.dtype.kind == "f" else "int64"
         values = np.ascontiguousarray(values, dtype)
         figures = {"Max": values.max(), "Min": values.min(), "Mean": values.mean(dtype=float),

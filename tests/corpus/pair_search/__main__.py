@@ -34,8 +34,8 @@ from tests.corpus.subject import examined
 def main(
     seed: int,
     pairs: int,
-    groups: "tuple[str, ...]",
-    laws: "tuple[str, ...]",
+    groups: tuple[str, ...],
+    laws: tuple[str, ...],
     jobs: int,
     minutes: Optional[float],
     data: Optional[Path],
@@ -76,7 +76,7 @@ def _print(seed: int, group: str, found: Tried) -> None:
     sys.stdout.flush()
 
 
-def _row(seed: int, group: str, found: Tried) -> "dict[str, object]":
+def _row(seed: int, group: str, found: Tried) -> dict[str, object]:
     return {
         "group": group,
         "seed": seed,

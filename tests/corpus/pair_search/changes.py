@@ -50,7 +50,7 @@ def everywhere(run: Run, change: Change) -> Run:
     return Run(tuple(_record(one, once, lambda *_: True) for one in run.records), run.step, run.rank)
 
 
-def _record(one: Record, change: Change, chosen: "Callable[[str, str, Tensor], bool]") -> Record:
+def _record(one: Record, change: Change, chosen: Callable[[str, str, Tensor], bool]) -> Record:
     def item(value: Item, role: str, path: str) -> Item:
         if isinstance(value, Tensor):
             return change(value) if chosen(role, path, value) else value
@@ -111,13 +111,13 @@ def inserted(run: Run, at: int, record: Record) -> Run:
     return Run((*some[:at], record, *some[at:]), run.step, run.rank)
 
 
-def without(run: Run, some: "Sequence[Record]") -> Run:
+def without(run: Run, some: Sequence[Record]) -> Run:
     """The run without these records; other calls keep their numbers."""
     gone = set(map(id, some))
     return Run(tuple(one for one in run.records if id(one) not in gone), run.step, run.rank)
 
 
-def split(runs: "Sequence[Run]", at: int) -> "list[Run]":
+def split(runs: Sequence[Run], at: int) -> list[Run]:
     """The records of the only run as two steps."""
     (run,) = runs
     return [Run(run.records[:at], 0, run.rank), Run(run.records[at:], 1, run.rank)]

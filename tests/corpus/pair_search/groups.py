@@ -34,12 +34,12 @@ class Layout(NamedTuple):
     """
 
     name: str
-    write: "Callable[[Path, Sequence[Run]], None]"
-    names: "Callable[[Run], dict[Record, str]]"
+    write: Callable[[Path, Sequence[Run]], None]
+    names: Callable[[Run], dict[Record, str]]
     holds: str = "values"
-    parts: "Mapping[str, float]" = ALL
-    recipe: "Mapping[str, Any]" = MappingProxyType({})
-    types: "tuple[str, ...]" = EVERY
+    parts: Mapping[str, float] = ALL
+    recipe: Mapping[str, Any] = MappingProxyType({})
+    types: tuple[str, ...] = EVERY
     flow: bool = False
     only_outputs: bool = False
     counts: bool = False
@@ -62,13 +62,13 @@ def _msprobe(name: str, style: Style, **more: Any) -> Layout:
     )
 
 
-def _without_graph(folder: Path, runs: "Sequence[Run]") -> None:
+def _without_graph(folder: Path, runs: Sequence[Run]) -> None:
     cann.write(folder, runs)
     for file in folder.glob("ge_proto_*"):
         file.unlink()
 
 
-def _keyed(ending: str, whole: bool, parts: "Mapping[str, float]" = ALL) -> Layout:
+def _keyed(ending: str, whole: bool, parts: Mapping[str, float] = ALL) -> Layout:
     name = f"{ending} of {'slots' if whole else 'weights' if parts is WEIGHTS else 'outputs'}"
     return Layout(
         name,
@@ -80,7 +80,7 @@ def _keyed(ending: str, whole: bool, parts: "Mapping[str, float]" = ALL) -> Layo
     )
 
 
-def _three(ending: str) -> "list[Layout]":
+def _three(ending: str) -> list[Layout]:
     return [_keyed(ending, True), _keyed(ending, False, OUTPUTS), _keyed(ending, False, WEIGHTS)]
 
 
@@ -89,9 +89,9 @@ def _torch(tree: str) -> Layout:
     return Layout(f"pt files by {tree}", write, names, ordered=tree == "fields")
 
 
-NODES: "dict[str, Any]" = {"captures_all": True}
+NODES: dict[str, Any] = {"captures_all": True}
 
-GROUPS: "dict[str, list[Layout]]" = {
+GROUPS: dict[str, list[Layout]] = {
     "npy": [
         Layout(
             "npy with times",

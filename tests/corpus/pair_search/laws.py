@@ -40,8 +40,8 @@ Judge = Callable[["Sequence[Examined]"], str]
 class Pair(NamedTuple):
     """Two runs to compare; layout: another one than that of the case."""
 
-    target: "Sequence[Run]"
-    golden: "Sequence[Run]"
+    target: Sequence[Run]
+    golden: Sequence[Run]
     layout: Optional[Layout] = None
 
 
@@ -50,7 +50,7 @@ class Case:
     """Pairs, and the sentence that a judge says of the answers to them, "" if they are as they must be."""
 
     name: str
-    pairs: "list[Pair]"
+    pairs: list[Pair]
     judge: Judge
     expected: str
 
@@ -68,7 +68,7 @@ class Given(NamedTuple):
 
     drawn: Drawn
     layout: Layout
-    others: "Sequence[Layout]"
+    others: Sequence[Layout]
     r: Random
 
     @property
@@ -76,30 +76,30 @@ class Given(NamedTuple):
         return self.layout.holds
 
     @property
-    def golden(self) -> "list[Run]":
+    def golden(self) -> list[Run]:
         return self.drawn.golden
 
     @property
-    def same(self) -> "set[int]":
+    def same(self) -> set[int]:
         return SAME[self.holds]
 
 
-def allowed(name: str, pairs: "list[Pair]", statuses: "set[int]") -> Case:
+def allowed(name: str, pairs: list[Pair], statuses: set[int]) -> Case:
     """A case in which each pair has one of these exit statuses."""
     text = " or ".join(map(str, sorted(statuses)))
 
-    def judge(answers: "Sequence[Examined]") -> str:
+    def judge(answers: Sequence[Examined]) -> str:
         came = [one.status for one in answers]
         return "" if set(came) <= statuses else f"exit status {came[0] if len(came) == 1 else came}"
 
     return Case(name, pairs, judge, f"exit status {text}")
 
 
-def alike(name: str, pairs: "list[Pair]", holds: str = "") -> Case:
+def alike(name: str, pairs: list[Pair], holds: str = "") -> Case:
     """A case in which all pairs have one exit status. Statistics may prove a difference one way and leave it in the
     noise the other way: there 1 and 2 are alike, as neither agrees."""
 
-    def judge(answers: "Sequence[Examined]") -> str:
+    def judge(answers: Sequence[Examined]) -> str:
         came = [one.status for one in answers]
         if holds == "statistics" and set(came) == {DIFFERS, UNDECIDED}:
             return ""
@@ -121,7 +121,7 @@ class Victim(NamedTuple):
     tensor: Tensor
 
 
-def _victims(given: Given, fits: "Callable[[Tensor], bool]") -> "list[Victim]":
+def _victims(given: Given, fits: Callable[[Tensor], bool]) -> list[Victim]:
     some = [Victim(*slot) for slot in given.drawn.slots if slot[1].kind != "Module"]
     some = [one for one in some if one.tensor.dtype in FLOATS and one.tensor.values.size and fits(one.tensor)]
     return [one for one in some if not _is_left_over(given, one)]
@@ -142,13 +142,13 @@ def _is_left_over(given: Given, victim: Victim) -> bool:
     return float(np.linalg.norm(victim.tensor.values.astype(np.float64))) < 64 * given.drawn.unit * largest
 
 
-def _size(values: "np.ndarray") -> float:
+def _size(values: np.ndarray) -> float:
     """The root mean square of a tensor's finite values."""
     finite = values[np.isfinite(values)].astype(np.float64)
     return float(np.sqrt(np.mean(finite**2))) if finite.size else 0.0
 
 
-def _victim(given: Given, fits: "Callable[[Tensor], bool]") -> Optional[Victim]:
+def _victim(given: Given, fits: Callable[[Tensor], bool]) -> Optional[Victim]:
     some = _victims(given, fits)
     return some[int(given.r.randint(len(some)))] if some else None
 
@@ -157,7 +157,7 @@ def _is_nonzero(tensor: Tensor) -> bool:
     return bool(np.isfinite(tensor.values).all() and np.abs(tensor.values).max() > 1e-20)
 
 
-def _struck(given: Given, victim: Victim, change: changes.Change, once: bool) -> "list[Run]":
+def _struck(given: Given, victim: Victim, change: changes.Change, once: bool) -> list[Run]:
     """The golden runs with one recording of a tensor changed, or all of them."""
     runs = list(given.golden)
     run = runs[victim.run]
@@ -172,7 +172,7 @@ def _where(victim: Victim) -> str:
     return f"{victim.record.phase} {victim.record.kind} {victim.record.call} {victim.role} {victim.path}"
 
 
-def _different(given: Given, before: Tensor, after: Tensor) -> "set[int]":
+def _different(given: Given, before: Tensor, after: Tensor) -> set[int]:
     """The statuses of a pair in which this tensor clearly differs."""
     if (
         given.holds == "xor"
@@ -200,7 +200,7 @@ def _cancelled(given: Given, tensor: Tensor) -> float:
     return 1.0
 
 
-def _faulty(given: Given, factor: float = 1.5) -> "Optional[tuple[list[Run], Victim]]":
+def _faulty(given: Given, factor: float = 1.5) -> Optional[tuple[list[Run], Victim]]:
     """The golden runs with one tensor times a factor, wherever it was recorded."""
     victim = _victim(given, _is_nonzero)
     if victim is None:
@@ -216,19 +216,19 @@ def _faulty(given: Given, factor: float = 1.5) -> "Optional[tuple[list[Run], Vic
 # The laws
 
 
-def self_(given: Given) -> "Iterator[Case]":
+def self_(given: Given) -> Iterator[Case]:
     """A dump agrees with itself; statistics and XOR alone decide nothing."""
     yield allowed("itself", [Pair(given.golden, given.golden)], given.same)
 
 
-def swap(given: Given) -> "Iterator[Case]":
+def swap(given: Given) -> Iterator[Case]:
     """Which side is the golden turns no status."""
     made = _faulty(given)
     if made:
         yield alike(_where(made[1]), [Pair(made[0], given.golden), Pair(given.golden, made[0])], given.holds)
 
 
-def scale(given: Given) -> "Iterator[Case | LeftOut]":
+def scale(given: Given) -> Iterator[Case | LeftOut]:
     """Both sides times 2 give the verdicts of the pair; one tensor of the target times 2 differs."""
     r = given.r
     victim = _victim(given, _is_nonzero)
@@ -248,8 +248,8 @@ def scale(given: Given) -> "Iterator[Case | LeftOut]":
         yield _same_verdicts(name, [Pair(target, given.golden), Pair(*twice)])
 
 
-def _same_verdicts(name: str, pairs: "list[Pair]") -> Case:
-    def judge(answers: "Sequence[Examined]") -> str:
+def _same_verdicts(name: str, pairs: list[Pair]) -> Case:
+    def judge(answers: Sequence[Examined]) -> str:
         first, *rest = answers
         for one in rest:
             if one.status != first.status:
@@ -263,7 +263,7 @@ def _same_verdicts(name: str, pairs: "list[Pair]") -> Case:
     return Case(name, pairs, judge, "the same verdicts for all pairs")
 
 
-def one_more(given: Given) -> "Iterator[Case]":
+def one_more(given: Given) -> Iterator[Case]:
     """An operator more turns nothing: not on both sides, and not on the target alone."""
     found = _an_operator_more(given)
     if found is None:
@@ -279,7 +279,7 @@ def one_more(given: Given) -> "Iterator[Case]":
     yield allowed(f"both: {name}", [Pair(more, more)], given.same)
 
 
-def _an_operator_more(given: Given) -> "Optional[tuple[int, Record]]":
+def _an_operator_more(given: Given) -> Optional[tuple[int, Record]]:
     run = given.golden[0]
     kinds = {one.kind for one in run.records}
     if kinds == {PARAMETER}:
@@ -308,7 +308,7 @@ def _an_operator_more(given: Given) -> "Optional[tuple[int, Record]]":
     )
 
 
-def one_less(given: Given) -> "Iterator[Case]":
+def one_less(given: Given) -> Iterator[Case]:
     """A golden operator that the target lacks is open, unless all that it wrote stands elsewhere or lies inside."""
     run = given.golden[0]
     some = [one for one in run.records if one.kind != "Module" and any(s.role == "output" for s in slots(one))]
@@ -353,7 +353,7 @@ def _content(tensor: Tensor) -> bytes:
     return np.sort(tensor.values, axis=None).tobytes()
 
 
-def steps(given: Given) -> "Iterator[Case]":
+def steps(given: Given) -> Iterator[Case]:
     """The same operators in two steps give the same status; a step or rank that the target lacks is open."""
     (run,) = given.golden
     places = [k for k in range(1, len(run.records)) if _tensors(run.records[:k]) and _tensors(run.records[k:])]
@@ -376,25 +376,25 @@ def steps(given: Given) -> "Iterator[Case]":
     yield allowed(f"rank missing: {k}", [Pair(ranks[k : k + 1], ranks)], OPEN)
 
 
-def _tensors(records: "Sequence[Record]") -> bool:
+def _tensors(records: Sequence[Record]) -> bool:
     return any(slot.tensor.values.size > 1 for one in records for slot in slots(one))
 
 
 class Struck(Plant):
     """An operator whose first output is changed before it is stored."""
 
-    def __init__(self, address: Address, change: "Callable[[np.ndarray], np.ndarray]"):
+    def __init__(self, address: Address, change: Callable[[np.ndarray], np.ndarray]):
         super().__init__(address)
         self.change = change
 
-    def outputs(self, values: "list[Any]", memory: "list[Any]") -> "list[Any]":
+    def outputs(self, values: list[Any], memory: list[Any]) -> list[Any]:
         found = list(values)
         first = next(k for k, value in enumerate(found) if value is not None)
         found[first] = self.change(np.asarray(found[first], np.float64))
         return found
 
 
-def _planted(given: Given, change: "Callable[[np.ndarray], np.ndarray]") -> "Optional[tuple[list[Run], str]]":
+def _planted(given: Given, change: Callable[[np.ndarray], np.ndarray]) -> Optional[tuple[list[Run], str]]:
     """What a run leaves in which one operator goes wrong; None if the value that it wrote was not recorded."""
     drawn = given.drawn
     some = [
@@ -411,7 +411,7 @@ def _planted(given: Given, change: "Callable[[np.ndarray], np.ndarray]") -> "Opt
     return drawn.kept(train(drawn.recipe, [Struck(address, change)])), f"{record.phase} {record.kind} {record.call}"
 
 
-def _first_difference(given: Given, target: "Sequence[Run]") -> "Optional[tuple[Tensor, Tensor]]":
+def _first_difference(given: Given, target: Sequence[Run]) -> Optional[tuple[Tensor, Tensor]]:
     """The first tensor that was changed, before and after; None where the runs recorded different things."""
     after = [(k, one, *slot) for k, run in enumerate(target) for one in run.records for slot in slots(one)]
     before = given.drawn.slots
@@ -425,7 +425,7 @@ def _first_difference(given: Given, target: "Sequence[Run]") -> "Optional[tuple[
     return None
 
 
-def formats(given: Given) -> "Iterator[Case | LeftOut]":
+def formats(given: Given) -> Iterator[Case | LeftOut]:
     """Another format of values gives the same status and, where both tell order and inputs, the same place 1."""
     if given.holds != "values" or not given.others:
         return
@@ -447,7 +447,7 @@ def formats(given: Given) -> "Iterator[Case | LeftOut]":
     tables = [_records(layout, target) for layout in layouts]
     ordered = all(layout.ordered for layout in layouts) and _reads_known(given)
 
-    def judge(answers: "Sequence[Examined]") -> str:
+    def judge(answers: Sequence[Examined]) -> str:
         if len({one.status for one in answers}) > 1:
             return f"exit statuses {[one.status for one in answers]}"
         first = [table.get((one.answer.step, one.answer.operator), one.answer.operator)
@@ -458,7 +458,7 @@ def formats(given: Given) -> "Iterator[Case | LeftOut]":
     yield Case(f"{other.name}; {where}", pairs, judge, "one status and one place 1")
 
 
-def _records(layout: Layout, runs: "Sequence[Run]") -> "dict[tuple[int, str], tuple[str, str, int, str]]":
+def _records(layout: Layout, runs: Sequence[Run]) -> dict[tuple[int, str], tuple[str, str, int, str]]:
     """What the planter calls the operators of a dump, by step and name."""
     return {
         (run.step, name): (one.kind, one.phase, one.call, one.scope)
@@ -467,7 +467,7 @@ def _records(layout: Layout, runs: "Sequence[Run]") -> "dict[tuple[int, str], tu
     }
 
 
-def bits(given: Given) -> "Iterator[Case | LeftOut]":
+def bits(given: Given) -> Iterator[Case | LeftOut]:
     """One flipped bit of one float32 element, beyond the limit, is never agreement."""
     r = given.r
     for once in (True, False):
@@ -502,15 +502,13 @@ def bits(given: Given) -> "Iterator[Case | LeftOut]":
             yield _flipped(given, f"bit {bit} of weight {name}, computed", *change, lambda: target)
 
 
-def _flipped(
-    given: Given, name: str, before: Tensor, after: Tensor, target: "Callable[[], list[Run]]"
-) -> "Case | LeftOut":
+def _flipped(given: Given, name: str, before: Tensor, after: Tensor, target: Callable[[], list[Run]]) -> Case | LeftOut:
     if not _is_clear(given, before, after):
         return LeftOut(name)
     return allowed(name, [Pair(target(), given.golden)], OPEN if given.holds != "md5" else {DIFFERS})
 
 
-def rows(given: Given) -> "Iterator[Case]":
+def rows(given: Given) -> Iterator[Case]:
     """Rows of an output in another order differ."""
     found = [one for one in _victims(given, _has_rows) if one.role == "output"]
     if not found:
@@ -531,13 +529,13 @@ class Special(NamedTuple):
     """Two outputs of one operator; statuses by what is recorded, and those left out are not tried."""
 
     name: str
-    target: "tuple[Any, str]"
-    golden: "tuple[Any, str]"
-    statuses: "Mapping[str, set[int]]"
+    target: tuple[Any, str]
+    golden: tuple[Any, str]
+    statuses: Mapping[str, set[int]]
     alone: bool = True  # whether it may be the only output of a run
 
 
-def types(given: Given) -> "Iterator[Case]":
+def types(given: Given) -> Iterator[Case]:
     """Element types and values at their edges, as the only output of a run and among others."""
     fitting = [
         one
@@ -565,7 +563,7 @@ def _special(given: Given, output: Tensor) -> Record:
     return Record("where", "forward", 99, "special", (read,), (output,))
 
 
-def _specials(r: Random) -> "list[Special]":
+def _specials(r: Random) -> list[Special]:
     y = (3 * r.standard_normal((4, 6))).astype(np.float32)
     whole = np.rint(10 * y)
     many = r.randint(0, 1000, (4, 6)).astype(np.float32)
@@ -634,7 +632,7 @@ def _specials(r: Random) -> "list[Special]":
     return some
 
 
-def clean(given: Given) -> "Iterator[Case | LeftOut]":
+def clean(given: Given) -> Iterator[Case | LeftOut]:
     """Another order of sums, in all types, and a target in 16 bits throughout alarm nobody, but where an operator
     amplifies errors."""
     if given.holds in ("md5", "xor"):
@@ -657,7 +655,7 @@ def _reads_known(given: Given) -> bool:
     return given.layout.flow or (not given.layout.only_outputs and given.drawn.part not in ("outputs", "weights"))
 
 
-def _is_tame(given: Given, target: "Sequence[Run]", unit: float = 0.0) -> bool:
+def _is_tame(given: Given, target: Sequence[Run], unit: float = 0.0) -> bool:
     """Whether each output is within the documented limit, or within 8 times what its operator reads.
 
     Sums that cancel, as gradients of softmax, of norms and of biases before them are, may be beyond.
@@ -674,10 +672,10 @@ def _is_tame(given: Given, target: "Sequence[Run]", unit: float = 0.0) -> bool:
     return True
 
 
-def _silent(given: Given, name: str, target: "list[Run]") -> Case:
+def _silent(given: Given, name: str, target: list[Run]) -> Case:
     wanted = given.same
 
-    def judge(answers: "Sequence[Examined]") -> str:
+    def judge(answers: Sequence[Examined]) -> str:
         (one,) = answers
         if one.status not in wanted:
             return f"exit status {one.status}"
@@ -688,7 +686,7 @@ def _silent(given: Given, name: str, target: "list[Run]") -> Case:
 
 Law = Callable[[Given], "Iterator[Any]"]
 
-LAWS: "dict[str, Law]" = {
+LAWS: dict[str, Law] = {
     "self": self_,
     "swap": swap,
     "scale": scale,

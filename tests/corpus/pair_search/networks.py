@@ -78,21 +78,21 @@ class Drawn:
     number: int
     recipe: Recipe
     part: str
-    golden: "list[Run]"
+    golden: list[Run]
     unit: float
     only_outputs: bool = False
 
-    def kept(self, trained: Trained) -> "list[Run]":
+    def kept(self, trained: Trained) -> list[Run]:
         """What is recorded of another training of the same recipe."""
         return kept(trained.runs, self.part, self.number, self.only_outputs)
 
     @property
-    def slots(self) -> "list[tuple[int, Record, str, str, Tensor]]":
+    def slots(self) -> list[tuple[int, Record, str, str, Tensor]]:
         """Every recorded tensor: place of its run, record, role, path, tensor."""
         return [(k, one, *slot) for k, run in enumerate(self.golden) for one in run.records for slot in slots(one)]
 
 
-def kept(runs: "Sequence[Run]", part: str, number: int, only_outputs: bool = False) -> "list[Run]":
+def kept(runs: Sequence[Run], part: str, number: int, only_outputs: bool = False) -> list[Run]:
     """What is recorded; of the part "weights" a checkpoint, a record for each parameter."""
     if part == "weights":
         return [_checkpoint(run) for run in runs]
@@ -110,7 +110,7 @@ def _checkpoint(run: Run) -> Run:
     return Run(tuple(made), run.step, run.rank)
 
 
-def draw(r: Random, number: int, parts: "Mapping[str, float]", types: "Sequence[str]", **how: Any) -> Drawn:
+def draw(r: Random, number: int, parts: Mapping[str, float], types: Sequence[str], **how: Any) -> Drawn:
     """A golden run. types: what the format holds; how: fields of its Recipe, and `only_outputs`."""
     only_outputs = bool(how.pop("only_outputs"))
     precision = _pick(r, {name: share for name, share in PRECISIONS.items() if name in (*types, "autocast")})
@@ -146,7 +146,7 @@ def another_order(recipe: Recipe, r: Random) -> Recipe:
     return replace(recipe, device=replace(recipe.device, block=block, order=(recipe.device.order + 1) % 3))
 
 
-def _pick(r: Random, table: "Mapping[str, float]") -> str:
+def _pick(r: Random, table: Mapping[str, float]) -> str:
     names = list(table)
     shares = np.cumsum([table[name] for name in names])
     return names[int(np.searchsorted(shares / shares[-1], r.random_sample()))]

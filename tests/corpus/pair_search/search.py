@@ -41,16 +41,16 @@ class Violation(NamedTuple):
 class Tried:
     """What became of the golden runs of one chunk, or of all."""
 
-    pairs: "Counter[str]" = field(default_factory=Counter)
-    cases: "Counter[str]" = field(default_factory=Counter)
-    left_out: "Counter[str]" = field(default_factory=Counter)
-    layouts: "Counter[str]" = field(default_factory=Counter)
-    statuses: "Counter[str]" = field(default_factory=Counter)
-    distinct: "set[bytes]" = field(default_factory=set)
-    violations: "list[Violation]" = field(default_factory=list)
+    pairs: Counter[str] = field(default_factory=Counter)
+    cases: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[str] = field(default_factory=Counter)
+    statuses: Counter[str] = field(default_factory=Counter)
+    distinct: set[bytes] = field(default_factory=set)
+    violations: list[Violation] = field(default_factory=list)
     seconds: float = 0.0
 
-    def add(self, other: "Tried") -> None:
+    def add(self, other: Tried) -> None:
         for name in ("pairs", "cases", "left_out", "layouts", "statuses"):
             getattr(self, name).update(getattr(other, name))
         self.distinct |= other.distinct
@@ -58,7 +58,7 @@ class Tried:
         self.seconds += other.seconds
 
 
-def cases_of(seed: int, group: str, number: int, laws: "Sequence[str]" = ()) -> "Iterator[tuple[str, str, Given, Any]]":
+def cases_of(seed: int, group: str, number: int, laws: Sequence[str] = ()) -> Iterator[tuple[str, str, Given, Any]]:
     """(law, name, what it was given, case) of the golden run of that number."""
     layout, drawn = drawn_of(seed, group, number)
     r = Random([seed % 2**32, number, zlib.crc32(group.encode()), 2])
@@ -71,14 +71,14 @@ def cases_of(seed: int, group: str, number: int, laws: "Sequence[str]" = ()) -> 
             yield law, named[place][0], given, named[place][1]
 
 
-def drawn_of(seed: int, group: str, number: int) -> "tuple[Layout, Drawn]":
+def drawn_of(seed: int, group: str, number: int) -> tuple[Layout, Drawn]:
     """The golden run of that number, and the layout that it is written in."""
     r = Random([seed % 2**32, number, zlib.crc32(group.encode()), 1])
     layout = GROUPS[group][int(r.randint(len(GROUPS[group])))]
     return layout, draw(r, number, layout.parts, layout.types, only_outputs=layout.only_outputs, **layout.recipe)
 
 
-def partners(group: str, layout: Layout) -> "list[Layout]":
+def partners(group: str, layout: Layout) -> list[Layout]:
     """Layouts that tell as much of a run, in other formats."""
     if layout.parts == WEIGHTS:
         some = [one for every in GROUPS.values() for one in every if one.parts == WEIGHTS]
@@ -92,7 +92,7 @@ def partners(group: str, layout: Layout) -> "list[Layout]":
     return [one for one in some if one.name != layout.name and one.holds == "values"]
 
 
-def tried(seed: int, group: str, numbers: "Sequence[int]", laws: "Sequence[str]" = ()) -> Tried:
+def tried(seed: int, group: str, numbers: Sequence[int], laws: Sequence[str] = ()) -> Tried:
     """Golden runs of these numbers, all their cases."""
     warnings.simplefilter("ignore")
     started, found = time.monotonic(), Tried()
@@ -107,7 +107,7 @@ def tried(seed: int, group: str, numbers: "Sequence[int]", laws: "Sequence[str]"
     return found
 
 
-def _try(found: Tried, seed: int, group: str, number: int, laws: "Sequence[str]", folder: Path) -> None:
+def _try(found: Tried, seed: int, group: str, number: int, laws: Sequence[str], folder: Path) -> None:
     for law, name, given, case in cases_of(seed, group, number, laws):
         if isinstance(case, LeftOut):
             found.left_out[law] += 1
@@ -153,8 +153,8 @@ def digest(folder: Path) -> bytes:
 
 
 def search(
-    seed: int, group: str, pairs: int, jobs: int = 1, laws: "Sequence[str]" = (), until: Optional[float] = None,
-    progress: "Callable[[int], Any]" = lambda _: None,
+    seed: int, group: str, pairs: int, jobs: int = 1, laws: Sequence[str] = (), until: Optional[float] = None,
+    progress: Callable[[int], Any] = lambda _: None,
 ) -> Tried:  # fmt: skip
     """So many distinct pairs of a group, by golden runs in order; until: the time.monotonic() at which it ends."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -170,7 +170,7 @@ def search(
     return found
 
 
-def _chunks(seed: int, group: str, jobs: int, laws: "Sequence[str]") -> "Generator[Tried, None, None]":
+def _chunks(seed: int, group: str, jobs: int, laws: Sequence[str]) -> Generator[Tried, None, None]:
     numbers = (range(start, start + CHUNK) for start in range(0, 1 << 40, CHUNK))
     if jobs == 1:
         for some in (range(k, k + 1) for k in range(1 << 40)):
@@ -186,7 +186,7 @@ def _chunks(seed: int, group: str, jobs: int, laws: "Sequence[str]") -> "Generat
                 one.cancel()
 
 
-def keep(seed: int, name: str, folder: Path) -> "tuple[Case, list[tuple[Path, Path]]]":
+def keep(seed: int, name: str, folder: Path) -> tuple[Case, list[tuple[Path, Path]]]:
     """Writes the pairs of one case below a folder."""
     group, number, law, _ = name.split("/")
     for _, found, given, case in cases_of(seed, group, int(number), (law,)):

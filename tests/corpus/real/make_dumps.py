@@ -44,7 +44,7 @@ from runs import Run
 from tables import Pair, pairs
 
 
-def make_run(work: "tuple[Run, Path]") -> "tuple[Run, str]":
+def make_run(work: tuple[Run, Path]) -> tuple[Run, str]:
     """Makes one dump, in a process of its own; returns why it failed, "" if it did not."""
     run, out = work
     folder = runs.fresh(out / run.folder)
@@ -52,7 +52,7 @@ def make_run(work: "tuple[Run, Path]") -> "tuple[Run, str]":
     return run, runs.quietly(lambda: train(run, folder), folder.with_name(folder.name + ".log"))
 
 
-def check_pair(work: "tuple[Pair, Path]") -> "dict[str, Any] | str":
+def check_pair(work: tuple[Pair, Path]) -> dict[str, Any] | str:
     """The row of the manifest, or why there is none."""
     pair, out = work
     try:
@@ -61,7 +61,7 @@ def check_pair(work: "tuple[Pair, Path]") -> "dict[str, Any] | str":
         return f"{type(error).__name__}: {error}"
 
 
-def row(pair: Pair, out: Path) -> "dict[str, Any]":
+def row(pair: Pair, out: Path) -> dict[str, Any]:
     """What the manifest says of every pair."""
     target, golden = pair.target, pair.golden
     differing, total = truth.difference(out / target.folder, out / golden.folder)
@@ -109,7 +109,7 @@ def _words(setting: runs.Setting) -> str:
     return " ".join([setting.precision, *others])
 
 
-def faulty_row(pair: Pair, out: Path) -> "dict[str, Any] | str":
+def faulty_row(pair: Pair, out: Path) -> dict[str, Any] | str:
     """With the truth, if the dumps confirm it."""
     fault, (faulty, clean) = pair.target.fault, pair.proof
     assert fault is not None
@@ -147,7 +147,7 @@ def faulty_row(pair: Pair, out: Path) -> "dict[str, Any] | str":
     }
 
 
-def selected(only: "Optional[list[str]]", matching: str, quick: bool) -> "list[Pair]":
+def selected(only: Optional[list[str]], matching: str, quick: bool) -> list[Pair]:
     """The pairs asked for, by network and by name; quick: of each network one clean and one faulty."""
     chosen = [
         pair
@@ -172,7 +172,7 @@ def main() -> int:
     needed = dict.fromkeys(run for pair in todo for run in pair.runs)
     # Everything heavy is imported here, once, and nothing is computed: each run forks from this state.
     _ = (torch, transformers.T5ForConditionalGeneration, transformers.MixtralForCausalLM)
-    rows: "list[dict[str, Any]]" = []
+    rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
         for run, failure in pool.imap_unordered(make_run, [(run, out) for run in needed]):
             if failure:

@@ -15,14 +15,14 @@ class Network(NamedTuple):
 
     build: Callable[[str], nn.Module]
     batch: Callable[[int], Any]
-    attentions: "tuple[str, ...]" = ("eager", "sdpa")  # implementations of attention that it has
+    attentions: tuple[str, ...] = ("eager", "sdpa")  # implementations of attention that it has
 
 
 def _random(step: int) -> torch.Generator:
     return torch.Generator().manual_seed(7 + step)
 
 
-def _tokens(step: int, shape: "tuple[int, int]" = (2, 8)) -> torch.Tensor:
+def _tokens(step: int, shape: tuple[int, int] = (2, 8)) -> torch.Tensor:
     return torch.randint(1, 64, shape, generator=_random(step))
 
 

@@ -36,8 +36,8 @@ class Fault(NamedTuple):
     where: str
     operator: str = ""
     amount: Any = None
-    steps: "tuple[int, ...]" = ()
-    ranks: "tuple[int, ...]" = ()
+    steps: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
 
     @property
     def truth(self) -> str:
@@ -236,7 +236,7 @@ class Kind(NamedTuple):
     backward: it shows at the backward of the operator. script: the training script looks for it itself.
     """
 
-    causes: "tuple[str, ...]"
+    causes: tuple[str, ...]
     inside: Optional[Callable[..., Any]] = None
     outside: Optional[Callable[..., None]] = None
     prepare: Optional[Callable[..., None]] = None

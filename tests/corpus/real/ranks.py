@@ -132,7 +132,7 @@ class TensorParallel(nn.Module):
 Step = Callable[[int], None]
 
 
-def data_parallel(rank: int, run: Run, planter: Planter) -> "tuple[nn.Module, Step]":
+def data_parallel(rank: int, run: Run, planter: Planter) -> tuple[nn.Module, Step]:
     """Each rank has its own batch; the script sums the gradients."""
     model = prepare_model(Model(), run.setting)
 
@@ -150,7 +150,7 @@ def data_parallel(rank: int, run: Run, planter: Planter) -> "tuple[nn.Module, St
     return model, step
 
 
-def tensor_parallel(rank: int, run: Run, planter: Planter) -> "tuple[nn.Module, Step]":
+def tensor_parallel(rank: int, run: Run, planter: Planter) -> tuple[nn.Module, Step]:
     """Both ranks have the same batch and half of the inner width each."""
     collectives = Collectives(planter)
     model = prepare_model(TensorParallel(rank, collectives), run.setting)
@@ -165,7 +165,7 @@ def tensor_parallel(rank: int, run: Run, planter: Planter) -> "tuple[nn.Module, 
     return model, step
 
 
-def pipeline(rank: int, run: Run, planter: Planter) -> "tuple[nn.Module, Step]":
+def pipeline(rank: int, run: Run, planter: Planter) -> tuple[nn.Module, Step]:
     """Rank 0 sends activations to rank 1, which sends their gradient back."""
     model = prepare_model(Model(embeds=rank == 0, ends=rank == 1), run.setting)
 

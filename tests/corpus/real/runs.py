@@ -85,12 +85,12 @@ def computing(setting: Setting) -> Iterator[None]:
         yield
 
 
-def autocast(setting: Setting) -> "contextlib.AbstractContextManager[Any]":
+def autocast(setting: Setting) -> contextlib.AbstractContextManager[Any]:
     dtype = AUTOCAST.get(setting.precision)
     return torch.autocast("cpu", dtype=dtype) if dtype else contextlib.nullcontext()
 
 
-def as_weights(setting: Setting, values: "dict[str, torch.Tensor]") -> "dict[str, torch.Tensor]":
+def as_weights(setting: Setting, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A batch in the type that the weights have."""
     dtype = WEIGHTS.get(setting.precision)
     return {key: value.to(dtype) if dtype and value.is_floating_point() else value for key, value in values.items()}

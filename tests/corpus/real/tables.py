@@ -338,13 +338,13 @@ class Pair(NamedTuple):
         return self.target.fault is None
 
     @property
-    def proof(self) -> "tuple[Run, Run]":
+    def proof(self) -> tuple[Run, Run]:
         """The target with values, and the same without its fault: they show what the fault alone does."""
         run = self.target._replace(recording=self.target.recording._replace(task="tensor"))
         return run, run._replace(fault=None)
 
     @property
-    def runs(self) -> "tuple[Run, ...]":
+    def runs(self) -> tuple[Run, ...]:
         """All that have to be made."""
         return (self.target, self.golden) if self.clean else (self.target, self.golden, *self.proof)
 
@@ -362,7 +362,7 @@ def _clean(network: str, kind: str, target: Setting, golden: Setting, recording:
     return Pair(kind, Run(network, target, recording, copy=copy), Run(network, golden, recording))
 
 
-def pairs(networks: "dict[str, tuple[str, ...]]") -> Iterator[Pair]:
+def pairs(networks: dict[str, tuple[str, ...]]) -> Iterator[Pair]:
     """All pairs; `networks` says which implementations of attention each has."""
     for fault in FAULTS:
         yield _faulty(fault, FLOAT32, FLOAT32, Recording())

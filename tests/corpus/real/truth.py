@@ -18,10 +18,10 @@ class Place(NamedTuple):
     rank: Optional[int]
     operator: str
     inputs_agree: bool
-    enclosing: "tuple[str, ...]" = ()
+    enclosing: tuple[str, ...] = ()
 
 
-def _tensors(item: Any, slot: str = "") -> "Iterator[tuple[str, dict[str, Any]]]":
+def _tensors(item: Any, slot: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """The tensors of a record, whatever they are nested in, each with where it stands."""
     if isinstance(item, dict):
         if item.get("type") == "torch.Tensor":
@@ -34,7 +34,7 @@ def _tensors(item: Any, slot: str = "") -> "Iterator[tuple[str, dict[str, Any]]]
             yield from _tensors(value, f"{slot}.{place}")
 
 
-def _equal(target: Path, golden: Path, one: "dict[str, Any]", other: "dict[str, Any]") -> bool:
+def _equal(target: Path, golden: Path, one: dict[str, Any], other: dict[str, Any]) -> bool:
     if one.get("shape") != other.get("shape") or one.get("dtype") != other.get("dtype"):
         return False
     if "data_name" not in one or "data_name" not in other:
@@ -50,10 +50,10 @@ def _bytes(tensor: torch.Tensor) -> bytes:
     return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def _differing(target: Path, golden: Path, one: "dict[str, Any]", other: "dict[str, Any]", side: str) -> bool:
+def _differing(target: Path, golden: Path, one: dict[str, Any], other: dict[str, Any], side: str) -> bool:
     """Whether any tensor on that side of a record differs; parameters are read."""
 
-    def chosen(record: "dict[str, Any]") -> "dict[str, dict[str, Any]]":
+    def chosen(record: dict[str, Any]) -> dict[str, dict[str, Any]]:
         keys = [key for key in record if key.startswith("output") == (side == "output")]
         return {slot: item for key in keys for slot, item in _tensors(record[key], key)}
 
@@ -61,14 +61,14 @@ def _differing(target: Path, golden: Path, one: "dict[str, Any]", other: "dict[s
     return any(slot in right and not _equal(target, golden, item, right[slot]) for slot, item in left.items())
 
 
-def _records(folder: Path) -> "dict[str, Any]":
+def _records(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "dump.json").read_text())["data"])
 
 
-def _first_of_rank(target: Path, golden: Path, expected: str) -> "Optional[tuple[str, bool, tuple[str, ...]]]":
+def _first_of_rank(target: Path, golden: Path, expected: str) -> Optional[tuple[str, bool, tuple[str, ...]]]:
     """Of one rank of one step: the operator, whether its inputs agree, and the modules that are entered before it."""
     ours, theirs = _records(target), _records(golden)
-    enclosing: "list[str]" = []
+    enclosing: list[str] = []
     shifted = {name.split(".")[1] for name in set(ours) ^ set(theirs)}  # a call less: the indices behind it moved
     for name, record in ours.items():
         if name.split(".")[1] in shifted or name.endswith("parameters_grad"):
@@ -97,7 +97,7 @@ def first_difference(target: Path, golden: Path, expected: str, rank: Optional[i
     return None
 
 
-def difference(target: Path, golden: Path) -> "tuple[int, int]":
+def difference(target: Path, golden: Path) -> tuple[int, int]:
     """How many tensors differ in bits, of how many that both have."""
     total = differing = 0
     for step in sorted(target.glob("step*")):
@@ -111,6 +111,6 @@ def difference(target: Path, golden: Path) -> "tuple[int, int]":
     return differing, total
 
 
-def operators(folder: Path) -> "set[str]":
+def operators(folder: Path) -> set[str]:
     """Names of everything recorded, in all steps and ranks."""
     return {name for path in folder.glob("step*/*/dump.json") for name in _records(path.parent)}

@@ -66,7 +66,7 @@ TYPES = {
 }
 
 
-def write(folder: Path, runs: "Sequence[Run]") -> None:
+def write(folder: Path, runs: Sequence[Run]) -> None:
     """One dump of all runs, and the graphs of their structures."""
     structures: dict[object, str] = {}
     for order, run in enumerate(runs):
@@ -84,19 +84,19 @@ def write(folder: Path, runs: "Sequence[Run]") -> None:
         _write_run(place, some, TIME + order * 10_000_000)
 
 
-def names(run: Run) -> "dict[Record, str]":
+def names(run: Run) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     return {kernel.record: kernel.name for kernel in kernels(run, _spelled)}
 
 
-def _spelled(record: Record) -> "tuple[str, str]":
+def _spelled(record: Record) -> tuple[str, str]:
     spelling = SPELLINGS[record.kind]
     scope = f"{record.scope.replace('.', '/')}/" if record.scope else ""
     backward = record.phase == "backward"
     return (f"Gradients/{scope}", spelling.ge_backward) if backward else (scope, spelling.ge)
 
 
-def _write_run(place: Path, some: "Sequence[Kernel]", time: int) -> None:
+def _write_run(place: Path, some: Sequence[Kernel], time: int) -> None:
     place.mkdir(parents=True, exist_ok=True)
     parts: dict[int, tuple[bytes, bytes, bytes]] = {}  # by identity: a key may have other values after in-place work
     for task, kernel in enumerate(some, 1):
@@ -121,7 +121,7 @@ def _write_run(place: Path, some: "Sequence[Kernel]", time: int) -> None:
         file.write_bytes(b"".join((struct.pack("<Q", len(header)), header, *values)))
 
 
-def _parts(tensor: Tensor) -> "tuple[bytes, bytes, bytes]":
+def _parts(tensor: Tensor) -> tuple[bytes, bytes, bytes]:
     """The field of DumpData that describes it as an input, the one as an output, and its values."""
     row = TYPES[tensor.dtype]
     stored = _upper(tensor.values) if tensor.dtype == "bfloat16" else tensor.values
@@ -167,7 +167,7 @@ class Source(NamedTuple):
     tensor: Tensor
 
 
-def _edges(some: "Sequence[Kernel]") -> "tuple[list[Source], list[list[Edge]]]":
+def _edges(some: Sequence[Kernel]) -> tuple[list[Source], list[list[Edge]]]:
     """Nodes of tensors that no operator wrote, and what each kernel reads, as (node, its output index).
 
     What a backward kernel reads of its forward is what that read and wrote, be it overwritten since.
@@ -191,7 +191,7 @@ def _edges(some: "Sequence[Kernel]") -> "tuple[list[Source], list[list[Edge]]]":
     return list(sources.values()), list(found.values())
 
 
-def _source(kernel: Kernel, slot: int, tensor: Tensor, taken: "dict[str, Source]") -> Source:
+def _source(kernel: Kernel, slot: int, tensor: Tensor, taken: dict[str, Source]) -> Source:
     """Its name says nothing of what else the run reads, so that it stays where something is added."""
     name = tensor.parameter.replace(".", "/")
     if not name or name in taken:
@@ -199,7 +199,7 @@ def _source(kernel: Kernel, slot: int, tensor: Tensor, taken: "dict[str, Source]
     return Source(name, "Const", tensor)
 
 
-def _graph(name: str, sources: "Sequence[Source]", some: "Sequence[Kernel]", edges: "Sequence[Sequence[Edge]]") -> str:
+def _graph(name: str, sources: Sequence[Source], some: Sequence[Kernel], edges: Sequence[Sequence[Edge]]) -> str:
     described: dict[int, str] = {}
     text = ["graph {", f'  name: "{name}"']
     for place, source in enumerate(sources):
@@ -210,7 +210,7 @@ def _graph(name: str, sources: "Sequence[Source]", some: "Sequence[Kernel]", edg
     return "\n".join([*text, "}\n"])
 
 
-def _op(name: str, op_type: str, place: int, reads: "Sequence[Edge]", descriptors: "list[str]") -> "list[str]":
+def _op(name: str, op_type: str, place: int, reads: Sequence[Edge], descriptors: list[str]) -> list[str]:
     """Lines of an OpDef."""
     text = ["  op {", f'    name: "{name}"', f'    type: "{op_type}"']
     text += [f'    input: "{producer}:{index}"' for producer, index in reads]
@@ -218,7 +218,7 @@ def _op(name: str, op_type: str, place: int, reads: "Sequence[Edge]", descriptor
     return [*text, *descriptors, "  }"]
 
 
-def _descriptors(role: str, some: "Sequence[Tensor]", described: "dict[int, str]") -> "list[str]":
+def _descriptors(role: str, some: Sequence[Tensor], described: dict[int, str]) -> list[str]:
     """Lines of input_desc or output_desc; what stands inside is made once for each tensor."""
     text = []
     for tensor in some:

@@ -14,7 +14,7 @@ from tests.corpus.writers.msprobe import npy
 from tests.corpus.writers.slots import Slot, slots
 
 
-def write(folder: Path, runs: "Sequence[Run]") -> None:
+def write(folder: Path, runs: Sequence[Run]) -> None:
     """One dump of all runs."""
     for run in runs:
         forwards: dict[tuple[str, int], Record] = {}
@@ -33,7 +33,7 @@ def write(folder: Path, runs: "Sequence[Run]") -> None:
                 seen[role] += 1
 
 
-def names(run: Run) -> "dict[Record, str]":
+def names(run: Run) -> dict[Record, str]:
     """What a dump of this run calls each of its nodes."""
     seen: Counter[str] = Counter()
     found = {}

@@ -19,7 +19,7 @@ from tests.corpus.writers.slots import array, module_names, slots
 CODES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9, "float16": 10}
 
 
-def write(folder: Path, runs: "Sequence[Run]", plain: bool) -> None:
+def write(folder: Path, runs: Sequence[Run], plain: bool) -> None:
     """One file for each run."""
     import h5py
 
@@ -30,7 +30,7 @@ def write(folder: Path, runs: "Sequence[Run]", plain: bool) -> None:
             (_plain if plain else _hierarchy)(file, run)
 
 
-def names(run: Run, plain: bool) -> "dict[Record, str]":
+def names(run: Run, plain: bool) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     if plain:
         return {record: name.replace(".", "/") for record, name in module_names(run).items()}

@@ -27,7 +27,7 @@ SAFE = {
 FILE = "tensors"
 
 
-def write(folder: Path, runs: "Sequence[Run]", ending: str, whole: bool) -> None:
+def write(folder: Path, runs: Sequence[Run], ending: str, whole: bool) -> None:
     """One file for each run; whole: inputs too, by the names of msprobe."""
     alone = len(runs) == 1 and runs[0].step == 0 and runs[0].rank is None
     for run in runs:
@@ -39,29 +39,29 @@ def write(folder: Path, runs: "Sequence[Run]", ending: str, whole: bool) -> None
             place.joinpath(f"{FILE}.{ending}").write_bytes(content(tensors, ending))
 
 
-def names(run: Run, ending: str, whole: bool) -> "dict[Record, str]":
+def names(run: Run, ending: str, whole: bool) -> dict[Record, str]:
     """What a dump of this run calls each of its operators; a .pt of a dictionary is one operator of its file's name."""
     if ending == "pt":
         return dict.fromkeys(module_names(run), FILE)
     return _keys(run, whole)
 
 
-def _keys(run: Run, whole: bool) -> "dict[Record, str]":
+def _keys(run: Run, whole: bool) -> dict[Record, str]:
     if not whole:
         return module_names(run)
     return {record: name for record, name in msprobe.names(run).items() if record.kind != "Module"}
 
 
-def content(tensors: "Mapping[str, Tensor]", ending: str) -> bytes:
+def content(tensors: Mapping[str, Tensor], ending: str) -> bytes:
     """The bytes of a file."""
     return {"npz": _npz, "safetensors": _safetensors, "pt": _pt}[ending](tensors)
 
 
-def _npz(tensors: "Mapping[str, Tensor]") -> bytes:
+def _npz(tensors: Mapping[str, Tensor]) -> bytes:
     return msprobe.stored_zip([(f"{name}.npy".encode(), msprobe.npy(one)) for name, one in tensors.items()], 1)
 
 
-def _safetensors(tensors: "Mapping[str, Tensor]") -> bytes:
+def _safetensors(tensors: Mapping[str, Tensor]) -> bytes:
     header, values, at = {}, [], 0
     for name, one in tensors.items():
         data = msprobe.raw(one)
@@ -77,7 +77,7 @@ def _safetensors(tensors: "Mapping[str, Tensor]") -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(values)
 
 
-def _pt(tensors: "Mapping[str, Tensor]") -> bytes:
+def _pt(tensors: Mapping[str, Tensor]) -> bytes:
     parts, members = [b"\x80\x02}("], []
     for k, (name, one) in enumerate(tensors.items()):
         key = name.encode()

@@ -41,7 +41,7 @@ DTYPES = {  # word in the name, type in the header
 }
 
 
-def write(folder: Path, runs: "Sequence[Run]") -> None:
+def write(folder: Path, runs: Sequence[Run]) -> None:
     """One dump of all runs, with the order of execution of each graph."""
     orders: dict[Path, list[str]] = defaultdict(list)
     for i, run in enumerate(runs):
@@ -58,16 +58,16 @@ def write(folder: Path, runs: "Sequence[Run]") -> None:
             (place / f"ms_execution_order_graph_{graph}.csv").write_text(text)
 
 
-def names(run: Run) -> "dict[Record, str]":
+def names(run: Run) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     return {kernel.record: escaped(kernel.name) for kernel in _kernels(run)}
 
 
-def _kernels(run: Run) -> "list[Kernel]":
+def _kernels(run: Run) -> list[Kernel]:
     classes = {one.scope: one.class_name for one in run.records if one.kind == MODULE and one.class_name}
     cells = {record.scope: _cell(record.scope, classes) for record in run.records}
 
-    def spelled(record: Record) -> "tuple[str, str]":
+    def spelled(record: Record) -> tuple[str, str]:
         row = SPELLINGS[record.kind]
         if record.phase != "backward":
             return cells[record.scope], row.mindspore
@@ -76,7 +76,7 @@ def _kernels(run: Run) -> "list[Kernel]":
     return kernels(run, spelled)
 
 
-def _cell(scope: str, classes: "dict[str, str]") -> str:
+def _cell(scope: str, classes: dict[str, str]) -> str:
     """The scope as MindSpore spells it: each cell with its class."""
     parts = scope.split(".") if scope else []
     paths = (".".join(parts[: i + 1]) for i in range(len(parts)))
@@ -84,7 +84,7 @@ def _cell(scope: str, classes: "dict[str, str]") -> str:
     return "/".join(["Default", f"network-{NET}", *named, ""])
 
 
-def _write_run(place: Path, some: "Sequence[Kernel]", time: int) -> None:
+def _write_run(place: Path, some: Sequence[Kernel], time: int) -> None:
     place.mkdir(parents=True, exist_ok=True)
     files: dict[int, tuple[str, bytes]] = {}  # by identity: a key may have other values after in-place work
     for kernel in some:
@@ -99,7 +99,7 @@ def _write_run(place: Path, some: "Sequence[Kernel]", time: int) -> None:
                     file.write(content)
 
 
-def _file(tensor: Tensor) -> "tuple[str, bytes]":
+def _file(tensor: Tensor) -> tuple[str, bytes]:
     """The word for its type, and a .npy file of it."""
     word, descr = DTYPES[tensor.dtype]
     shape = "".join(f"{dim}," for dim in tensor.values.shape)

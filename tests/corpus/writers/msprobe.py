@@ -40,14 +40,14 @@ class Style(NamedTuple):
     mint: bool = False
 
 
-def write(folder: Path, runs: "Sequence[Run]", style: Style = Style()) -> None:
+def write(folder: Path, runs: Sequence[Run], style: Style = Style()) -> None:
     """One dump of all runs."""
     for run in runs:
         place = folder / f"step{run.step}" / ("proc1000" if run.rank is None else f"rank{run.rank}")
         _Writer(place, run, style).write()
 
 
-def names(run: Run, style: Style = Style()) -> "dict[Record, str]":
+def names(run: Run, style: Style = Style()) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     return {record: _name(record, style) for record in run.records}
 
@@ -85,7 +85,7 @@ class _Writer:
         self.place.joinpath("stack.json").write_text(json.dumps(stacks))
         self.place.joinpath("construct.json").write_text(json.dumps(self._construct(kept)))
 
-    def _construct(self, kept: "list[Record]") -> "dict[str, Optional[str]]":
+    def _construct(self, kept: list[Record]) -> dict[str, Optional[str]]:
         if self.style.level != "mix":
             return {}
         modules = {(r.scope, r.phase): _name(r, self.style) for r in kept if r.kind == "Module"}
@@ -97,7 +97,7 @@ class _Writer:
             found[_name(r, self.style)] = modules.get((scope, r.phase))
         return found
 
-    def _record(self, record: Record) -> "dict[str, Any]":
+    def _record(self, record: Record) -> dict[str, Any]:
         name = _name(record, self.style)
         if record.phase == "parameters_grad":
             return {k.rpartition(".")[2]: [self._item(v, f"{name}.{k}")] for k, v in record.parameters.items()}
@@ -130,7 +130,7 @@ class _Writer:
             item = item.tolist() if item.size < 4 else str(item.shape)
         return {"type": type(item).__name__, "value": item}
 
-    def _tensor(self, tensor: Tensor, name: str) -> "dict[str, Any]":
+    def _tensor(self, tensor: Tensor, name: str) -> dict[str, Any]:
         mint = self.style.mint
         found: dict[str, Any] = {
             "type": "mindspore.Tensor" if mint else "torch.Tensor",
@@ -153,7 +153,7 @@ class _Writer:
         return {**found, **self._told[same]}
 
 
-def statistics(tensor: Tensor) -> "dict[str, Any]":
+def statistics(tensor: Tensor) -> dict[str, Any]:
     """Max, Min, Mean and Norm as msprobe records them; None for what it leaves out."""
     values = tensor.values
     if not values.size:
@@ -209,7 +209,7 @@ def pt(tensor: Tensor) -> bytes:
     )
 
 
-def stored_zip(members: "Sequence[tuple[bytes, bytes]]", align: int = 64) -> bytes:
+def stored_zip(members: Sequence[tuple[bytes, bytes]], align: int = 64) -> bytes:
     """A zip file whose members are stored, each aligned as torch.save does it."""
     out, directory = bytearray(), bytearray()
     for name, content in members:
@@ -228,7 +228,7 @@ def stored_zip(members: "Sequence[tuple[bytes, bytes]]", align: int = 64) -> byt
 _HEAD = b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\n"
 
 
-def rebuilt(dtype: str, shape: "tuple[int, ...]", storage: int = 0) -> bytes:
+def rebuilt(dtype: str, shape: tuple[int, ...], storage: int = 0) -> bytes:
     """The opcodes that rebuild a tensor of the storage of that number."""
     strides = [1]
     for n in reversed(shape[1:]):

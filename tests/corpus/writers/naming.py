@@ -26,18 +26,18 @@ class Kernel(NamedTuple):
     record: Record
     name: str
     op_type: str
-    reads: "tuple[Tensor, ...]"
-    writes: "tuple[Tensor, ...]"
+    reads: tuple[Tensor, ...]
+    writes: tuple[Tensor, ...]
     gradients: int = 0
-    forward: "Optional[Kernel]" = None
+    forward: Optional[Kernel] = None
 
     @property
-    def dumped(self) -> "tuple[tuple[Tensor, ...], tuple[Tensor, ...]]":
+    def dumped(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The inputs and the outputs of which the dump holds values."""
         return self.reads if self.record.given else (), self.writes if self.record.told else ()
 
 
-def kernels(run: Run, spell: "Callable[[Record], tuple[str, str]]") -> "list[Kernel]":
+def kernels(run: Run, spell: Callable[[Record], tuple[str, str]]) -> list[Kernel]:
     """The operators of a run in order of execution, without modules; `spell` tells prefix and type of each."""
     found: list[Kernel] = []
     seen: Counter[str] = Counter()
@@ -59,7 +59,7 @@ def kernels(run: Run, spell: "Callable[[Record], tuple[str, str]]") -> "list[Ker
     return found
 
 
-def tensors(items: "Iterable[Any]") -> "Iterator[Tensor]":
+def tensors(items: Iterable[Any]) -> Iterator[Tensor]:
     """The tensors among arguments, those of lists one after the other; numbers and None are left out."""
     for item in items:
         if isinstance(item, Tensor):

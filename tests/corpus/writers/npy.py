@@ -19,13 +19,13 @@ from tests.corpus.writers.slots import module_names, slots
 TIME = 1_767_225_600_000_000
 
 
-def write(folder: Path, runs: "Sequence[Run]") -> None:
+def write(folder: Path, runs: Sequence[Run]) -> None:
     """One folder for the only run."""
     (run,) = runs
     _write_run(folder, run)
 
 
-def write_trees(folder: Path, runs: "Sequence[Run]", timed: bool) -> None:
+def write_trees(folder: Path, runs: Sequence[Run], timed: bool) -> None:
     """A folder step{N}/rank{M} for each run; without times inputs too: {operator}.{input|output}.{n}.npy."""
     for run in runs:
         place = folder / f"step{run.step}" / ("" if run.rank is None else f"rank{run.rank}")
@@ -48,7 +48,7 @@ def _write_run(folder: Path, run: Run) -> None:
                 folder.joinpath(f"{name}.{k}.{TIME + 100 * place}.npy").write_bytes(npy(tensor))
 
 
-def names(run: Run) -> "dict[Record, str]":
+def names(run: Run) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     seen: Counter[str] = Counter()
     found = {}

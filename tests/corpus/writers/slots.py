@@ -21,7 +21,7 @@ class Slot(NamedTuple):
     tensor: Tensor
 
 
-def slots(record: Record) -> "Iterator[Slot]":
+def slots(record: Record) -> Iterator[Slot]:
     """The recorded tensors of a record, inputs first."""
     if record.given:
         for place, item in enumerate(record.inputs):
@@ -40,7 +40,7 @@ def slots(record: Record) -> "Iterator[Slot]":
                 yield Slot("output", str(place), output)
 
 
-def module_names(run: Run) -> "dict[Record, str]":
+def module_names(run: Run) -> dict[Record, str]:
     """Names like those of modules: "layers.0.attn.linear_1"; a tensor of a checkpoint has its own name."""
     seen: Counter[str] = Counter()
     found = {}
@@ -57,7 +57,7 @@ def module_names(run: Run) -> "dict[Record, str]":
     return found
 
 
-def keyed(run: Run, names: "dict[Record, str]", whole: bool) -> "dict[str, Tensor]":
+def keyed(run: Run, names: dict[Record, str], whole: bool) -> dict[str, Tensor]:
     """Tensors by name: `{name}.{role}.{path}`; without `whole` the outputs alone, `{name}` where there is one."""
     found: dict[str, Tensor] = {}
     for record, name in names.items():

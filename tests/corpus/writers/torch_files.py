@@ -16,13 +16,13 @@ from tests.corpus.writers.msprobe import pt
 from tests.corpus.writers.slots import module_names, slots
 
 
-def write(folder: Path, runs: "Sequence[Run]", tree: str) -> None:
+def write(folder: Path, runs: Sequence[Run], tree: str) -> None:
     """One dump of all runs; tree: "calls", "records", "fields" or "modules"."""
     for run in runs:
         {"calls": _calls, "records": _calls, "fields": _fields, "modules": _modules}[tree](folder, run, tree)
 
 
-def names(run: Run, tree: str) -> "dict[Record, str]":
+def names(run: Run, tree: str) -> dict[Record, str]:
     """What a dump of this run calls each of its operators."""
     if tree == "records":
         return {record: name for record, name in msprobe.names(run).items() if record.kind != "Module"}

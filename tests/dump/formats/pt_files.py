@@ -10,7 +10,7 @@ from npucmp.workflows.compare import compare
 from tests.dump.readers.craft import integer, integers, pt, storage, tensor
 
 
-def chain(wrong: bool = False) -> "list[np.ndarray]":
+def chain(wrong: bool = False) -> list[np.ndarray]:
     """x0 to x3, float32 [4, 4]."""
     random = np.random.default_rng(1)
     values = [random.normal(size=(4, 4)).astype(np.float32)]
@@ -36,7 +36,7 @@ def save_pt(file: Path, values: np.ndarray) -> None:
     file.write_bytes(pt_file(values))
 
 
-def causes(target: Path, golden: Path, **options: object) -> "dict[str, str]":
+def causes(target: Path, golden: Path, **options: object) -> dict[str, str]:
     """What is told of each operator that is named, in the order of the report; its format is recognised."""
     return {root.pair.operator.name: root.cause.value for root in compare(target, golden, **options).roots}
 

@@ -87,7 +87,7 @@ WRITERS = {
 }  # fmt: skip
 
 
-def in_parts(format: str) -> "Callable[[Path], None]":
+def in_parts(format: str) -> Callable[[Path], None]:
     """Writes a step of two micro batches."""
 
     def write(folder: Path) -> None:

@@ -10,11 +10,11 @@ import npucmp
 
 
 class One(NamedTuple):
-    inputs: "tuple[np.ndarray, ...]"
-    outputs: "tuple[np.ndarray, ...]"
+    inputs: tuple[np.ndarray, ...]
+    outputs: tuple[np.ndarray, ...]
 
 
-def three(wrong: bool = False, dtype=np.float32) -> "list[One]":
+def three(wrong: bool = False, dtype=np.float32) -> list[One]:
     """A product, a tanh (of half of its operand if it is wrong), a sum; each reads what the one before wrote."""
     random = np.random.default_rng(3)
     x, w, b = (random.standard_normal(shape).astype(dtype) for shape in ((6, 8), (8, 8), (8,)))
@@ -23,7 +23,7 @@ def three(wrong: bool = False, dtype=np.float32) -> "list[One]":
     return [One((x, w), (product,)), One((product,), (bent,)), One((bent, b), (bent + b,))]
 
 
-def second_is_first(target, golden, cause: str = "BORN", second: int = 1, **options) -> "npucmp.Report":
+def second_is_first(target, golden, cause: str = "BORN", second: int = 1, **options) -> npucmp.Report:
     """A wrong second operator (`second` counts all that the dump holds) is the first root, with that cause, and the
     only one that nothing before it explains; a copy agrees."""
     report = npucmp.compare(target, golden, **options)

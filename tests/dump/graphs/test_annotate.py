@@ -44,7 +44,7 @@ def run(*operators, format="cann") -> Run:
     return Run("dump", format, tuple(numbered), ordered=False)
 
 
-def told(run_, *graphs) -> "dict[str, Operator]":
+def told(run_, *graphs) -> dict[str, Operator]:
     return {one.name: one for one in annotate(run_, graphs).operators}
 
 
@@ -194,7 +194,7 @@ def test_what_a_session_is_fed_stands_for_its_placeholder():
     assert tensor(found["a"], "input:0").file == "_arg_x_0_0 output:0"
 
 
-def names(run_, *graphs) -> "list[str]":
+def names(run_, *graphs) -> list[str]:
     return [one.name for one in annotate(run_, graphs).operators]
 
 
@@ -290,7 +290,7 @@ def test_models_of_one_step_keep_their_own_names():
 # GE left alone has none.
 
 
-def origins(*nodes) -> "dict[str, str]":
+def origins(*nodes) -> dict[str, str]:
     """Operator → what its first output stands for; all of a run whose operators have one input and one output."""
     found = told(run(*(operator(one.name, *ALL) for one in nodes)), graph(*nodes))
     return {name: tensor(one, "output:0").origin for name, one in found.items()}

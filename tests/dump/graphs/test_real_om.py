@@ -43,7 +43,7 @@ def written(op, read, wrong):
             for one in op.get("output_desc", ())]  # fmt: skip
 
 
-def write(target: Path, golden: Path, wrong: bool = False) -> "dict[str, str]":
+def write(target: Path, golden: Path, wrong: bool = False) -> dict[str, str]:
     """Returned are the types of the operators of the device."""
     target.mkdir(parents=True)
     golden.mkdir(parents=True, exist_ok=True)

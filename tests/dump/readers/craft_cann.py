@@ -27,13 +27,13 @@ class Tensor(NamedTuple):
     """What is written of one tensor; `shape` None leaves the message out, `size` is declared for the true one."""
 
     data: bytes
-    shape: "Optional[tuple[int, ...]]"
+    shape: Optional[tuple[int, ...]]
     code: int = FLOAT
     layout: int = ND
-    original: "Optional[tuple[int, ...]]" = None
+    original: Optional[tuple[int, ...]] = None
     groups: int = 0
     size: Optional[int] = None
-    origin: "Optional[tuple[str, int]]" = None
+    origin: Optional[tuple[str, int]] = None
 
     @property
     def declared(self) -> int:
@@ -53,7 +53,7 @@ def varint(number: int) -> bytes:
     return bytes([*found, number])
 
 
-def field(number: int, value: "int | bytes | str | None") -> bytes:
+def field(number: int, value: int | bytes | str | None) -> bytes:
     """One protobuf field; zeros are left out as proto3 does, None too."""
     if value is None or value == 0:
         return b""

@@ -125,7 +125,7 @@ class Plan(NamedTuple):
     whether the header holds what only later generations write."""
 
     code: int
-    shape: "Optional[tuple[int, ...]]"
+    shape: Optional[tuple[int, ...]]
     padding: int
     original: bool
     later: bool
@@ -141,7 +141,7 @@ class Plan(NamedTuple):
         return np.random.default_rng(self.seed).bytes(-(-elements * self.bits // 8) + self.padding)
 
     @property
-    def expected_shape(self) -> "tuple[int, ...]":
+    def expected_shape(self) -> tuple[int, ...]:
         if self.shape is None and self.data:
             return (len(self.data) * 8 // self.bits,)
         return (int(np.prod(self.shape)),) if self.original else self.shape

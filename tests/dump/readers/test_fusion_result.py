@@ -110,7 +110,7 @@ def test_half_characters_can_be_written_again(tmp_path):
 def test_real_files(name):
     """All counts against a plain search of the text, which knows nothing of JSON."""
     path = DATA / f"fusion_result.{name}.json"
-    times: "dict[str, int]" = {}
+    times: dict[str, int] = {}
     for found in re.finditer(r'"(\w+)":\s*\{\s*"effect_times":\s*"(\d+)"', path.read_text()):
         times[found[1]] = times.get(found[1], 0) + int(found[2])
     assert {effect.name: effect.times for effect in read_effects(path)} == times

@@ -27,7 +27,7 @@ MERGED = (
 ROW = 'Sub,s,0,0,5,input,0,24,float32,"(2,3)",3,-1,4.5'
 
 
-def read(folder: Path, *lines: str) -> "tuple[list[StatisticRow], list[str]]":
+def read(folder: Path, *lines: str) -> tuple[list[StatisticRow], list[str]]:
     (folder / "statistic.csv").write_text("\n".join(lines) + "\n")
     notes: list[str] = []
     return mindspore_statistics.rows(folder / "statistic.csv", notes), notes

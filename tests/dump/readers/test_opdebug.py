@@ -84,7 +84,7 @@ def shown(name: str, value: int) -> object:
     return hex(value) if name in HEX else value
 
 
-def old_json(block: str = "block_idx", **flags: int) -> "dict[str, dict[str, object]]":
+def old_json(block: str = "block_idx", **flags: int) -> dict[str, dict[str, object]]:
     tree = {}
     for key, unit in (("dha", "DHA Atomic Add"), ("l2", "L2 Atomic Add"), ("core", "AI Core")):
         on = flags.get(key, 0)
@@ -95,14 +95,14 @@ def old_json(block: str = "block_idx", **flags: int) -> "dict[str, dict[str, obj
     return tree
 
 
-def entry_json(kind: str, *status: int, **values: int) -> "dict[str, object]":
+def entry_json(kind: str, *status: int, **values: int) -> dict[str, object]:
     names = NAMES[kind][2].split()[:-1]
     data: dict[str, object] = {name: shown(name, {**VALUES, **values}[name]) for name in names}
     data["status"] = list(status) if len(status) > 1 else (status or (32,))[0]
     return {"valid": 1, "acc_type": kind, "rsv": 0, "data_len": 8 * (len(names) + max(1, len(status))), "data": data}
 
 
-def new_json(acc_list: object, version: int = 0) -> "dict[str, object]":
+def new_json(acc_list: object, version: int = 0) -> dict[str, object]:
     return {"magic": "0x5a5a5a5a", "version": version, "acc_list": acc_list}
 
 
@@ -123,7 +123,7 @@ def fresh(path, data: bytes) -> str:
     return str(path)
 
 
-def records(folder, data: object) -> "tuple[DeviceRecord, ...]":
+def records(folder, data: object) -> tuple[DeviceRecord, ...]:
     """As read, without the path: what twins have in common."""
     path = written(folder, data)
     found = read_records(path)

@@ -83,7 +83,7 @@ def written(tree: dict) -> bytes:
     return message_class()(**tree).SerializeToString()
 
 
-def single(name: str, value) -> "list[tuple[int, int, object]]":
+def single(name: str, value) -> list[tuple[int, int, object]]:
     """One value as the wire carries it: (number, wire type, number or bytes or fields)."""
     number, kind, _, _ = FIELDS[name]
     if kind in VARINTS:
@@ -148,7 +148,7 @@ def place(tmp_path_factory):
     return tmp_path_factory.mktemp("protobuf") / "message"
 
 
-def fields(place: Path, data: bytes, start: int = 0) -> "list[WireField]":
+def fields(place: Path, data: bytes, start: int = 0) -> list[WireField]:
     with cursor_over(place, data) as cursor:
         return list(cursor.fields(start, len(data)))
 
@@ -195,7 +195,7 @@ def test_every_prefix(place, tree, inner):
         assert part == found[: len(part)]
 
 
-def prefix(place: Path, data: bytes) -> "list[WireField]":
+def prefix(place: Path, data: bytes) -> list[WireField]:
     """The fields before the end or the damage."""
     found = []
     with cursor_over(place, data) as cursor:

@@ -68,7 +68,7 @@ def case(op, reads=(), wrote=None, saved=(), *, phase="forward", before=None, sl
     return Case(own, found if node else None, max(errors, default=0.0) if before is None else before, precision, **more)
 
 
-def _types(tensor) -> "tuple[str, str]":
+def _types(tensor) -> tuple[str, str]:
     target = tensor[2] if len(tensor) > 2 else "float32"
     return target, tensor[3] if len(tensor) > 3 else target
 
@@ -102,8 +102,8 @@ class RuleContract:
     """Each rule has a name, cases in which it must fire, and cases in which it must not."""
 
     name: str
-    fires: "dict[str, Case]"
-    silent: "dict[str, Case]"
+    fires: dict[str, Case]
+    silent: dict[str, Case]
 
     def said(self, case, rules):
         found = decision(case, rules, self.name)
@@ -132,6 +132,6 @@ class RuleContract:
         return with_it.value <= without.value if isinstance(with_it, Limit) else bool(without)
 
 
-def spelled(op, make) -> "dict[str, Case]":
+def spelled(op, make) -> dict[str, Case]:
     """One case under every spelling of its operator: the same tensors, the same verdict."""
     return {spelling: make(spelling) for spelling in SPELLINGS[op]}
