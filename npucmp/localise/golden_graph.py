@@ -57,6 +57,7 @@ class GoldenGraph:
         self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
         self._compared: dict[int, Compared] = {}  # by id of a content
         self._constants: set[Hashable] = set()  # of compared rows
+        self._of_gradient: dict[int, bool] = {}  # by merged order
         self._astray: Optional[set[int]] = None  # gaps with dead ends
         self._backward_gaps: Optional[set[int]] = None  # gaps with backward operators of the target alone
         self._backward_from = min((row.operator.order for row in golden if is_gradient(row.operator)), default=math.inf)
@@ -196,8 +197,12 @@ class GoldenGraph:
 
     def is_of_gradient(self, row: GoldenRow) -> bool:
         """Whether a row is of a backward operator, or of one that hands on gradients, as a collective does."""
-        written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
-        return self.is_backward(row.operator) or any(self.is_backward(one.operator) for one in written)
+        order = row.finding.pair.order
+        if order not in self._of_gradient:
+            written = (writer for one in self.of_operator(row) for writer in self.content(one).writers)
+            handed = any(self.is_backward(one.operator) for one in written)
+            self._of_gradient[order] = self.is_backward(row.operator) or handed
+        return self._of_gradient[order]
 
     def before(self, row: GoldenRow) -> Iterator[list[GoldenRow]]:
         """The rows of each operator without partner that lies in the same gap before that of a row, the last first;

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
 from npucmp.measure.views import Slice, Views
-from npucmp.model import Finding, Pair, Verdict
+from npucmp.model import Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight, op_type_of
 from npucmp.model.roles import is_output
@@ -20,6 +20,9 @@ GROWTH = 8.0  # by which an operator may increase the error of what it reads, as
 FACTOR = 8.0  # limit of two tensors in units of round-off, as judge/verdicts.py has it
 CANDIDATES = 8  # tensors of the target in one place that a golden tensor is measured against
 SLICES = 16  # slices of a tensor that a golden tensor is measured against
+
+
+_Across = Tuple[int, bool, int, Tuple[int, ...]]  # gap, role, an axis, and the lengths of all others
 
 
 class _Taken(NamedTuple):
@@ -35,13 +38,18 @@ class ValueProof:
     def __init__(self, findings: Sequence[Finding], graph: GoldenGraph, views: Views) -> None:
         self._graph, self._matched, self._views = graph, graph.matched, views
         self._tried: set[int] = set()  # by id of a finding
-        self._alone: dict[tuple[int, bool], list[Finding]] = defaultdict(list)  # by gap and role
+        self._alone: dict[tuple[int, bool, int], list[Finding]] = defaultdict(list)  # by gap, role and elements
+        self._longer: dict[_Across, list[Finding]] = defaultdict(list)
+        self._units: dict[int, float] = {}  # the coarsest round-off of an operator, by its id
         self._errors: dict[int, float] = {}  # the largest of each matched operator, by its place
         self._taken: dict[int, _Taken] = {}  # by id of a finding of the target alone
         for one in findings:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
-                self._alone[bisect_right(graph.matched, pair.order), is_output(pair)].append(one)
+                gap = bisect_right(graph.matched, pair.order)
+                self._alone[gap, is_output(pair), _size(pair)].append(one)
+                for key in _across(gap, pair, pair.target):
+                    self._longer[key].append(one)
             elif one.verdict is Verdict.MATCH and one.error:
                 self._errors[pair.order] = max(one.error, self._errors.get(pair.order, 0.0))
 
@@ -52,12 +60,13 @@ class ValueProof:
         self._tried.add(id(row.finding))
         if not row.is_alone:
             return self._is_sum(row)
-        gap = bisect_right(self._matched, row.finding.pair.order)
-        alone = self._alone.get((gap, is_output(row.finding.pair)), [])
-        whole = [one for one in alone if _size(one.pair) == row.elements]
-        if any(self._is_near(gap, row, one) for one in whole[:CANDIDATES]):
+        pair = row.finding.pair
+        gap = bisect_right(self._matched, pair.order)
+        whole = self._alone.get((gap, is_output(pair), row.elements or 0), [])[:CANDIDATES]
+        if any(self._is_near(gap, row, one) for one in whole):
             return True
-        return any(self._has_slice(gap, row, one) for one in alone if _size(one.pair) > (row.elements or 0))
+        longer = [one for key in _across(gap, pair, pair.golden) for one in self._longer.get(key, [])[:CANDIDATES]]
+        return any(self._has_slice(gap, row, one) for one in longer if _size(one.pair) > (row.elements or 0))
 
     def _is_sum(self, row: GoldenRow) -> bool:
         """Whether a row is the gradient of an addend that was broadcast: the sum of the gradient that arrived, which
@@ -109,17 +118,29 @@ class ValueProof:
             own = other.measurement.moments
             scale = math.sqrt(own.target.squares / side.squares) if own is not None else 0.0
             return limit * scale if limit * scale >= 1.0 else 0.0
-        read = (one for one in self._graph.of_operator(row) if not is_output(one.finding.pair))
-        arrived = next((side_of(one) for one in read if self._graph.is_compared(one)), None)
+        first = self._graph.of_operator(row)[0]
+        arrived = side_of(first) if not is_output(first.finding.pair) and self._graph.is_compared(first) else None
         return limit * math.sqrt(arrived.squares / side.squares) if arrived is not None else 0.0
 
     def _limit(self, gap: int, row: GoldenRow, other: Finding) -> float:
         """What rounding makes of a tensor in this place: that of the coarsest type of its operators, or growth of the
         largest error around it."""
         around = max((self._errors.get(place, 0.0) for place in self._matched[max(0, gap - 1) : gap + 1]), default=0.0)
-        operators = (row.operator, other.pair.operator)
-        dtypes = {lookup(tensor.dtype) for one in operators for tensor in one.tensors}
-        return max(GROWTH * around, *(FACTOR * (dtype.round_off if dtype else 0.0) for dtype in dtypes))
+        return max(GROWTH * around, FACTOR * self._unit(row.operator), FACTOR * self._unit(other.pair.operator))
+
+    def _unit(self, operator: Operator) -> float:
+        found = self._units.get(id(operator))
+        if found is None:
+            dtypes = [lookup(tensor.dtype) for tensor in operator.tensors]
+            found = self._units[id(operator)] = max((one.round_off for one in dtypes if one is not None), default=0.0)
+        return found
+
+
+def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Across]:
+    """The keys of a tensor under which those are found that differ from it in the length of one axis."""
+    shape = tensor.shape if tensor is not None else ()
+    for axis in range(len(shape)):
+        yield gap, is_output(pair), axis, (*shape[:axis], *shape[axis + 1 :])
 
 
 def _size(pair: Pair) -> int:
