@@ -54,13 +54,13 @@ def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
     first = bisect_right(reads, (pair.order, math.inf))
     behind = [one for one in reads[first : first + NEXT] if one.elements < elements]
     return any(
-        sum(one.elements for one in some) == elements and _add_up(whole, elements, [one.side for one in some])
+        sum(one.elements for one in some) == elements and _are_whole(whole, elements, [one.side for one in some])
         for count in range(2, min(MOST, len(behind)) + 1)
         for some in combinations(behind, count)
     )
 
 
-def _add_up(whole: Side, elements: int, parts: Sequence[Side]) -> bool:
+def _are_whole(whole: Side, elements: int, parts: Sequence[Side]) -> bool:
     """Whether the figures of the parts are together those of the whole."""
     if whole.nan or whole.inf or any(one.nan or one.inf for one in parts):
         return False

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
+from npucmp.localise.dead_ends import elements_of
 from npucmp.localise.golden_graph import GoldenGraph
 from npucmp.localise.golden_rows import GoldenRow, round_off_of_row, side_of
 from npucmp.measure.views import Slice, Views
@@ -47,7 +48,7 @@ class ValueProof:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
                 gap = bisect_right(graph.matched, pair.order)
-                self._alone[gap, is_output(pair), _size(pair)].append(one)
+                self._alone[gap, is_output(pair), elements_of(one)].append(one)
                 for key in _across(gap, pair, pair.target):
                     self._longer[key].append(one)
             elif one.verdict is Verdict.MATCH and one.error:
@@ -66,7 +67,7 @@ class ValueProof:
         if any(self._is_near(gap, row, one) for one in whole):
             return True
         longer = [one for key in _across(gap, pair, pair.golden) for one in self._longer.get(key, [])[:CANDIDATES]]
-        return any(self._has_slice(gap, row, one) for one in longer if _size(one.pair) > (row.elements or 0))
+        return any(self._has_slice(gap, row, one) for one in longer if elements_of(one) > (row.elements or 0))
 
     def _is_sum(self, row: GoldenRow) -> bool:
         """Whether a row is the gradient of an addend that was broadcast: the sum of the gradient that arrived, which
@@ -141,10 +142,6 @@ def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Acro
     shape = tensor.shape if tensor is not None else ()
     for axis in range(len(shape)):
         yield gap, is_output(pair), axis, (*shape[:axis], *shape[axis + 1 :])
-
-
-def _size(pair: Pair) -> int:
-    return math.prod(pair.target.shape) if pair.target is not None else 0
 
 
 def _slices(row: GoldenRow, other: Finding) -> Iterator[tuple[Slice, int]]:

@@ -16,7 +16,7 @@ from npucmp.model import Pair, TensorRef
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import is_weight
 
-MOST = 1 << 24  # elements of a tensor that is summed
+MOST = 1 << 22  # elements of a tensor that is summed
 
 
 class Slice(NamedTuple):
@@ -48,9 +48,11 @@ class Views:
 
     def sum_error(self, tensor: TensorRef, whole: TensorRef) -> Optional[float]:
         """‖tensor - sum‖ / ‖whole‖ for the sum of `whole` over the axes along which `tensor` was broadcast to it, of
-        either sign; None for shapes that are not broadcast, values that cannot be read, and more than MOST elements."""
+        either sign; None for shapes that are not broadcast, complex numbers, values that cannot be read, and more than
+        MOST elements."""
         axes = _broadcast(tensor.shape, whole.shape)
-        if not axes or math.prod(whole.shape) > MOST:
+        is_complex = any(one.dtype.startswith("complex") for one in (tensor, whole))
+        if not axes or is_complex or math.prod(whole.shape) > MOST:
             return None
         try:
             own, terms = (array_of(one, self._context).astype("float64") for one in (tensor, whole))

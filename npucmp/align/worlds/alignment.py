@@ -42,7 +42,7 @@ def line_up(target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, co
 
 
 class _Work:
-    """What is matched so far, and what is not."""
+    """The matches found so far, and the operators without one."""
 
     def __init__(self, target: Run, golden: Run, given: Sequence[Match], vendor: Vendor, context: ReadContext) -> None:
         self.open: dict[tuple[str, int], str] = {}
@@ -198,14 +198,14 @@ class _Work:
 
 
 class _Stretches:
-    """What lies between the matches that keep the order of both runs, by its number."""
+    """Numbers of the stretches between matches that keep the order of both runs."""
 
     def __init__(self, ends: Sequence[Sequence[int]]) -> None:
         self.ends = ends
 
     def key(self, one: Plain, side: int) -> object:
-        """What has to be counted: operators of one type that write one shape in one stretch. Backward ones follow
-        their forward's, not this order."""
+        """Return the key under which operators are counted: one type, one shape of output, one stretch. Backward
+        operators follow their forward operators, not this order."""
         neutral = one.neutral
         written = neutral.tensors[0].shape if neutral.tensors else ()
         at = bisect_right(self.ends[side], one.operator.order) if one.phase != "backward" else -1
