@@ -91,12 +91,12 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
         "apart", "arrivals", "asked", "communications", "coordinates", "golden_graph", "history", "joint", "next_dump",
         "noise", "noise_facts", "open_tensors", "peers", "rank_equality", "rerun", "schedule", "suspects",
     )),
-    *(f"measure.{name}" for name in ("bits", "cluster", "figures", "journal", "profile", "views")),
+    *(f"measure.{name}" for name in ("bits", "cluster", "checkpoint", "figures", "profile", "views")),
     *(f"report.{name}" for name in (
         "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
     )),
     *(f"workflows.{name}" for name in (
-        "also", "crew", "graphs", "parquet", "replay_roots", "shard", "shards", "spool", "stored",
+        "also", "graphs", "parquet", "replay_roots",
     )),
 }  # fmt: skip
 MOST_MODULES = 170

@@ -1,4 +1,4 @@
-"""Interrupted comparisons: the journal, and that a killed run can be taken up as if nothing had happened."""
+"""Interrupted comparisons: the checkpoint, and a killed run that is resumed as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from npucmp import cli
 from npucmp.align import align, pairs
 from npucmp.dump.formats import open_runs
 from npucmp.errors import DumpError
-from npucmp.measure import journal
-from npucmp.measure.journal import FILE, Journal
+from npucmp.measure import checkpoint
+from npucmp.measure.checkpoint import FILE, Checkpoint
 from npucmp.measure.pairs import measure_pairs
 from npucmp.model import Measurement, Moments, Side, Statistics
+from npucmp.model.table import ROW
 from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
 from npucmp.workflows import measuring
@@ -38,9 +40,14 @@ def command(folder, *more):
     return ["compare", str(folder / "target"), str(folder / "golden"), "-o", str(folder / "out"), "-q", *map(str, more)]
 
 
+def begun(folder):
+    """Whether a comparison left a checkpoint of any step and rank."""
+    return any((folder / "out").glob(f"{FILE}*"))
+
+
 def run(words, prepare="pass", **more):
     start = f"sys.argv[1:] = {words!r}; from npucmp.cli import main; main()"
-    code = f"import sys, npucmp.measure.journal as j; {prepare}; {start}"
+    code = f"import sys, npucmp.measure.checkpoint as c; {prepare}; {start}"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, **more)
 
 
@@ -74,7 +81,7 @@ def dump(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(journal, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
 
 
 @pytest.fixture
@@ -103,7 +110,7 @@ def forked(work, delay=None):
 
 
 def main(words, every=0.0):
-    journal.EVERY = every
+    checkpoint.EVERY = every
     sys.argv[1:] = [*words, "--jobs", "1"]
     cli.main()
 
@@ -131,11 +138,11 @@ def test_killed_at_any_time_and_resumed(dump, place):
         before = content(place / "out")
         forked(lambda: main(command(place, "--resume")), chance.uniform(0, whole))
         check_killed(place, old, before)
-        kept += (place / "out" / FILE).exists()
+        kept += begun(place)
         if chance.random() < 0.3:
             assert forked(lambda: main(command(place, "--resume"))) == 1
             assert content(place / "out") == old
-            assert not (place / "out" / FILE).exists()
+            assert not begun(place)
             shutil.rmtree(place / "out")
     assert kept > TRIALS // 8
     assert expected.keys() == old.keys()
@@ -191,7 +198,7 @@ def interrupted(place, after, monkeypatch, *more):
 
 def stopped(words, after, monkeypatch):
     """The same of any command line; it ends by itself if it measures less."""
-    add = Journal.add
+    add = Checkpoint.add
     left = iter(range(after))
 
     def counted(self, measurement):
@@ -199,11 +206,11 @@ def stopped(words, after, monkeypatch):
         if next(left, None) is None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Journal, "add", counted)
+    monkeypatch.setattr(Checkpoint, "add", counted)
     monkeypatch.setattr(sys, "argv", ["npucmp", *words])
     with pytest.raises(SystemExit) as end:
         cli.main()
-    monkeypatch.setattr(Journal, "add", add)
+    monkeypatch.setattr(Checkpoint, "add", add)
     return end.value.code
 
 
@@ -241,7 +248,7 @@ def test_ctrl_c_keeps_what_is_finished(dump, place, monkeypatch, measured, after
     expected, found = content(dump / "expected"), content(place / "out")
     assert [name for name in TABLES if expected[name] != found[name]] == []
     assert json.loads(found["summary.json"])["partial"] is False
-    assert not (place / "out" / FILE).exists()
+    assert not begun(place)
 
 
 def test_a_real_ctrl_c(place):
@@ -251,7 +258,7 @@ def test_a_real_ctrl_c(place):
     code = f"import sys; {slow}; sys.argv[1:] = {command(place)!r}; from npucmp.cli import main; main()"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
     for _ in range(400):
-        if (place / "out" / FILE).exists():
+        if begun(place):
             break
         time.sleep(0.02)
     time.sleep(0.3)
@@ -259,11 +266,11 @@ def test_a_real_ctrl_c(place):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in errors
     assert json.loads((place / "out" / "summary.json").read_text())["partial"]
-    assert (place / "out" / FILE).exists()
+    assert begun(place)
 
 
 @pytest.mark.parametrize("change", ["rtol", "include", "touch", "value", "limit"])
-def test_a_journal_of_something_else_is_not_used(dump, tmp_path, monkeypatch, measured, change):
+def test_a_checkpoint_of_something_else_is_not_used(dump, tmp_path, monkeypatch, measured, change):
     for name in ("target", "golden"):
         write_run(tmp_path / name, chain())
     interrupted(tmp_path, 9, monkeypatch)
@@ -280,14 +287,14 @@ def test_a_journal_of_something_else_is_not_used(dump, tmp_path, monkeypatch, me
     assert len(measured) == sum(summary["verdicts"].values())
 
 
-def test_without_resume_a_journal_is_not_used(place, monkeypatch, measured):
+def test_without_resume_a_checkpoint_is_not_used(place, monkeypatch, measured):
     interrupted(place, 9, monkeypatch)
     measured.clear()
     finished(place, monkeypatch)
     assert len(measured) == 72
 
 
-def test_resume_without_a_journal_is_a_run_like_any_other(dump, place, monkeypatch):
+def test_resume_without_a_checkpoint_is_a_run_like_any_other(dump, place, monkeypatch):
     assert finished(place, monkeypatch, "--resume") == 1
     assert json.loads((place / "out" / "summary.json").read_text())["notes"] == []
 
@@ -297,7 +304,7 @@ def test_resume_needs_a_folder():
     assert got.returncode == 2 and "--resume needs -o DIR" in got.stderr
 
 
-# --- the journal
+# --- the checkpoint
 
 
 def pairs_of(name):
@@ -309,10 +316,10 @@ def pairs_of(name):
 def test_measurements_are_kept_exactly(tmp_path, name):
     pairs = pairs_of(name)
     measured = list(measure_pairs(pairs))
-    with Journal(tmp_path, pairs, "", False) as one:
+    with Checkpoint(tmp_path, pairs, "", False) as one:
         for measurement in measured:
             one.add(measurement)
-    with Journal(tmp_path, pairs, "", True) as two:
+    with Checkpoint(tmp_path, pairs, "", True) as two:
         assert [repr(one) for one in two.known] == [repr(one) for one in measured]
         assert not two.note
 
@@ -329,9 +336,9 @@ def extreme(pair):
 def test_extremes_are_kept(tmp_path):
     pairs = pairs_of("msprobe_clean")[:2]
     for pair in pairs:
-        with Journal(tmp_path, pairs, "", False) as one:
+        with Checkpoint(tmp_path, pairs, "", False) as one:
             one.add(extreme(pair))
-        with Journal(tmp_path, pairs, "", True) as two:
+        with Checkpoint(tmp_path, pairs, "", True) as two:
             (found,) = two.known
         left, right = (m._replace(pair=pair) for m in (found, extreme(pair)))
         plain = repr(right).replace("np.float32(0.1)", repr(float(np.float32(0.1))))
@@ -340,23 +347,23 @@ def test_extremes_are_kept(tmp_path):
 
 
 @pytest.fixture
-def journal_of_nine(tmp_path):
+def checkpoint_of_nine(tmp_path):
     pairs = pairs_of("msprobe_clean")[:9]
-    with Journal(tmp_path, pairs, "", False) as one:
+    with Checkpoint(tmp_path, pairs, "", False) as one:
         for measurement in measure_pairs(pairs):
             one.add(measurement)
     return pairs, tmp_path
 
 
-def test_every_prefix_of_a_journal_is_one(journal_of_nine):
-    pairs, folder = journal_of_nine
+def test_every_prefix_of_a_checkpoint_is_one(checkpoint_of_nine):
+    pairs, folder = checkpoint_of_nine
     data = (folder / FILE).read_bytes()
     lengths = []
     for size in range(0, len(data) + 1, 11):
         (folder / FILE).write_bytes(data[:size])
-        with Journal(folder, pairs, "", True) as one:
+        with Checkpoint(folder, pairs, "", True) as one:
             lengths.append(len(one.known))
-            assert len(one.known) == max(0, data[:size].count(b"\n") - 1)
+            assert len(one.known) == max(0, sum(end <= size for end in ends(data)) - 1)
             for measurement in list(measure_pairs(pairs))[len(one.known) :] if size % 5 == 0 else ():
                 one.add(measurement)
         if size % 5 == 0:
@@ -364,8 +371,17 @@ def test_every_prefix_of_a_journal_is_one(journal_of_nine):
     assert lengths == sorted(lengths)
 
 
-def test_no_flipped_bit_gets_through(journal_of_nine):
-    pairs, folder = journal_of_nine
+def ends(data):
+    """Where each block ends: a line with the CRC and the length, and as many bytes."""
+    at = 0
+    while at < len(data):
+        line = data[at : data.index(b"\n", at) + 1]
+        at += len(line) + int(line.split()[1])
+        yield at
+
+
+def test_no_flipped_bit_gets_through(checkpoint_of_nine):
+    pairs, folder = checkpoint_of_nine
     data = (folder / FILE).read_bytes()
     measured = [repr(one) for one in measure_pairs(pairs)]
     chance = random.Random(1)
@@ -373,37 +389,46 @@ def test_no_flipped_bit_gets_through(journal_of_nine):
         spoilt = bytearray(data)
         spoilt[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         (folder / FILE).write_bytes(spoilt)
-        with Journal(folder, pairs, "", True) as one:
+        with Checkpoint(folder, pairs, "", True) as one:
             assert [repr(found) for found in one.known] == measured[: len(one.known)]
 
 
-@pytest.mark.parametrize(
-    "line", ["[9, []]", "[0, null]", "[0, [1, 2, 3]]", "[0]", "{}", "7", "[" * 100_000, "[0, [[1], [null, null], []]]"]
-)
-def test_odd_records_end_the_journal(journal_of_nine, line):
-    import zlib
+def odd_blocks():
+    """Blocks with a right CRC that hold anything else than rows."""
+    row = np.zeros(1, ROW)
+    row["moments"] = -1
+    for name, value in (("problem", 7), ("unlike", -1), ("moments", 0), ("moments", -2)):
+        odd = row.copy()
+        odd[name] = value
+        yield b"1 0 4\n" + odd.tobytes() + b'[""]'
+    rows = np.repeat(row, 10).tobytes()  # more than there are pairs
+    yield from (b"", b"1 0 4\n", b"x y z\n", b"-1 0 0\n", b"1 0\n" + row.tobytes(), b"10 0 4\n" + rows + b'[""]')
+    yield from (b"1 0 %d\n" % len(text) + row.tobytes() + text for text in (b"[7]", b"{}", b"[", b"[" * 100_000))
 
-    pairs, folder = journal_of_nine
-    head = (folder / FILE).read_bytes().splitlines(True)[0]
-    (folder / FILE).write_bytes(head + b"%08x %s\n" % (zlib.crc32(line.encode()), line.encode()))
-    with Journal(folder, pairs, "", True) as one:
+
+@pytest.mark.parametrize("block", odd_blocks(), ids=lambda block: str(len(block)))
+def test_odd_blocks_end_the_checkpoint(checkpoint_of_nine, block):
+    pairs, folder = checkpoint_of_nine
+    data = (folder / FILE).read_bytes()
+    (folder / FILE).write_bytes(data[: next(ends(data))] + b"%08x %d\n" % (zlib.crc32(block), len(block)) + block)
+    with Checkpoint(folder, pairs, "", True) as one:
         assert one.known == []
 
 
-def test_a_journal_that_is_a_link_is_not_followed(tmp_path):
+def test_a_checkpoint_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "precious").write_text("x")
     (tmp_path / FILE).symlink_to(tmp_path / "precious")
     with pytest.raises(DumpError):
-        Journal(tmp_path, [], "", False)
+        Checkpoint(tmp_path, [], "", False)
     assert (tmp_path / "precious").read_text() == "x"
 
 
-def test_a_short_run_writes_no_journal(place, monkeypatch):
+def test_a_short_run_writes_no_checkpoint(place, monkeypatch):
     """What takes less than EVERY seconds is not worth the time of keeping it."""
-    monkeypatch.setattr(journal, "EVERY", 1000.0)
-    monkeypatch.setattr(Journal, "_append", lambda *_: pytest.fail("written"))
+    monkeypatch.setattr(checkpoint, "EVERY", 1000.0)
+    monkeypatch.setattr(Checkpoint, "_append", lambda *_: pytest.fail("written"))
     assert finished(place, monkeypatch) == 1
-    assert not (place / "out" / FILE).exists()
+    assert not begun(place)
 
 
 def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
@@ -412,10 +437,10 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
     assert stopped([*words, str(tmp_path / "whole")], 10**6, monkeypatch) == 1
     pairs_measured = len(measured)
     assert stopped([*words, str(tmp_path / "out")], 5, monkeypatch) == 130
-    assert (tmp_path / "out" / FILE).exists()
+    assert begun(tmp_path)
     measured.clear()
     assert stopped([*words, str(tmp_path / "out"), "--resume"], 10**6, monkeypatch) == 1
-    assert 0 < len(measured) <= pairs_measured - 5 and not (tmp_path / "out" / FILE).exists()
+    assert 0 < len(measured) <= pairs_measured - 5 and not begun(tmp_path)
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
@@ -424,12 +449,12 @@ def test_fusion_diff_goes_on_too(tmp_path, monkeypatch, measured):
 
 def left_by(signalled, place, jobs, apart, number=signal.SIGTERM):
     """Status and words of a comparison that a signal ended in the middle of the measuring, and its processes."""
-    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.several_runs as s; real = m.measure; "
-    slow += "j.EVERY = 0.0; m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + (
+    slow = "import time, npucmp.measure.pairs as m, npucmp.workflows.compare as s; real = m.measure; "
+    slow += "c.EVERY = 0.0; m.measure = lambda *a: (time.sleep(0.02), real(*a))[1]; s.SMALL = " + (
         "0" if apart else "1 << 60"
     )
     words = command(place, "--jobs", jobs)
-    code = f"import sys, npucmp.measure.journal as j; {slow}; sys.argv[1:] = {words!r}"
+    code = f"import sys, npucmp.measure.checkpoint as c; {slow}; sys.argv[1:] = {words!r}"
     code = [sys.executable, "-c", f"{code}; from npucmp.cli import main; main()"]
     process = subprocess.Popen(code, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until = time.monotonic() + 60
@@ -462,7 +487,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
     left = [file.name for file in (place / "out").iterdir()]
     assert left and all(name.startswith(FILE) for name in left)
     if apart:
-        monkeypatch.setattr("npucmp.workflows.several_runs.SMALL", 0)
+        monkeypatch.setattr("npucmp.workflows.compare.SMALL", 0)
     assert finished(place, monkeypatch, "--resume", "--jobs", "1") == 1
     found, expected = content(place / "out"), content(dump / "expected")
     assert all(found[name] == expected[name] for name in TABLES) and not [*(place / "out").glob(".npucmp*")]
@@ -471,7 +496,7 @@ def test_sigterm_ends_it_in_order(dump, place, monkeypatch, measured, apart, job
 def test_a_killed_one_leaves_nothing_after_the_next(place, monkeypatch):
     assert left_by(os.kill, place, 1, True, signal.SIGKILL)[0] == -signal.SIGKILL
     assert [*(place / "out").glob(".npucmp-work-*")]
-    monkeypatch.setattr("npucmp.workflows.several_runs.SMALL", 0)
+    monkeypatch.setattr("npucmp.workflows.compare.SMALL", 0)
     assert finished(place, monkeypatch, "--jobs", "1") == 1
     assert not [*(place / "out").glob(".npucmp*")]
 

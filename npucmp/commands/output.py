@@ -62,9 +62,9 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
 
         junit.write(answer, junit_file)
     if "journal" in given and not result.partial:
-        from npucmp.measure import journal
+        from npucmp.measure import checkpoint
 
-        journal.remove(folder)  # its measurements are in the report now
+        checkpoint.remove(folder)  # its measurements are in the report now
     if as_json:
         from npucmp.report import json
 

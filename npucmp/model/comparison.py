@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from typing import Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, TypeVar, Union, overload
 
+from npucmp.errors import DumpError
 from npucmp.model.cause import Cause, Root
 from npucmp.model.coverage import Coverage
 from npucmp.model.dump import Run
@@ -33,7 +33,7 @@ class Comparison:
 
     target: Run
     golden: Run
-    findings: tuple[Finding, ...]
+    findings: Sequence[Finding]
     roots: tuple[Root, ...]
     matched: Mapping[str, int]  # operators by matcher
     alone: tuple[int, int] = (0, 0)  # operators that only the target, only the golden has
@@ -148,34 +148,73 @@ class Tally(NamedTuple):
         return bool(self.decided) and whole and not (self.incomplete or self.bare or self.lost)
 
 
-class Apart(Sequence[Comparison]):
-    """Comparisons that lie elsewhere, each read when it is asked for; what is made of them is made where they lie."""
+class StoredComparisons(Sequence[Comparison]):
+    """Comparisons in a scratch folder, each read when somebody asks for it and not kept.
 
-    folder: str  # in which they lie, and what is made of them until the report is written
+    tallies  the counts of each; `where`: step and rank of each
+    folder   in which they are, with what is made of them until the report is written
+    """
+
+    def __init__(
+        self,
+        read: Callable[[int], Comparison],
+        parts: Callable[[PartOf[Any], Sequence[int]], Iterator[Any]],
+        tallies: Sequence[Tally],
+        where: Sequence[Where],
+        folder: str,
+        close: Callable[[], object],
+    ) -> None:
+        self._read, self._parts, self._tallies = read, parts, tallies
+        self.where, self.folder, self.close = where, folder, close
+        self._lost: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._tallies)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, ((*self,),)  # the folder goes with this process
+
+    @overload
+    def __getitem__(self, at: int) -> Comparison: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Comparison]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Comparison, Sequence[Comparison]]:
+        numbers = range(len(self))[at]
+        return self._read(numbers) if isinstance(numbers, int) else tuple(map(self._read, numbers))
 
     @property
-    @abstractmethod
     def tallies(self) -> Sequence[Tally]:
-        """Those of each."""
+        return [tally.spoiled() if at in self._lost else tally for at, tally in enumerate(self._tallies)]
 
-    @property
-    @abstractmethod
-    def where(self) -> Sequence[Where]:
-        """Step and rank of each."""
-
-    @abstractmethod
     def each(
         self,
         part: PartOf[Part],
         lost: Optional[Callable[[int, str], Part]] = None,
         numbers: Optional[Sequence[int]] = None,
     ) -> Iterator[Part]:
-        """part of each, or of those with these numbers, in order; a function that can be pickled, as what it returns.
-        Of one that ends whoever works on it, `lost` says what is told instead, by its number and the reason."""
+        """What a function makes of each comparison, or of those with these numbers, in order; the function and its
+        results can be pickled. If workers die over a comparison, the result is that of `lost`, by number and reason;
+        without `lost` a DumpError is raised."""
+        chosen = range(len(self)) if numbers is None else numbers
+        for at, found in zip(chosen, self._parts(part, chosen)):
+            if not isinstance(found, Died):
+                yield found
+            elif lost is None:
+                raise DumpError(self.folder, f"reporting step and rank {at} ended the process: {found.because}")
+            else:
+                self._lost.add(at)
+                yield lost(at, found.because)
 
-    @abstractmethod
-    def close(self) -> None:
-        """Nobody asks any more; what lies in the folder goes."""
+
+class Died(NamedTuple):
+    """The result of a task over which workers died."""
+
+    because: str
+
+
+def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[Tally]:
+    """The counts of each comparison."""
+    return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [*map(Tally.of, comparisons)]
 
 
 def each(
@@ -184,8 +223,8 @@ def each(
     lost: Optional[Callable[[int, str], Part]] = None,
     numbers: Optional[Sequence[int]] = None,
 ) -> Iterator[Part]:
-    """part of each comparison, or of those with these numbers, wherever they are."""
-    if isinstance(comparisons, Apart):
+    """What a function makes of each comparison, or of those with these numbers."""
+    if isinstance(comparisons, StoredComparisons):
         return comparisons.each(part, lost, numbers)
     chosen = range(len(comparisons)) if numbers is None else numbers
     return (part(number, comparisons[number]) for number in chosen)

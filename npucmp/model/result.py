@@ -10,7 +10,7 @@ from typing import ClassVar, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.model.accused import Accused
 from npucmp.model.cause import Cause, Evidence, Reasoned, Root
-from npucmp.model.comparison import Apart, Comparison, Tally
+from npucmp.model.comparison import Comparison, StoredComparisons, Tally, tallies_of
 from npucmp.model.coverage import Coverage, OpenTensor
 from npucmp.model.dump import Operator, Run, TensorRef
 from npucmp.model.finding import Finding, Tolerance, Verdict
@@ -124,11 +124,13 @@ class Report(Result):
     @property
     def tally(self) -> Tally:
         """What the verdict needs to know of all comparisons, which may lie elsewhere."""
-        return Tally.sum(self.comparisons.tallies) if isinstance(self.comparisons, Apart) else self._tally
+        if isinstance(self.comparisons, StoredComparisons):  # reporting may lose some of them
+            return Tally.sum(self.comparisons.tallies)
+        return self._tally
 
     @cached_property
     def _tally(self) -> Tally:
-        return Tally.sum(map(Tally.of, self.comparisons))
+        return Tally.sum(tallies_of(self.comparisons))
 
     @property
     def verdicts(self) -> set[Verdict]:
@@ -157,7 +159,7 @@ class Report(Result):
         return Coverage.sum([self.tally.coverage, *alone])
 
     def close(self) -> None:
-        if isinstance(self.comparisons, Apart):
+        if isinstance(self.comparisons, StoredComparisons):
             self.comparisons.close()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.model import DIFFERS, Apart, Cause, Comparison, Report, Tally, Verdict, Where, brief, each
+from npucmp.model import DIFFERS, Cause, Comparison, Report, StoredComparisons, Tally, Verdict, Where, brief, each
 from npucmp.model.accused import Accused
 from npucmp.report import looks, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
@@ -52,7 +52,7 @@ class Parts:
         self.every: list[Part] = []
         pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
         comparisons = report.comparisons
-        if isinstance(comparisons, Apart):
+        if isinstance(comparisons, StoredComparisons):
             from npucmp.report.filed import Filing
 
             filing = Filing(self.metrics, comparisons.folder)
@@ -151,7 +151,7 @@ def _pages(
     """The pages of these comparisons, made where they lie."""
     from npucmp.report.filed import Filing
 
-    folder = report.comparisons.folder if isinstance(report.comparisons, Apart) else ""
+    folder = report.comparisons.folder if isinstance(report.comparisons, StoredComparisons) else ""
     common = replace(report, comparisons=(), broken=(), unpaired=(), unlike="")
     numbers, paged = sorted(within), _Paged(common, Filing(metrics, folder), within, shown)
     return zip(numbers, each(report.comparisons, partial(_page, paged), _lost_page, numbers))
@@ -220,7 +220,7 @@ class _Files:
     def __init__(self, parts: Parts) -> None:
         self._parts, self._metrics = parts, parts.metrics
         comparisons = parts.report.comparisons
-        self._apart = comparisons if isinstance(comparisons, Apart) else None
+        self._apart = comparisons if isinstance(comparisons, StoredComparisons) else None
         self._cells = cache(lambda number: tables.columns_of(comparisons[number], parts.metrics))
         self._linked = cache(lambda number: _linked_in(comparisons[number]))
         self.every = cache(self._every)

@@ -11,9 +11,10 @@ from typing import Iterator, Mapping, Sequence
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError
 from npucmp.measure.vendor import vendor_of
-from npucmp.model import Apart, Cause, Comparison, Finding, Operator, Report, Root, Tally, Verdict, each
+from npucmp.model import Cause, Comparison, Finding, Operator, Report, Root, Verdict, each
 from npucmp.model.accused import Accused, Argument, Vendor
 from npucmp.model.arguments import named_arguments
+from npucmp.model.comparison import tallies_of
 from npucmp.model.roles import is_output
 
 MOST = 10  # operators
@@ -26,7 +27,7 @@ Output = tuple[int, int, str]  # an output: the number of its comparison, the or
 def with_accused(report: Report, context: ReadContext) -> Report:
     """The report, with what a ticket wants to know of its first suspects."""
     known = report.comparisons
-    tallies = known.tallies if isinstance(known, Apart) else [*map(Tally.of, known)]
+    tallies = tallies_of(known)
     firsts = [(one.first[0], number) for number, one in enumerate(tallies)
               if one.first is not None and one.first[1] is not Cause.PROPAGATED]  # fmt: skip
     numbers = sorted(number for _, number in sorted(firsts)[:MOST])

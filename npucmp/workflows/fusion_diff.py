@@ -12,7 +12,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import fusion_result
 from npucmp.errors import DumpError
 from npucmp.model import Fused, FusionPass, Run, first_of
-from npucmp.workflows.compare import Sides, compared
+from npucmp.workflows.compare import Sides, compared_runs
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
@@ -52,7 +52,7 @@ def fusion_diff(on: StrPath, off: StrPath, options: FusionOptions) -> Fused:
     if not any(operator.originals for run in fused for operator in run.operators):
         fused = [_guessed(run, plain, notes) for run in fused]
     plain = [_without_inserted(run, notes) for run in plain]
-    report = compared(Sides(on, fused, off, plain), options, started)
+    report = compared_runs(Sides(on, fused, off, plain), options)
     passes = _passes(Path(on), Path(off), notes, context)
     found = replace(Fused(**vars(report)), passes=passes, notes=(*report.notes, *notes))
     return replace(with_looks(found, options, context), seconds=time.monotonic() - started)

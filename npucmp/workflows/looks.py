@@ -13,7 +13,7 @@ from npucmp.dump.context import ReadContext
 from npucmp.measure.executor import default_jobs, workers
 from npucmp.measure.look import look
 from npucmp.measure.pairs import payload_bytes
-from npucmp.model import Apart, Cause, Comparison, Finding, Look, Report, each
+from npucmp.model import Cause, Comparison, Finding, Look, Report, StoredComparisons, each
 from npucmp.model.roles import is_output
 from npucmp.workflows.runs import Choice
 
@@ -61,7 +61,7 @@ def _candidates(report: Report) -> chain[_Candidate]:
     """Those of all steps and ranks in which values differ, made where these lie."""
     comparisons = report.comparisons
     numbers, most = None, MOST
-    if isinstance(comparisons, Apart):
+    if isinstance(comparisons, StoredComparisons):
         numbers = [at for at, tally in enumerate(comparisons.tallies) if tally.shown]
         most = max(FEWEST, MOST // max(1, len(numbers)))
     return chain.from_iterable(each(comparisons, partial(_of, most), _none, numbers))

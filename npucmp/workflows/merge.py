@@ -29,8 +29,8 @@ from npucmp.model import Cause, first_of
 from npucmp.model.merged import Merged, Numbers, Slice, Source
 from npucmp.version import __version__
 from npucmp.workflows.runs import StrPath
+from npucmp.workflows.scratch import ScratchFolder as Spool
 from npucmp.workflows.settings import KEY, SCOPE
-from npucmp.workflows.spool import Folder as Spool
 from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
 LINE = 16 << 20  # bytes of a row

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
 from npucmp.measure.cluster import Cluster
-from tests.workflows.test_shards import MAKERS, files_of, written
+from tests.workflows.test_pipeline import MAKERS, files_of, written
 
 pytest.importorskip("distributed", reason="needs the extra: pip install -e '.[dask]'")
 

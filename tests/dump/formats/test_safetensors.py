@@ -62,7 +62,7 @@ def test_one_file_is_a_run(tmp_path):
     assert compare(file, file).exit_status == 0
 
 
-def test_shards_are_one_run_and_names_in_several_files_go_by_their_file(tmp_path):
+def test_pipeline_are_one_run_and_names_in_several_files_go_by_their_file(tmp_path):
     x = np.ones(3, np.float32)
     for number, name in ((1, "a"), (2, "b")):
         (tmp_path / f"model-0000{number}-of-00002.safetensors").write_bytes(packed({name: x}))

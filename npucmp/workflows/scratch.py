@@ -1,10 +1,11 @@
-"""Where shards lie between the phases of a comparison: pickles that this run wrote, and no other.
+"""The scratch folder of a comparison, with the results of steps and ranks between its phases.
 
-The folder is made anew for each run, exclusively, for its owner alone (0700) and under a name that nobody can guess;
-one that was there before is never looked into. A file is called by what its content hashes to. Its name travels with
-the answer of whoever wrote it, and what is read must hash to the name that was told, or is not unpickled. So
-a task may be done twice, by a worker that was given up for lost too: what counts is the file of the answer that was
-taken. No name ever stands for two contents, which file systems of several machines may mix up for a while.
+A scratch folder holds pickles that this run wrote, and no other. It is made anew for each run, exclusively, for its
+owner alone (0700) and under a name that cannot be guessed; npucmp never reads a folder that existed before. The name of
+a file contains the hash of its content. The name travels with the answer of the process that wrote the file, and a file
+is unpickled only if its content has that hash. So a task may be done twice, also by a worker that was lost: the file of
+the answer that arrived counts. No name is used for two contents, which file systems of several machines may confuse for
+a while.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ import weakref
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Mapping, Optional
+from typing import Any, BinaryIO, Iterable, Optional
 
 from npucmp.errors import DumpError
+from npucmp.workflows.rank_tasks import Names
 
-Names = Mapping[int, Mapping[str, str]]  # number of a shard → what lies there → the name of its file
 _PREFIX = ".npucmp-work-"
 _NAME = re.compile(rf"{re.escape(_PREFIX)}([0-9a-f]{{16}})-([0-9]{{1,9}})-\w+")  # machine and process that made it
 _STALE = 24 * 3600.0  # seconds without a new file: of a run that was killed, on whatever machine
 
 
-class Folder:
+class ScratchFolder:
     """A folder of one run: below `under`, which may be new, or among the temporary files. It goes with this object, or
     with what fails within it; if this process is killed, with the next one that makes a folder there."""
 
@@ -46,7 +47,11 @@ class Folder:
             raise DumpError(place, f"cannot be written: {error.strerror or error}") from None
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, True)
 
-    def __enter__(self) -> Folder:
+    def close(self) -> None:
+        """Removes the folder."""
+        self.remove()
+
+    def __enter__(self) -> ScratchFolder:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -57,47 +62,41 @@ class Folder:
                     os.rmdir(self._new)
 
 
-class Spool:
-    """What lies in the folder, as far as a task needs to know."""
+class Scratch:
+    """Results as files of a scratch folder, as far as a task needs to know; `made` are those of this task."""
 
     def __init__(self, folder: str, names: Optional[Names] = None) -> None:
         self.folder = folder
         self._names = {number: dict(some) for number, some in (names or {}).items()}
-        self.made: dict[int, dict[str, str]] = {}  # what was laid down by this task
+        self.made: dict[int, dict[str, str]] = {}
 
-    def about(self, numbers: Iterable[int]) -> Spool:
-        """What a task about these shards needs to know."""
-        return Spool(self.folder, {number: self._names[number] for number in numbers if number in self._names})
+    def about(self, numbers: Iterable[int]) -> Scratch:
+        return Scratch(self.folder, {number: self._names[number] for number in numbers if number in self._names})
 
-    def keep(self, number: int, what: str, thing: object) -> None:
-        """Lays it down, whole or not at all."""
+    def put(self, number: int, kind: str, result: object) -> None:
         handle, path = tempfile.mkstemp(dir=self.folder)
         with open(handle, "wb") as file:
             hashing = _Hashing(file)
-            pickle.dump(thing, hashing, pickle.HIGHEST_PROTOCOL)
-        name = f"{number}.{what}.{hashing.name()}"
+            pickle.dump(result, hashing, pickle.HIGHEST_PROTOCOL)
+        name = f"{number}.{kind}.{hashing.name()}"
         os.replace(path, Path(self.folder, name))
-        self.made.setdefault(number, {})[what] = name
+        self.made.setdefault(number, {})[kind] = name
 
-    def kept(self, number: int, what: str) -> Any:
-        """What was laid down last, as far as this task was told. KeyError if nothing was."""
-        name = self._names[number][what]
+    def get(self, number: int, kind: str) -> Any:
+        name = self._names[number][kind]
         data = Path(self.folder, name).read_bytes()
         if not name.endswith(f".{_hash(data).hexdigest()}"):
             raise DumpError(Path(self.folder, name), "was changed by another program while npucmp was at work")
         return pickle.loads(data)
 
-    def holds(self, number: int, what: str) -> bool:
-        return what in self._names.get(number, {})
-
     def learn(self, made: Names) -> None:
-        """What a task laid down, for whoever gave it; what that takes the place of is not needed again."""
+        """Takes over the names of the files that a task wrote; files that they replace are removed."""
         for number, some in made.items():
             known = self._names.setdefault(number, {})
-            for what, name in some.items():
-                if known.get(what, name) != name:
+            for kind, name in some.items():
+                if known.get(kind, name) != name:
                     with suppress(OSError):
-                        os.unlink(Path(self.folder, known[what]))
+                        os.unlink(Path(self.folder, known[kind]))
             known.update(some)
 
 

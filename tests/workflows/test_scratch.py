@@ -7,8 +7,8 @@ import time
 import pytest
 
 from npucmp.errors import DumpError
-from npucmp.workflows import spool
-from npucmp.workflows.spool import Folder, Spool
+from npucmp.workflows import scratch
+from npucmp.workflows.scratch import Scratch, ScratchFolder
 
 
 class Trap:
@@ -22,26 +22,26 @@ class Trap:
 
 
 def laid(folder, thing, number=3):
-    """A spool of whoever gives tasks, and the file that a task laid down."""
-    spool = Spool(folder.path)
-    task = spool.about([number])
-    task.keep(number, "judged", thing)
-    spool.learn(task.made)
-    return spool, os.path.join(folder.path, task.made[number]["judged"])
+    """The store of whoever gives tasks, and the file that a task laid down."""
+    store = Scratch(folder.path)
+    task = store.about([number])
+    task.put(number, "judged", thing)
+    store.learn(task.made)
+    return store, os.path.join(folder.path, task.made[number]["judged"])
 
 
 def test_what_is_laid_down_is_read():
-    folder = Folder()
-    spool, _ = laid(folder, {"a": [1.5]})
-    assert spool.kept(3, "judged") == spool.about([3]).kept(3, "judged") == {"a": [1.5]}
+    folder = ScratchFolder()
+    store, _ = laid(folder, {"a": [1.5]})
+    assert store.get(3, "judged") == store.about([3]).get(3, "judged") == {"a": [1.5]}
     with pytest.raises(KeyError):
-        spool.about([4]).kept(3, "judged")
+        store.about([4]).get(3, "judged")
 
 
 @pytest.mark.parametrize("hostile", ["another", "longer", "link"])
 def test_a_file_that_another_wrote_is_not_unpickled(tmp_path, hostile):
-    folder = Folder(tmp_path)
-    spool, file = laid(folder, "ours")
+    folder = ScratchFolder(tmp_path)
+    store, file = laid(folder, "ours")
     trap = pickle.dumps(Trap(tmp_path / "mark"))
     (tmp_path / "trap").write_bytes(trap)
     if hostile == "link":
@@ -51,37 +51,37 @@ def test_a_file_that_another_wrote_is_not_unpickled(tmp_path, hostile):
         with open(file, "wb" if hostile == "another" else "ab") as out:
             out.write(trap)
     with pytest.raises(DumpError, match="was changed by another program"):
-        spool.kept(3, "judged")
+        store.get(3, "judged")
     assert not (tmp_path / "mark").exists()
 
 
 def test_a_folder_that_was_there_is_not_looked_into(tmp_path):
-    first = Folder(tmp_path)
+    first = ScratchFolder(tmp_path)
     _, file = laid(first, "old")
-    second = Folder(tmp_path)
+    second = ScratchFolder(tmp_path)
     assert second.path != first.path and os.listdir(second.path) == []
     assert (os.stat(second.path).st_mode & 0o777) == 0o700
     os.replace(file, os.path.join(second.path, os.path.basename(file)))
     with pytest.raises(KeyError):
-        Spool(second.path).kept(3, "judged")
+        Scratch(second.path).get(3, "judged")
 
 
 def test_a_task_done_late_takes_no_place():
-    folder = Folder()
-    spool, file = laid(folder, "first")
-    late, now = spool.about([3]), spool.about([3])
-    now.keep(3, "judged", "second")
-    spool.learn(now.made)
-    late.keep(3, "judged", "of a worker that was given up")
-    assert spool.kept(3, "judged") == "second" and not os.path.exists(file)
+    folder = ScratchFolder()
+    store, file = laid(folder, "first")
+    late, now = store.about([3]), store.about([3])
+    now.put(3, "judged", "second")
+    store.learn(now.made)
+    late.put(3, "judged", "of a worker that was given up")
+    assert store.get(3, "judged") == "second" and not os.path.exists(file)
 
 
 def test_the_folder_goes_with_its_run_and_old_ones_with_the_next(tmp_path):
-    own, killed, other = Folder(tmp_path), tmp_path / ".npucmp-work-killed", tmp_path / ".npucmp-works"
+    own, killed, other = ScratchFolder(tmp_path), tmp_path / ".npucmp-work-killed", tmp_path / ".npucmp-works"
     for folder in (killed, other):
         folder.mkdir()
         os.utime(folder, (time.time() - 25 * 3600,) * 2)
-    path, another = own.path, Folder(tmp_path)
+    path, another = own.path, ScratchFolder(tmp_path)
     assert not killed.exists() and other.exists() and os.path.exists(path)
     own.remove()
     del another
@@ -91,14 +91,14 @@ def test_the_folder_goes_with_its_run_and_old_ones_with_the_next(tmp_path):
 def test_where_nothing_can_be_written_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DumpError, match="file: cannot be written"):
-        Folder(tmp_path / "file")
+        ScratchFolder(tmp_path / "file")
 
 
 def made_by(child, place):
     """The folder that a process made which does `child` with it and then ends as if it were killed."""
     if not (process := os.fork()):
         try:
-            folder = Folder(place)
+            folder = ScratchFolder(place)
             child(folder)
         finally:
             os._exit(9)
@@ -110,14 +110,14 @@ def test_what_a_killed_process_of_this_machine_left_goes_at_once(tmp_path, monke
     os.waitpid(made_by(lambda folder: laid(folder, "left"), tmp_path), 0)
     (left,) = tmp_path.iterdir()
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(spool, "_machine", lambda: "f" * 16)
-        Folder(tmp_path).remove()
+        elsewhere.setattr(scratch, "_machine", lambda: "f" * 16)
+        ScratchFolder(tmp_path).remove()
     assert [*tmp_path.iterdir()] == [left]  # it may be at work there
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    Folder(tmp_path).remove()
+    ScratchFolder(tmp_path).remove()
     assert [*tmp_path.iterdir()] == [left]  # another user's
     monkeypatch.undo()
-    Folder(tmp_path).remove()
+    ScratchFolder(tmp_path).remove()
     assert not [*tmp_path.iterdir()]
 
 
@@ -126,7 +126,7 @@ def test_what_a_living_process_works_in_stays(tmp_path):
     process = made_by(lambda folder: (os.close(waiting), os.read(done, 1)), tmp_path)
     while not [*tmp_path.iterdir()]:
         time.sleep(0.01)
-    Folder(tmp_path).remove()
+    ScratchFolder(tmp_path).remove()
     (own,) = tmp_path.iterdir()
     os.close(waiting)
     os.waitpid(process, 0)
@@ -136,5 +136,5 @@ def test_what_a_living_process_works_in_stays(tmp_path):
     (tmp_path / f"{made}-link").symlink_to(tmp_path / "precious")
     (tmp_path / "precious").mkdir()
     before = {*tmp_path.iterdir()} - {own}
-    Folder(tmp_path).remove()
+    ScratchFolder(tmp_path).remove()
     assert {*tmp_path.iterdir()} == before

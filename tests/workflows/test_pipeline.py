@@ -17,16 +17,16 @@ import npucmp
 from npucmp import cli
 from npucmp.cli import npucmp as command
 from npucmp.errors import UsageError
-from npucmp.measure import journal
+from npucmp.measure import checkpoint
 from npucmp.measure.executor import Processes, Serial
-from npucmp.model import Apart
+from npucmp.model import StoredComparisons
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import Joined
-from npucmp.workflows import measuring, several_runs, shard, shards
+from npucmp.workflows import compare, measuring, pipeline, rank_tasks
 from npucmp.workflows.options import Options
-from npucmp.workflows.shards import compared_in_shards
-from tests.localise.test_ranks import collective, pipeline
+from tests.localise.test_ranks import collective
+from tests.localise.test_ranks import pipeline as two_stages
 from tests.reports import screen
 from tests.synthetic import with_statistics, write_run
 
@@ -39,6 +39,11 @@ def told(report):
     return every, report.notes, report.rules, report.bytes_read, unpaired, report.broken, report.exit_status
 
 
+def compared_apart(target, golden, executor=None, **options):
+    """A comparison in which each step and rank is a task of its own."""
+    return npucmp.compare(target, golden, executor=executor or Serial(), precheck=False, **options)
+
+
 def written(folder, make, steps=2, **fault):
     for step in range(steps):
         for rank, operators in enumerate(make(**(fault if step else {}))):
@@ -47,7 +52,7 @@ def written(folder, make, steps=2, **fault):
 
 
 SUM = "Distributed.all_reduce.0.forward"
-MAKERS = {"pipeline": (pipeline, {"first": 1.01}), "sum": (lambda **more: collective(SUM, **more), {"wrong": 0.01})}
+MAKERS = {"pipeline": (two_stages, {"first": 1.01}), "sum": (lambda **more: collective(SUM, **more), {"wrong": 0.01})}
 CREWS = {"this process": Serial, "two workers": lambda: Processes(2), "apart": lambda: Processes(1, apart=True)}
 
 
@@ -69,7 +74,7 @@ class Again:
 
 @pytest.mark.parametrize("crew", {**CREWS, "each task twice": Again}.items(), ids=lambda one: one[0])
 def test_the_same_as_in_one_process(dumps, crew):
-    assert told(compared_in_shards(*dumps, Options(executor=crew[1]()))) == told(npucmp.compare(*dumps, precheck=False))
+    assert told(compared_apart(*dumps, crew[1]())) == told(npucmp.compare(*dumps, precheck=False))
 
 
 SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
@@ -78,14 +83,12 @@ SAMPLES = sorted(Path(__file__).parents[2].glob("sample_dumps/msprobe_*"))
 @pytest.mark.parametrize("sample", SAMPLES, ids=[one.name for one in SAMPLES])
 def test_the_same_of_samples(sample):
     paths = sample / "target", sample / "golden"
-    assert told(compared_in_shards(*paths, Options(executor=Serial()))) == told(npucmp.compare(*paths, precheck=False))
+    assert told(compared_apart(*paths)) == told(npucmp.compare(*paths, precheck=False))
 
 
-@pytest.mark.parametrize("held", [0, 1000])
-def test_the_same_of_statistics(dumps, monkeypatch, held):
-    monkeypatch.setattr(shards, "HELD", held)
+def test_the_same_of_statistics(dumps):
     paths = [with_statistics(path, alone=True) for path in dumps]
-    assert told(compared_in_shards(*paths, Options())) == told(npucmp.compare(*paths, precheck=False))
+    assert told(compared_apart(*paths)) == told(npucmp.compare(*paths, precheck=False))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_the_same_of_statistics(dumps, monkeypatch, held):
     ],
 )
 def test_the_same_with_options(dumps, options):
-    found = compared_in_shards(*dumps, Options(executor=Serial(), **options))
+    found = compared_apart(*dumps, **options)
     assert told(found) == told(npucmp.compare(*dumps, precheck=False, **options))
     assert told(pickle.loads(pickle.dumps(found))) == told(found)
 
@@ -119,14 +122,14 @@ def test_who_hands_out_says_where_shards_lie(dumps):
 
 def test_what_is_in_no_shard_is_an_error(dumps):
     with pytest.raises(UsageError, match="no operator fits"):
-        compared_in_shards(*dumps, Options(include=("*nothing*",), executor=Serial()))
+        compared_apart(*dumps, include=("*nothing*",))
 
 
 def test_a_broken_run_and_one_without_partner_are_told(dumps):
     target, golden = dumps
     (target / "step0/rank1/dump.json").write_text("{")
     (golden / "step1/rank0").rename(golden / "step1/rank7")
-    found, known = (compared_in_shards(*dumps, Options(executor=Serial())), npucmp.compare(*dumps, precheck=False))
+    found, known = (compared_apart(*dumps), npucmp.compare(*dumps, precheck=False))
     assert [side for side, _ in found.broken] == [side for side, _ in known.broken] == ["target"]
     assert told(found)[0] == told(known)[0]
 
@@ -137,7 +140,7 @@ def test_a_rank_of_another_network_costs_itself(dumps):
         record = {"output": [{"type": "mindspore.Tensor", "dtype": "float32", "shape": [len(name)]}]}
         data = {f"Torch.{name}.{number}.forward": record for number in range(3)}
         (side / "step0/rank1/dump.json").write_text(json.dumps({"task": "tensor", "data": data}))
-    found, known = compared_in_shards(*dumps, Options(executor=Serial())), npucmp.compare(*dumps, precheck=False)
+    found, known = compared_apart(*dumps), npucmp.compare(*dumps, precheck=False)
     assert [bool(one.findings) for one in found.comparisons] == [True] * 4 and told(found)[0] == told(known)[0]
     for report in (found, known):
         assert [1 for note in report.notes if "step0/rank1" in note and "look like different networks" in note] == [1]
@@ -148,7 +151,7 @@ def test_a_rank_of_another_network_costs_itself(dumps):
 
 def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
     """Be it empty on one side. A rank that has nothing of what is asked for is no doubt."""
-    sides = [written(tmp_path / side, pipeline, steps=1) for side in ("target", "golden")]
+    sides = [written(tmp_path / side, two_stages, steps=1) for side in ("target", "golden")]
     crews = (None, Serial())
     for executor in crews:
         found = npucmp.compare(*sides, include="*linear.0*", executor=executor)
@@ -164,13 +167,13 @@ def test_a_rank_of_which_nothing_is_compared_is_no_agreement(tmp_path):
 
 
 def test_a_worker_that_dies_costs_its_shard(dumps, monkeypatch):
-    opened = shard.open_head
+    opened = rank_tasks.open_head
 
     def deadly(head, context):
         return os._exit(9) if (head.step, head.rank) == (0, 1) else opened(head, context)
 
-    monkeypatch.setattr(shard, "open_head", deadly)
-    found = compared_in_shards(*dumps, Options(executor=Processes(2, apart=True)))
+    monkeypatch.setattr(rank_tasks, "open_head", deadly)
+    found = compared_apart(*dumps, Processes(2, apart=True))
     assert ["reading it ended the process: status 9" in run.problem for _, run in found.broken] == [True]
     assert [(one.step, one.rank) for one in found.comparisons] == [(0, 0), (1, 0), (1, 1)]
 
@@ -187,7 +190,7 @@ def files_of(folder):
 def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
     apart = npucmp.compare(*dumps, executor=CREWS[crew]())
     at_once = npucmp.compare(*dumps)
-    assert isinstance(apart.comparisons, Apart) and not isinstance(at_once.comparisons, Apart)
+    assert isinstance(apart.comparisons, StoredComparisons) and isinstance(at_once.comparisons, tuple)
     without_time = [replace(one, seconds=0.0) for one in (apart, at_once)]
     for report, folder in zip(without_time, ("apart", "at once")):
         npucmp.write_reports(report, tmp_path / folder)
@@ -202,32 +205,30 @@ def test_reports_are_those_of_one_process(dumps, tmp_path, crew):
 
 def test_nothing_is_left_behind(dumps, monkeypatch):
     out = dumps[0].parent / "out"
-    found = compared_in_shards(*dumps, Options(executor=Serial(), journal=out))
+    found = compared_apart(*dumps, journal=out)
     folder = Path(found.comparisons.folder)
     assert folder.parent == out and stat.S_IMODE(folder.stat().st_mode) == 0o700
     kinds = Counter(name.split(".")[1] for name in os.listdir(folder))
-    assert kinds == dict.fromkeys(
-        ("judged", "walked", "updates", "beforehand"), 4
-    )  # what was written anew took the place of the old
+    assert kinds == dict.fromkeys(("judged", "roots", "updates"), 4)  # a new file takes the place of the old one
     del found
     assert not folder.exists()
-    monkeypatch.setattr(shards, "_Steps", lambda *given: 1 / 0)
+    monkeypatch.setattr(pipeline, "_Steps", lambda *given: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        compared_in_shards(*dumps, Options(executor=Serial(), journal=out))
+        compared_apart(*dumps, journal=out)
     assert not [one for one in out.iterdir() if one.is_dir()]
 
 
 def test_no_run_is_read_by_the_parent(dumps, monkeypatch):
-    parent, opened = os.getpid(), shard.open_head
+    parent, opened = os.getpid(), rank_tasks.open_head
     monkeypatch.setattr(
-        shard, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
+        rank_tasks, "open_head", lambda *given: pytest.fail("read") if os.getpid() == parent else opened(*given)
     )
-    assert len(compared_in_shards(*dumps, Options(executor=Processes(2, apart=True))).comparisons) == 4
+    assert len(compared_apart(*dumps, Processes(2, apart=True)).comparisons) == 4
 
 
 def compared_by_command(monkeypatch, dumps, out, *more):
     """What `npucmp compare` in shards of two workers exits with."""
-    monkeypatch.setattr(several_runs, "SMALL", 0)
+    monkeypatch.setattr(compare, "SMALL", 0)
     monkeypatch.setattr(sys, "argv", ["npucmp", "compare", *map(str, dumps), "-o", str(out), "--jobs", "2", *more])
     with pytest.raises(SystemExit) as end:
         cli.main()
@@ -236,7 +237,7 @@ def compared_by_command(monkeypatch, dumps, out, *more):
 
 @pytest.fixture
 def pipelined(tmp_path):
-    return written(tmp_path / "target", pipeline, first=1.01), written(tmp_path / "golden", pipeline)
+    return written(tmp_path / "target", two_stages, first=1.01), written(tmp_path / "golden", two_stages)
 
 
 def test_parts_are_the_rows_of_each_step_and_rank(pipelined, tmp_path, monkeypatch, capsys):
@@ -316,14 +317,14 @@ class Stopping(Serial):
 
     def map(self, function, items, lost, weight=None):
         for number, one in enumerate(super().map(function, items, lost)):
-            if items[0].function is shard.measure and number == self.after:
+            if items[0].function is rank_tasks.measure and number == self.after:
                 raise KeyboardInterrupt
             yield one
 
 
 @pytest.mark.parametrize("after", [0, 3])
 def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipelined, tmp_path, monkeypatch, after):
-    monkeypatch.setattr(journal, "EVERY", 0.0)
+    monkeypatch.setattr(checkpoint, "EVERY", 0.0)
     out, whole = tmp_path / "out", npucmp.compare(*pipelined, executor=Serial())
     stopped = npucmp.compare(*pipelined, executor=Stopping(after), journal=out)
     assert stopped.partial and stopped.exit_status == 130 and len(stopped.comparisons) == after
@@ -337,8 +338,8 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipeli
     for report, folder in ((resumed, "resumed"), (whole, "whole")):
         npucmp.write_reports(replace(report, seconds=0.0), tmp_path / folder)
     assert files_of(tmp_path / "resumed") == files_of(tmp_path / "whole")
-    journal.remove(out)
-    assert not [*out.glob(".npucmp-journal*")]
+    checkpoint.remove(out)
+    assert not [*out.glob(f"{checkpoint.FILE}*")]
 
 
 class Noted:
@@ -355,16 +356,18 @@ class Noted:
 @pytest.mark.parametrize("times", [1, 9])
 def test_a_worker_that_is_lost_after_measuring_costs_time_or_its_shard(pipelined, tmp_path, monkeypatch, times):
     """Once: another one does it. Always: a row with its reason, the others are told."""
-    walk, deaths = shard.of_rank, tmp_path / "deaths"
+    search, deaths = rank_tasks.search, tmp_path / "deaths"
 
-    def deadly(work, one, *more):
-        if (one.step, one.rank) == (1, 1) and (len(deaths.read_text()) if deaths.exists() else 0) < times:
+    def deadly(work, one, some, before):
+        if (1, 1) in [(one.step, one.rank) for one in some] and (
+            len(deaths.read_text()) if deaths.exists() else 0
+        ) < times:
             with open(deaths, "a") as file:
                 file.write("x")
             os._exit(9)
-        return walk(work, one, *more)
+        return search(work, one, some, before)
 
-    monkeypatch.setattr(shards, "of_rank", deadly)
+    monkeypatch.setattr(rank_tasks, "search", deadly)
     found = npucmp.compare(*pipelined, executor=Processes(2, apart=True), precheck=False)
     if times == 1:
         assert told(found) == told(npucmp.compare(*pipelined, precheck=False))
@@ -378,7 +381,7 @@ def test_a_shard_that_cannot_be_told_is_undecided(pipelined, tmp_path):
     class Dying(Serial):
         def map(self, function, items, lost, weight=None):
             for one in items:
-                dead = one.function.__name__ == "_part" and one.arguments[0].shard.number == 2
+                dead = one.function.__name__ == "part" and one.arguments[0].one.number == 2
                 yield lost(one, "status 9") if dead else function(one)
 
     report = npucmp.compare(pipelined[1], pipelined[1], executor=Dying(), precheck=False)
@@ -402,8 +405,8 @@ def test_progress_ends_at_all_bytes(pipelined):
 
 
 def test_small_records_are_held_at_once(pipelined, monkeypatch):
-    assert several_runs.paying(*pipelined, Options()) is None
-    monkeypatch.setattr(several_runs, "SMALL", 0)
-    assert several_runs.paying(*pipelined, Options()) is not None
-    assert several_runs.paying(*pipelined, Options(step="0", rank="0")) is None
-    assert several_runs.paying(*pipelined, Options(also=("x",))) is None
+    assert compare.paying(*pipelined, Options()) is None
+    monkeypatch.setattr(compare, "SMALL", 0)
+    assert compare.paying(*pipelined, Options()) is not None
+    assert compare.paying(*pipelined, Options(step="0", rank="0")) is None
+    assert compare.paying(*pipelined, Options(also=("x",))) is None

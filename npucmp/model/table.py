@@ -1,0 +1,361 @@
+"""The comparison of one step and rank as a table: one row per pair of tensors, in graph order.
+
+    rows       a numpy structured array (ROW): numbers, and the numbers of texts in `words`
+    moments    a structured array (MOMENTS) of the rows whose values were measured; `rows["moments"]` has their places
+    operators  what all pairs of an operator share; `rows["operator"]` has their places
+    targets, goldens   the tensor of each side by row, None where a side has none
+
+`Pair`, `Measurement` and `Finding` are views of a row, made when somebody asks for them. The columns are what is stored
+between two phases of a comparison, what a checkpoint holds, and what a process sends to another one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from npucmp.model.dump import Operator, Statistics, TensorRef
+from npucmp.model.finding import Finding, Measurement, Verdict
+from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
+from npucmp.model.pair import Pair
+
+Records = npt.NDArray[np.void]
+
+_NONE = np.iinfo(np.uint64).max  # the high word of a whole number that is None
+_WIDE = ("u8", (2,))  # a whole number of up to 128 bits, the high word first
+_TYPES = {
+    Merge.SUM: "f8",
+    Merge.LEAST: "f8",
+    Merge.MOST: "f8",
+    Merge.PLACE: "i8",
+}
+
+
+def _type_of(field: Field) -> Any:
+    """The numpy type of a field of Moments or Side."""
+    if field.merge is Merge.HALF:
+        return np.dtype([(one.name, *_shaped(_type_of(one))) for one in SIDE_FIELDS])
+    if field.merge is Merge.SUMS:
+        return "u8", (len(field.neutral),)
+    if field.neutral is None:
+        return _WIDE
+    return "u8" if isinstance(field.neutral, int) and field.merge is not Merge.PLACE else _TYPES[field.merge]
+
+
+def _shaped(kind: Any) -> tuple[Any, ...]:
+    return kind if isinstance(kind, tuple) else (kind,)
+
+
+MOMENTS = np.dtype([(one.name, *_shaped(_type_of(one))) for one in FIELDS])
+ROW = np.dtype(
+    [
+        ("operator", "i4"),
+        ("slot", "i4"),
+        ("note", "i4"),
+        ("moments", "i4"),  # -1 where no values were measured
+        ("known", "u2"),  # which of the numbers that may be None are there
+        ("same", "i1"),  # -1 where checksums do not decide
+        ("shapes_differ", "?"),
+        ("verdict", "i1"),  # -1 before it is judged
+        ("problem", "i4"),
+        ("unlike", "i4"),
+        ("because", "i4"),
+        ("metric", "i4"),
+        ("rule", "i4"),
+        ("explained_by", "i4"),
+        ("bytes_read", "i8"),
+        ("figures", "f8", (2, 4)),  # max, min, mean, norm that the target and the golden recorded
+        ("bound", "f8"),
+        ("settled", "f8"),
+        ("error", "f8"),
+        ("limit", "f8"),
+        ("explained_limit", "f8"),
+        ("working", "f8"),
+    ]
+)
+_BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
+_FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
+_ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
+_NAN = math.nan
+_NANS = (_NAN,) * 4
+_VERDICTS = tuple(Verdict)
+_NUMBERS = {verdict: number for number, verdict in enumerate(_VERDICTS)}
+
+
+class Shared(NamedTuple):
+    """What all pairs of an operator share."""
+
+    order: int
+    target: Optional[Operator]
+    golden: Optional[Operator]
+    via: str
+    confidence: float
+
+
+class Columns(NamedTuple):
+    """The columns of a table; they can be pickled, and no column refers to a row of another table."""
+
+    rows: Records
+    moments: Records
+    operators: Sequence[Shared]
+    targets: Sequence[Optional[TensorRef]]
+    goldens: Sequence[Optional[TensorRef]]
+    words: Sequence[str]
+
+
+class Table(Sequence[Finding]):
+    """The pairs of tensors of one step and rank, measured and judged: a sequence of a Finding for each row.
+
+    It is made of findings, or of columns. The other form is made when somebody asks for it.
+    """
+
+    __slots__ = ("_columns", "_findings")
+
+    def __init__(self, findings: Optional[Sequence[Finding]] = None, columns: Optional[Columns] = None) -> None:
+        self._findings = findings if columns is not None or findings is not None else ()
+        self._columns = columns
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Table, (None, self.columns)
+
+    def __len__(self) -> int:
+        return len(self._findings) if self._findings is not None else len(self.columns.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Finding: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Finding]: ...
+    def __getitem__(self, at: Union[int, slice]) -> Union[Finding, Sequence[Finding]]:
+        return self._made()[at]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._made())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<table of {len(self)} rows>"
+
+    @property
+    def columns(self) -> Columns:
+        """The columns, made once."""
+        if self._columns is None:
+            self._columns = columns_of(self._findings or ())
+        return self._columns
+
+    def replaced(self, changes: Mapping[int, Finding]) -> Table:
+        """The table with other findings in some rows, by row number; they are of the same measurements."""
+        if self._findings is not None:
+            return Table([changes.get(at, one) for at, one in enumerate(self._findings)])
+        columns, words = self.columns, _Words(self.columns.words)
+        rows = columns.rows.copy()
+        for at, one in changes.items():
+            row = rows[at]
+            row["verdict"], row["error"] = _NUMBERS[one.verdict], _NAN if one.error is None else one.error
+            row["known"] = (row["known"] & ~_ERROR) | (0 if one.error is None else _ERROR)
+            for name in ("because", "metric", "rule", "explained_by"):
+                row[name] = words.number(getattr(one, name))
+            for name in ("limit", "explained_limit", "working"):
+                row[name] = getattr(one, name)
+        return Table(columns=columns._replace(rows=rows, words=words.texts))
+
+    def _made(self) -> Sequence[Finding]:
+        if self._findings is None:
+            self._findings = findings_of(self.columns)
+        return self._findings
+
+
+class _Words:
+    """Texts by number; the number 0 is empty."""
+
+    def __init__(self, words: Sequence[str] = ("",)) -> None:
+        self._numbers = {word: number for number, word in enumerate(words)}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    @property
+    def texts(self) -> list[str]:
+        return [*self._numbers]
+
+
+def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
+    """The columns of findings, or of measurements that are not judged yet."""
+    rows: list[tuple[Any, ...]] = []
+    measured: list[Moments] = []
+    operators: list[Shared] = []
+    targets: list[Optional[TensorRef]] = []
+    goldens: list[Optional[TensorRef]] = []
+    words = _Words()
+    number, last = words.number, Shared(-1, None, None, "", 0.0)
+    for one in some:
+        if isinstance(one, Finding):
+            _, verdict, because, error, limit, metric, rule, explained_by, explained_limit, working = one[:10]
+            measurement, code = one[0], _NUMBERS[verdict]
+        else:
+            measurement, code, error, limit, explained_limit, working = one, -1, None, 0.0, 0.0, 0.0
+            because = metric = rule = explained_by = ""
+        pair, moments, bound, same, problem, unlike, shapes_differ, statistics, read, settled = measurement[:10]
+        order, slot, target_op, golden_op, target, golden, via, confidence, note = pair[:9]
+        if (
+            last.target is not target_op
+            or last.golden is not golden_op
+            or (last.order, last.via, last.confidence) != (order, via, confidence)
+        ):
+            last = Shared(order, target_op, golden_op, via, confidence)
+            operators.append(last)
+        known = (_BOUND if bound is not None else 0) | (_SETTLED if settled is not None else 0)
+        known |= _ERROR if error is not None else 0
+        (of_target, x), (of_golden, y) = _recorded(statistics[0], 0), _recorded(statistics[1], 1)
+        at = -1
+        if moments is not None:
+            at = len(measured)
+            measured.append(moments)
+        targets.append(target)
+        goldens.append(golden)
+        rows.append(
+            (
+                len(operators) - 1,
+                number(slot),
+                number(note),
+                at,
+                known | of_target | of_golden,
+                -1 if same is None else same,
+                shapes_differ,
+                code,
+                number(problem),
+                number(unlike),
+                number(because),
+                number(metric),
+                number(rule),
+                number(explained_by),
+                read,
+                (x, y),
+                _NAN if bound is None else bound,
+                _NAN if settled is None else settled,
+                _NAN if error is None else error,
+                limit,
+                explained_limit,
+                working,
+            )
+        )
+    return Columns(np.array(rows, dtype=ROW), records_of(measured), operators, targets, goldens, words.texts)
+
+
+def pairs_of(columns: Columns) -> list[Pair]:
+    """The Pair of each row."""
+    words, operators = columns.words, columns.operators
+    numbers = (columns.rows[name].tolist() for name in ("operator", "slot", "note"))
+    return [
+        Pair(shared.order, words[slot], shared.target, shared.golden, x, y, shared.via, shared.confidence, words[note])
+        for (operator, slot, note), x, y in zip(zip(*numbers), columns.targets, columns.goldens)
+        for shared in (operators[operator],)
+    ]
+
+
+def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) -> list[Measurement]:
+    """The Measurement of each row, of these pairs if they are given."""
+    words, moments = columns.words, moments_of(columns.moments)
+    names = "known", "moments", "bound", "same", "problem", "unlike", "shapes_differ", "bytes_read", "settled"
+    numbers = (columns.rows[name].tolist() for name in names)
+    figures = columns.rows["figures"].tolist()
+    return [
+        Measurement(
+            pair,
+            moments[at] if at >= 0 else None,
+            bound if known & _BOUND else None,
+            None if same < 0 else bool(same),
+            words[problem],
+            words[unlike],
+            apart,
+            (_statistics(known, x, 0), _statistics(known, y, 1)),
+            read,
+            settled if known & _SETTLED else None,
+        )
+        for pair, (x, y), (known, at, bound, same, problem, unlike, apart, read, settled) in zip(
+            pairs_of(columns) if pairs is None else pairs, figures, zip(*numbers)
+        )
+    ]
+
+
+def findings_of(columns: Columns) -> list[Finding]:
+    """The Finding of each row, of a table that is judged."""
+    words = columns.words
+    names = "known", "verdict", "because", "error", "limit", "metric", "rule", "explained_by"
+    numbers = (columns.rows[name].tolist() for name in (*names, "explained_limit", "working"))
+    return [
+        Finding(
+            measurement,
+            _VERDICTS[verdict],
+            words[because],
+            error if known & _ERROR else None,
+            limit,
+            words[metric],
+            words[rule],
+            words[by],
+            explained_limit,
+            working,
+        )
+        for measurement, (known, verdict, because, error, limit, metric, rule, by, explained_limit, working) in zip(
+            measurements_of(columns), zip(*numbers)
+        )
+    ]
+
+
+def records_of(some: Sequence[Moments]) -> Records:
+    """Moments as records; None is kept."""
+    return np.array([_record(one, FIELDS) for one in some], dtype=MOMENTS)
+
+
+def _record(one: Sequence[Any], fields: Sequence[Field]) -> tuple[Any, ...]:
+    return tuple(
+        _record(value, SIDE_FIELDS)
+        if field.merge is Merge.HALF
+        else value
+        if field.neutral is not None
+        else (_NONE, 0)
+        if value is None
+        else divmod(int(value), 1 << 64)
+        for field, value in zip(fields, one)
+    )
+
+
+def moments_of(records: Records) -> list[Moments]:
+    """The Moments that records hold."""
+    columns = [_column(records[field.name], field) for field in FIELDS]
+    return [*map(Moments._make, zip(*columns))] if len(records) else []
+
+
+def _column(column: Any, field: Field) -> Iterable[Any]:
+    if field.merge is Merge.HALF:
+        return map(Side._make, zip(*(column[one.name].tolist() for one in SIDE_FIELDS)))
+    if field.merge is Merge.SUMS:
+        return map(tuple, column.tolist())
+    if field.neutral is None:
+        return [None if high == _NONE else (high << 64) + low for high, low in column.tolist()]
+    found: list[Any] = column.tolist()
+    return found
+
+
+def _recorded(one: Optional[Statistics], side: int) -> tuple[int, tuple[float, ...]]:
+    """Which figures of a side are there, and the figures."""
+    if one is None:
+        return 0, _NANS
+    if None not in one:
+        return _ALL[side], one  # type: ignore[return-value]
+    known = sum(bit for bit, figure in zip(_FIGURES[side], one) if figure is not None)
+    return _SIDES[side] + known, tuple(_NAN if figure is None else figure for figure in one)
+
+
+def _statistics(known: int, figures: Sequence[float], side: int) -> Optional[Statistics]:
+    if known & _ALL[side] == _ALL[side]:
+        return Statistics(*figures)
+    if not known & _SIDES[side]:
+        return None
+    return Statistics(*(one if known & bit else None for bit, one in zip(_FIGURES[side], figures)))

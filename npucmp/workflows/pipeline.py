@@ -1,0 +1,360 @@
+"""The pipeline of a comparison, for one step and rank as for thousands.
+
+    measure   each step and rank   open both runs, align, measure and judge them (rank_tasks.measure)
+    judge     each step and rank   again, where all of them together show that products keep 11 bits
+    search    each step            all ranks of the step together, steps in order (rank_tasks.search)
+    report    each step and rank   whatever is made of a finished comparison: what a reader sees, rows of tables
+
+An executor does the tasks: this process, processes beside it, or the workers of a Dask cluster. Runs that are open
+already (small dumps, graphs, further dumps) are compared in this process, and their results stay in memory. Otherwise
+each task opens its own runs, and results go to a scratch folder that is removed with the report.
+
+If a worker dies over a task, another worker does the task again. If two die over it, the step and rank is a row with
+the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence, Union
+
+from npucmp.dump.formats import open_head
+from npucmp.errors import DumpError, UsageError
+from npucmp.localise.ranks import precedence
+from npucmp.measure.executor import Executor, Serial
+from npucmp.model import Cause, Head, PartOf, Report, Run, StoredComparisons
+from npucmp.model.collector import uncollected
+from npucmp.model.comparison import Died
+from npucmp.workflows import rank_tasks
+from npucmp.workflows.misfits import unfit_numbers
+from npucmp.workflows.options import Options, rules_of
+from npucmp.workflows.rank_tasks import Before, Finished, Measured, Memory, Names, Searched, StepRank, Store, Work
+from npucmp.workflows.runs import StrPath
+
+if TYPE_CHECKING:
+    from npucmp.workflows.scratch import ScratchFolder
+
+Side = Union[Head, Run]
+
+
+class Source(NamedTuple):
+    """What is compared: two dumps, the runs or heads of the same step and rank, those without a partner and those that
+    cannot be read, and further dumps as "side=DUMP"."""
+
+    target: StrPath
+    golden: StrPath
+    together: Sequence[tuple[Side, Side]]
+    unpaired: Sequence[tuple[str, Side]] = ()
+    broken: Sequence[tuple[str, Run]] = ()
+    also: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the runs are open."""
+        return all(isinstance(side, Run) for both in self.together for side in both)
+
+
+@uncollected()
+def compared(source: Source, options: Options, executor: Optional[Executor] = None) -> Report:
+    """Compare all steps and ranks of two dumps.
+
+    Raises UsageError where nothing can be compared, DumpError where no step and rank can be read.
+    """
+    if source.is_open:
+        return _compared(source, options, Serial(), Memory())
+    from npucmp.workflows.scratch import Scratch, ScratchFolder
+
+    folder = ScratchFolder(options.journal)
+    with folder:
+        return _compared(source, options, executor or Serial(), Scratch(folder.path), folder)
+
+
+def _compared(
+    source: Source, options: Options, executor: Executor, store: Store, folder: Optional[ScratchFolder] = None
+) -> Report:
+    started = time.monotonic()
+    places = [StepRank(number, *both) for number, both in enumerate(source.together)]
+    own = options if folder is None else replace(options, progress=None, jobs=1, executor=None)
+    several = max(Counter(one.rank for one in places).values()) > 1
+    work = Work(source.target, source.golden, own, store, time.time(), len(places) == 1, folder is None, several)
+    tasks = _Tasks(work, executor)
+    measured, interrupted = _measured(tasks, places, options)
+    broken = [*source.broken, *(side for one in measured for side in one.broken)]
+    readable = [place for place, one in zip(places, measured) if not one.broken]
+    if not readable and not interrupted:
+        side, run = broken[0]
+        words = f"none of {len(places)} steps and ranks can be read on both sides, the first: {run.problem}"
+        raise DumpError(source.target if side == "target" else source.golden, words)
+    found = [one for one in measured if not one.broken]
+    everyone = [*chain.from_iterable(source.together), *(side for _, side in source.unpaired)]
+    everyone += [run for _, run in source.broken]
+    remarks = [*unfit_numbers(options, everyone), *(_remarks(found, options) if found else ())]
+    said = [one.reduced for one in found]
+    reduced = True in said and False not in said
+    if reduced:
+        broken += tasks.judge_again(readable)
+    steps = _Steps(tasks, readable)
+    finished = _finished(steps.searched(), reduced)
+    context = options.context(source.target, source.golden)
+    return Report(
+        paths=(str(source.target), str(source.golden)),
+        comparisons=_comparisons(tasks, finished, folder),
+        unpaired=tuple(
+            (side, _opened(one, context, options.coverage < 1.0 and side == "golden"))
+            for side, one in (*source.unpaired, *_without_partner(places, measured))
+        ),
+        broken=(*broken, *steps.gone),
+        rules=rules_of(options.decides(), options, frozenset().union(*(one.dtypes for one in measured))),
+        notes=(*remarks, *dict.fromkeys(note for one in measured for note in one.kept), *steps.notes, *interrupted),
+        seconds=time.monotonic() - started,
+        bytes_read=sum(one.bytes_read for one in measured),
+        partial=bool(interrupted),
+        strict=options.strict,
+        least=options.coverage,
+        excluded=options.excluded(),
+        disk=options.bytes_on_disk(),
+        also=source.also,
+    )
+
+
+def _opened(one: Side, context: Any, whole: bool) -> Run:
+    """A run without a partner; it is only read where its elements count."""
+    if isinstance(one, Run):
+        return one
+    return open_head(one, context) if whole else _unread(one)
+
+
+def _unread(one: Side) -> Run:
+    return one if isinstance(one, Run) else Run(one.path, one.format, (), one.step, one.rank)
+
+
+def _comparisons(
+    tasks: _Tasks, finished: Sequence[Finished], folder: Optional[ScratchFolder]
+) -> Union[tuple[Any, ...], StoredComparisons]:
+    if folder is None:
+        return tuple(one.read(tasks.work) for one in finished)
+    return StoredComparisons(
+        lambda at: finished[at].read(tasks.work),
+        partial(_parts, tasks, finished),
+        [one.tally for one in finished],
+        [one.one.where for one in finished],
+        folder.path,
+        folder.close,
+    )
+
+
+def _parts(tasks: _Tasks, finished: Sequence[Finished], function: PartOf[Any], numbers: Sequence[int]) -> Iterator[Any]:
+    """What a function makes of comparisons, by their numbers; RuntimeError with the reason where workers died."""
+    some = [([finished[at].one.number], (finished[at], at, function)) for at in numbers]
+    return tasks.every(rank_tasks.part, some)
+
+
+class _Task(NamedTuple):
+    function: Callable[..., Any]
+    work: Work
+    arguments: tuple[Any, ...]
+
+
+class _Tasks:
+    """The tasks of a comparison, done by an executor."""
+
+    def __init__(self, work: Work, executor: Executor) -> None:
+        self.work, self._executor = work, executor
+
+    def every(
+        self, function: Callable[..., Any], some: Iterable[tuple[Iterable[int], tuple[Any, ...]]]
+    ) -> Iterator[Any]:
+        """The results of a function, in order, or `Died`; each task has the numbers of the steps and ranks whose
+        results it needs, and its arguments."""
+        store = self.work.store
+        tasks = [
+            _Task(function, replace(self.work, store=store.about(numbers)), arguments) for numbers, arguments in some
+        ]
+        for answer, made in self._executor.map(_do, tasks, _lost):
+            store.learn(made)
+            yield answer
+
+    def judge_again(self, places: list[StepRank]) -> list[tuple[str, Run]]:
+        """Judges all again; those over which workers died are taken out of `places` and returned."""
+        answers = [*self.every(rank_tasks.judge, [([one.number], (one,)) for one in places])]
+        gone = [(one, answer) for one, answer in zip(places, answers) if isinstance(answer, Died)]
+        places[:] = [one for one, answer in zip(places, answers) if not isinstance(answer, Died)]
+        return [("target", _failed(one, f"judging it ended the process: {died.because}")) for one, died in gone]
+
+
+@uncollected()
+def _do(task: _Task) -> tuple[Any, Names]:
+    return task.function(task.work, *task.arguments), task.work.store.made
+
+
+def _lost(task: _Task, because: str) -> tuple[Any, Names]:
+    if task.function is not rank_tasks.measure:
+        return Died(because), {}
+    run = _failed(task.arguments[0], f"reading it ended the process: {because}")
+    return Measured(broken=(("target", run),), died=True), {}
+
+
+def _failed(one: StepRank, why: str) -> Run:
+    """A run of which only a problem is known."""
+    return replace(_unread(one.target), operators=(), problem=f"{one.target.path}: {why}")
+
+
+def _measured(tasks: _Tasks, places: Sequence[StepRank], options: Options) -> tuple[list[Measured], tuple[str, ...]]:
+    """The measurements of all steps and ranks, fewer if Ctrl-C ended them, and a note on that."""
+    found: list[Measured] = []
+    progress = _Progress(options, len(places))
+    try:
+        own = (progress.within,) if tasks.work.in_memory and options.progress else ()
+        for one in tasks.every(rank_tasks.measure, [((), (place, *own)) for place in places]):
+            found.append(one)
+            progress.finish(one.size)
+            if one.tensors < one.wanted:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        more = "; the same command with --resume goes on from there" if options.journal is not None else ""
+        if tasks.work.alone and found:
+            count = f"{found[0].tensors} of {found[0].wanted} tensors"
+        else:
+            count = f"{sum(one.tensors == one.wanted for one in found)} of {len(places)} steps and ranks"
+        return found, (f"interrupted: {count} were measured{more}",)
+    return found, ()
+
+
+class _Progress:
+    """The bytes that are done and an estimate of all, as steps and ranks differ little in size."""
+
+    def __init__(self, options: Options, count: int) -> None:
+        self._show, self._count, self._done, self._finished = options.progress, count, 0, 0
+        self._last = 0
+
+    def within(self, done: int, total: int) -> None:
+        """Shows what is done of one step and rank."""
+        self._last = done
+        if self._show:
+            self._show(self._done + done, (self._done + total) * self._count // (self._finished + 1))
+
+    def finish(self, size: int) -> None:
+        """Shows that a step and rank of so many bytes is done."""
+        self._done, self._finished = self._done + size, self._finished + 1
+        if self._show and (self._last != size or self._finished == self._count):
+            self._show(self._done, self._done * self._count // self._finished)
+        self._last = 0
+
+
+def _without_partner(places: Sequence[StepRank], measured: Sequence[Measured]) -> Iterator[tuple[str, Side]]:
+    """The partners of runs that cannot be read."""
+    for place, one in zip(places, measured):
+        sides = {side for side, _ in one.broken}
+        if len(sides) == 1 and not one.died:
+            yield ("golden", place.golden) if "target" in sides else ("target", place.target)
+
+
+def _remarks(measured: Sequence[Measured], options: Options) -> tuple[str, ...]:
+    """Notes on the options: on what fits nothing in any step and rank, and on runs that do not belong together."""
+    unheard = [one.unheard for one in measured if one.unheard is not None]
+    if len(unheard) == len(measured):
+        raise unheard[0]
+    if not any(one.wanted for one in measured):
+        raise UsageError(f"nothing to compare: {options.nothing()}")
+    said = [{_subject(words) for words in one.unfit} for one in measured]
+    unfit = [words for words in measured[0].unfit if all(_subject(words) in some for some in said)]
+    odd = dict.fromkeys(words for one in measured for words in one.odd)
+    without = [f"judged without {', '.join(options.skip_rules)}"] if options.skip_rules else []
+    return (*unfit, *odd, *without)
+
+
+def _subject(words: str) -> str:
+    return words.partition(" (did you mean")[0]
+
+
+class _Steps:
+    """The search of all steps, in order. `gone` are the runs over which workers died, with `notes`."""
+
+    def __init__(self, tasks: _Tasks, places: Sequence[StepRank]) -> None:
+        self._tasks = tasks
+        by_step: dict[int, list[StepRank]] = defaultdict(list)
+        for place in places:
+            by_step[place.step].append(place)
+        self._steps = [some for _, some in sorted(by_step.items())]
+        self._before: dict[int, Optional[int]] = {}
+        latest: dict[Optional[int], int] = {}
+        for place in (place for some in self._steps for place in some):
+            self._before[place.number] = latest.get(place.rank)
+            latest[place.rank] = place.number
+        self.gone: list[tuple[str, Run]] = []
+        self.notes: list[str] = []
+
+    def searched(self) -> list[tuple[StepRank, Searched]]:
+        """The results of each step and rank.
+
+        A step asks whether an error was born in a step before it. The first step is searched first, then all others at
+        once, and again those behind the first step in which an error was born.
+        """
+        found: list[tuple[StepRank, Searched]] = []
+        faulty, todo = False, self._steps
+        while todo:
+            some = todo if found else todo[:1]
+            done = 0
+            for answers in self._search(some, faulty):
+                found += answers
+                done += 1
+                born = any(cause is not Cause.PROPAGATED for _, one in answers for _, cause in one.roots)
+                if born and not faulty:
+                    faulty = True
+                    break
+            todo = todo[done:]
+        return found
+
+    def _search(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[list[tuple[StepRank, Searched]]]:
+        for some, answer in zip(steps, self._answers(steps, faulty)):
+            if not isinstance(answer, Died):
+                yield [*zip(some, answer)]
+                continue
+            alone = [[one] for one in some] if len(some) > 1 else []
+            if alone:
+                self.notes.append(
+                    f"step {some[0].step}: its ranks were searched one by one, as a search of all of them ended the "
+                    f"process: {answer.because}"
+                )
+            answers = [*zip(some, self._answers(alone, faulty))] if alone else [(some[0], answer)]
+            self.gone += [
+                ("target", _failed(one, f"judging it ended the process: {died.because}"))
+                for one, died in answers
+                if isinstance(died, Died)
+            ]
+            yield [(one, of_rank[0]) for one, of_rank in answers if not isinstance(of_rank, Died)]
+
+    def _answers(self, steps: Sequence[Sequence[StepRank]], faulty: bool) -> Iterator[Any]:
+        given = []
+        for some in steps:
+            before = [Before(self._before[one.number], faulty) for one in some]
+            needed = [*(one.number for one in some), *(one.number for one in before if one.number is not None)]
+            given.append((needed, (some[0], some, before)))
+        return self._tasks.every(rank_tasks.search, given)
+
+
+def _finished(found: Sequence[tuple[StepRank, Searched]], reduced: bool) -> list[Finished]:
+    """All steps and ranks in order, with the places of their roots among those of all."""
+    ranked = [
+        (precedence(place.step, cause), clock, place.number, at, cause)
+        for place, one in found
+        for at, (clock, cause) in enumerate(one.roots)
+    ]
+    places: dict[int, dict[int, int]] = defaultdict(dict)
+    first: dict[int, tuple[int, Cause]] = {}
+    for at_all, (*_, number, at, cause) in enumerate(sorted(ranked, key=lambda one: one[:3]), 1):
+        places[number][at] = at_all
+        first.setdefault(number, (at_all, cause))
+    return [
+        Finished(
+            place,
+            reduced,
+            one.tally._replace(first=first.get(place.number)),
+            tuple(places[place.number][at] for at in range(len(places[place.number]))),
+        )
+        for place, one in sorted(found, key=lambda both: both[0].number)
+    ]

@@ -1,0 +1,302 @@
+"""The tasks of a comparison: measure and judge one step and rank, search all ranks of a step, read a result.
+
+A task is a plain function, so that this process, a process beside it or a worker of a cluster can do it. What it needs
+of earlier tasks, and what later tasks need of it, is in the store (scratch.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Protocol, Sequence, Union
+
+from npucmp.align import align_or_part, pairs
+from npucmp.align.extent import extent
+from npucmp.dump.formats import open_head
+from npucmp.errors import UsageError
+from npucmp.judge.precision import reduced_in
+from npucmp.localise.again import ran_again
+from npucmp.localise.coverage import coverage_of
+from npucmp.localise.execution_order import in_content_order
+from npucmp.localise.limits import judged
+from npucmp.localise.notes import notes_of
+from npucmp.localise.ranks import side_by_side
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.updated_parameters import with_parameters
+from npucmp.localise.updates import Updates
+from npucmp.measure.pairs import payload_bytes
+from npucmp.model import Cause, Comparison, Finding, Head, Measurement, Pair, Root, Run, Tally, Where
+from npucmp.model.coverage import Coverage
+from npucmp.model.table import Table
+from npucmp.workflows.measuring import measured
+from npucmp.workflows.misfits import unfit_globs, unfit_names, unfit_noise, unfit_tolerances
+from npucmp.workflows.options import Options
+from npucmp.workflows.runs import Progress, StrPath, odd_pairs
+
+Names = Mapping[int, Mapping[str, str]]  # number of a step and rank → kind of result → the name of its file
+
+
+class Store(Protocol):
+    """The results of steps and ranks, by their number and by the kind of result."""
+
+    made: dict[int, dict[str, str]]
+
+    def about(self, numbers: Iterable[int]) -> Store:
+        """The store that a task about these steps and ranks needs."""
+
+    def put(self, number: int, kind: str, result: object) -> None:
+        """Keeps a result, whole or not at all, in place of an earlier one."""
+
+    def get(self, number: int, kind: str) -> Any:
+        """The latest result. KeyError if there is none."""
+
+    def learn(self, made: Names) -> None:
+        """Takes over what a task has put in its own copy of the store."""
+
+
+class Memory:
+    """Results in this process."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[int, str], object] = {}
+        self.made: dict[int, dict[str, str]] = {}
+
+    def about(self, numbers: Iterable[int]) -> Memory:
+        return self
+
+    def put(self, number: int, kind: str, result: object) -> None:
+        self._results[number, kind] = result
+
+    def get(self, number: int, kind: str) -> Any:
+        return self._results[number, kind]
+
+    def learn(self, made: Names) -> None:
+        """Nothing: tasks put their results here."""
+
+
+class StepRank(NamedTuple):
+    """One step and rank of both dumps: two runs that are open, or the heads of runs that a task opens."""
+
+    number: int
+    target: Union[Head, Run]
+    golden: Union[Head, Run]
+
+    @property
+    def step(self) -> int:
+        return self.target.step or self.golden.step or 0
+
+    @property
+    def rank(self) -> Optional[int]:
+        return self.golden.rank if self.target.rank is None else self.target.rank
+
+    @property
+    def where(self) -> Where:
+        """Step and rank as the dumps number them."""
+        return Where(self.golden.step if self.target.step is None else self.target.step, self.rank)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all tasks of a comparison know. `began` is in seconds since 1970; `alone`: there is one step and rank;
+    `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank."""
+
+    target: StrPath
+    golden: StrPath
+    options: Options
+    store: Store
+    began: float
+    alone: bool = False
+    in_memory: bool = False
+    several_steps: bool = True
+
+    def rules(self) -> Rulebook:
+        return Rulebook(self.options.skip_rules)
+
+
+class Measured(NamedTuple):
+    """What the measurement of one step and rank found, without the table.
+
+    tensors  rows of the table; `wanted`: tensors that the user wanted to compare
+    size     bytes that it took to read; those of the records of the dump where it holds no values
+    reduced  whether products show 11 bits, None if they show nothing
+    odd      notes on the two runs; `unfit`: notes on options that fit nothing in them
+    unheard  why nothing of the two runs can be compared
+    broken   runs that cannot be read, by side; `died`: reading them ended the process
+    kept     notes on the checkpoint
+    """
+
+    tensors: int = 0
+    wanted: int = 0
+    bytes_read: int = 0
+    size: int = 0
+    reduced: Optional[bool] = None
+    dtypes: frozenset[str] = frozenset()
+    odd: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    unheard: Optional[UsageError] = None
+    broken: tuple[tuple[str, Run], ...] = ()
+    kept: tuple[str, ...] = ()
+    died: bool = False
+
+
+def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> Measured:
+    """Open two runs, align, measure and judge them, and put the comparison without its roots into the store."""
+    started = time.monotonic()
+    options, tolerances, names = work.options, work.options.decides(), work.options.names()
+    context = options.context(work.target, work.golden)
+    target, golden = (side if isinstance(side, Run) else open_head(side, context) for side in one[1:])
+    broken = tuple((side, run) for side, run in (("target", target), ("golden", golden)) if run.problem)
+    if broken:
+        return Measured(broken=broken)
+    unheard = None
+    try:
+        unfit = unfit_globs(options, [target, golden])
+    except UsageError as error:
+        unfit, unheard = [], error
+    alignment, unlike = align_or_part(target, golden, names, context)
+    if work.alone and (unheard or unlike):
+        raise unheard or unlike  # type: ignore[misc]
+    every = list(pairs(target, golden, alignment))
+    todo, left_out = options.split(every)
+    unfit += unfit_names(names, [target], [golden])
+    unfit += [*unfit_tolerances(tolerances, todo), *unfit_noise(tolerances, every)]
+    part = None if work.alone else one.number
+    found, kept = measured(todo, options, context, part, work.began, progress) if todo else ([], ())
+    if len(found) < len(todo) and not work.in_memory:
+        raise KeyboardInterrupt
+    placed = in_content_order(target, golden, found, left_out)
+    alone = len(alignment.only_target), len(alignment.only_golden)
+    took = None if work.in_memory else time.monotonic() - started
+    known = target, golden, (), (), alignment.matched, alone, placed.notes
+    _put_judged(work, one, Comparison(*known, left_out=tuple(placed.left_out), seconds=took), placed.measured)
+    sizes = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
+    return Measured(
+        tensors=len(found),
+        wanted=len(todo),
+        bytes_read=sum(each.bytes_read for each in found),
+        size=sum(map(payload_bytes, todo)) + sizes,
+        reduced=reduced_in(found),
+        dtypes=frozenset(tensor.dtype for pair in todo for tensor in (pair.target, pair.golden) if tensor),
+        odd=(*odd_pairs([(target, golden)]), *([str(unlike)] if unlike else [])),
+        unfit=tuple(unfit),
+        unheard=unlike or unheard,
+        kept=kept,
+    )
+
+
+def judge(work: Work, one: StepRank) -> None:
+    """Judge a step and rank again, of runs whose products show 11 bits."""
+    known: Comparison = work.store.get(one.number, "judged")
+    _put_judged(work, one, known, [each.measurement for each in known.findings], reduced=True)
+
+
+def _put_judged(
+    work: Work, one: StepRank, known: Comparison, found: Sequence[Measurement], reduced: bool = False
+) -> None:
+    """Judge each tensor by itself, and put the comparison, and what the next step asks of its parameters, into the
+    store."""
+    findings = judged(found, work.options.decides(), work.rules(), reduced)
+    if work.several_steps:
+        work.store.put(one.number, "updates", Updates(findings))
+    ordered = known.target.ordered and known.golden.ordered
+    reach = extent([each.pair for each in found], ordered, again=ran_again(findings))
+    notes = (*reach.words, *(note for note in known.notes if note not in reach.words))
+    work.store.put(one.number, "judged", replace(known, findings=Table(findings), notes=notes))
+
+
+class Before(NamedTuple):
+    """The number of the same rank in an earlier step, None if there is none; whether an error was born by then."""
+
+    number: Optional[int]
+    faulty: bool
+
+
+class Searched(NamedTuple):
+    """What the search found in one step and rank: counts, and the clock and cause of each root."""
+
+    tally: Tally
+    roots: list[tuple[int, Cause]]
+
+
+class _Roots(NamedTuple):
+    """The result of a search in the store: rows that it changed, the coverage, and for each root its clock, the row of
+    its pair and its other fields."""
+
+    changes: dict[int, tuple[Any, ...]]
+    coverage: Coverage
+    roots: list[tuple[int, int, dict[str, Any]]]
+
+
+def search(work: Work, _: StepRank, some: Sequence[StepRank], before: Sequence[Before]) -> list[Searched]:
+    """Search all ranks of a step for operators in which an error originates."""
+    known: list[Comparison] = [work.store.get(one.number, "judged") for one in some]
+    updates = [_updates(work, one) for one in before]
+    found = side_by_side(known, updates, work.options.decides().by_round_off, work.rules())
+    return [_put_roots(work, *one) for one in zip(some, known, found)]
+
+
+def _updates(work: Work, before: Before) -> Updates:
+    found: Updates = Updates() if before.number is None else work.store.get(before.number, "updates")
+    found.faulty = before.faulty
+    return found
+
+
+def _put_roots(
+    work: Work, one: StepRank, known: Comparison, found: tuple[list[Finding], list[tuple[int, Root]]]
+) -> Searched:
+    findings, roots = found
+    rows = _rows(known.findings, (root.pair for _, root in roots))
+    bare = [
+        (clock, row, {name: value for name, value in vars(root).items() if name != "pair"})
+        for row, (clock, root) in zip(rows, roots)
+    ]
+    coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
+    both = enumerate(zip(findings, known.findings))
+    changes = {at: tuple(new)[1:] for at, (new, old) in both if new is not old and tuple(new)[1:] != tuple(old)[1:]}
+    work.store.put(one.number, "roots", _Roots(changes, coverage, bare))
+    counted = replace(known, findings=findings, roots=tuple(root for _, root in roots), coverage=coverage)
+    return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
+
+
+def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
+    """The row of each pair."""
+    orders: dict[int, list[int]] = defaultdict(list)
+    for at, finding in enumerate(findings):
+        orders[finding.pair.order].append(at)
+    return [next((at for at in orders[pair.order] if findings[at].pair.slot == pair.slot), orders[pair.order][0])
+            for pair in some]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A step and rank when the search is done: whether products show 11 bits in all of them, its counts, and the places
+    of its roots."""
+
+    one: StepRank
+    reduced: bool
+    tally: Tally
+    places: tuple[int, ...]
+
+    def read(self, work: Work) -> Comparison:
+        """The comparison, from the store."""
+        known: Comparison = work.store.get(self.one.number, "judged")
+        found: _Roots = work.store.get(self.one.number, "roots")
+        changes = {at: Finding(known.findings[at].measurement, *fields) for at, fields in found.changes.items()}
+        table = known.findings.replaced(changes) if isinstance(known.findings, Table) else known.findings
+        roots = [
+            Root(pair=table[row].pair, **{**fields, "place": place})
+            for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
+        ]
+        placed = with_parameters(table, roots)
+        notes = (*known.notes, *notes_of(table, placed, self.reduced))
+        return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
+
+
+PartTask = Callable[[int, Comparison], Any]
+
+
+def part(work: Work, one: Finished, number: int, function: PartTask) -> Any:
+    """What a function makes of a comparison and its number."""
+    return function(number, one.read(work))
