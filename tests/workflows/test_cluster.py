@@ -19,10 +19,10 @@ pytest.importorskip("distributed", reason="needs the extra: pip install -e '.[da
 
 DYING = """
 import os, signal
-from npucmp.workflows import shard
+from npucmp.workflows import rank_tasks
 
 def dies(name):
-    done = getattr(shard, name)
+    done = getattr(rank_tasks, name)
 
     def call(*given):
         answer = done(*given)
@@ -32,7 +32,7 @@ def dies(name):
             return answer
         os.kill(os.getpid(), signal.SIGKILL)  # its files are written, nobody hears of them
 
-    setattr(shard, name, call)
+    setattr(rank_tasks, name, call)
 
 for name in {names!r}:
     dies(name)
@@ -108,7 +108,7 @@ def test_workers_that_are_killed_cost_time_alone(tmp_path, dumps):
     """One dies over what it has just measured, one over a walk; each did all of its task but to say so."""
     marks = str(tmp_path / "mark-")
     preloads = []
-    for name in ("measure", "of_rank"):
+    for name in ("measure", "search"):
         preloads.append(tmp_path / f"{name}.py")
         preloads[-1].write_text(DYING.format(marks=marks, names=[name]))
     machines = Machines(tmp_path, *(("--preload", preload) for preload in preloads), ())
@@ -119,7 +119,7 @@ def test_workers_that_are_killed_cost_time_alone(tmp_path, dumps):
         assert [one.poll() for one in machines.started] == [None, -9, -9, None]
     finally:
         machines.end()
-    assert sorted(path.name for path in tmp_path.glob("mark-*")) == ["mark-measure", "mark-of_rank"]
+    assert sorted(path.name for path in tmp_path.glob("mark-*")) == ["mark-measure", "mark-search"]
 
 
 def test_what_a_worker_lacks_is_told(machines, tmp_path, monkeypatch):
