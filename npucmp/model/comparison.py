@@ -217,6 +217,13 @@ def tallies_of(comparisons: Sequence[Comparison]) -> Sequence[Tally]:
     return comparisons.tallies if isinstance(comparisons, StoredComparisons) else [*map(Tally.of, comparisons)]
 
 
+def where_of(comparisons: Sequence[Comparison]) -> Sequence[Where]:
+    """Step and rank of each comparison."""
+    if isinstance(comparisons, StoredComparisons):
+        return comparisons.where
+    return [Where(one.step, one.rank) for one in comparisons]
+
+
 def each(
     comparisons: Sequence[Comparison],
     part: PartOf[Part],

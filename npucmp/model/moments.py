@@ -2,7 +2,7 @@
 
 Side and Moments are tables as well: the annotation of each field says how those of two neighbouring blocks become one,
 and what C keeps it as. Of FIELDS are made the merge (measure/kernel/merge.py), the record that C fills (native.py) and
-that of the journal.
+the columns of the table (table.py).
 """
 
 from __future__ import annotations

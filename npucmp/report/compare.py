@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Optional, 
 
 from npucmp.model import DIFFERS, Cause, Comparison, Report, StoredComparisons, Tally, Verdict, Where, brief, each
 from npucmp.model.accused import Accused
+from npucmp.model.comparison import where_of
 from npucmp.report import looks, tables
 from npucmp.report.answer import Answer, Detail, Listing, Piece, Row, Shown, Side, Suspects, Table, Text, Within
 from npucmp.report.coverage import AlignedShare, coverage_facts, covered_words, open_words
@@ -42,26 +43,16 @@ OF_FIRST = ("format", "detail", "step", "rank")  # what summary.json tells of th
 
 
 class Parts:
-    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv. Of comparisons that lie
-    apart also what each adds to the files: they are read once for both."""
+    """All parts of a comparison, and their sums; `metrics` are further columns of tensors.csv."""
 
     def __init__(self, report: Report, metrics: Sequence[str] = ()) -> None:
         asked = Asked((report.target_path, report.golden_path), len(report.comparisons) > 1, report.least)
         self.report, self.metrics = report, tuple(metrics)
-        self.filed: list[Filed] = []
         self.every: list[Part] = []
         pool: dict[object, Any] = {}  # names of tensors, which ranks have in common
-        comparisons = report.comparisons
-        if isinstance(comparisons, StoredComparisons):
-            from npucmp.report.filed import Filing
-
-            filing = Filing(self.metrics, comparisons.folder)
-            lost = partial(_lost, comparisons.where, filing)
-            for part, files in comparisons.each(partial(_part_and_files, asked, report.strict, filing), lost):
-                self.every.append(part.pooled(pool))
-                self.filed.append(files)
-        else:
-            self.every += each(comparisons, partial(part_of, asked, report.strict))
+        lost = partial(_lost_part, where_of(report.comparisons))
+        for part in each(report.comparisons, partial(part_of, asked, report.strict), lost):
+            self.every.append(part.pooled(pool))
         self.tally = Tally.sum(one.tally for one in self.every)
         self.coverage = AlignedShare.sum([one.coverage for one in self.every])
 
@@ -111,17 +102,17 @@ def several(runs: Sequence[Ran]) -> str:
     return " · ".join(filter(None, [*kinds, *which, content + (f", {in_bytes(size)}" if size else "")]))
 
 
-def _part_and_files(asked: Asked, strict: bool, filing: Filing, number: int, one: Comparison) -> tuple[Part, Filed]:
-    from npucmp.report.filed import filed
-
-    return part_of(asked, strict, number, one), filed(filing, number, one)
+LOST = "telling what came of it ended the process: {because}"
 
 
-def _lost(where: Sequence[Where], filing: Filing, number: int, because: str) -> tuple[Part, Filed]:
+def _lost_part(where: Sequence[Where], number: int, because: str) -> Part:
+    return lost_part(number, where[number], LOST.format(because=because))
+
+
+def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: str) -> Filed:
     from npucmp.report.filed import lost_files
 
-    words = f"telling what came of it ended the process: {because}"
-    return lost_part(number, where[number], words), lost_files(filing, where[number], words)
+    return lost_files(filing, where[number], LOST.format(because=because))
 
 
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
@@ -215,23 +206,25 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES) -> Answer:
 
 
 class _Files:
-    """What is only made where a report is written, once, of comparisons in memory; of others workers made it."""
+    """What is only made where a report is written: the rows and the wishes of each comparison."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._metrics = parts, parts.metrics
-        comparisons = parts.report.comparisons
-        self._apart = comparisons if isinstance(comparisons, StoredComparisons) else None
-        self._cells = cache(lambda number: tables.columns_of(comparisons[number], parts.metrics))
-        self._linked = cache(lambda number: _linked_in(comparisons[number]))
+        self._comparisons = parts.report.comparisons
+        self._cells = cache(lambda number: tables.columns_of(self._comparisons[number], parts.metrics))
+        self._linked = cache(lambda number: _linked_in(self._comparisons[number]))
         self.every = cache(self._every)
 
     def _every(self) -> list[Filed]:
-        if self._apart is not None:
-            return self._parts.filed
         from npucmp.report.filed import Filing, filed
 
-        filing, some = Filing(self._metrics), enumerate(self._parts.report.comparisons)
-        return [filed(filing, number, one, self._cells(number), self._linked(number)) for number, one in some]
+        comparisons = self._comparisons
+        if isinstance(comparisons, StoredComparisons):
+            filing = Filing(self._metrics, comparisons.folder)
+            lost = partial(_lost_files, comparisons.where, filing)
+            return [*comparisons.each(partial(filed, filing), lost)]
+        every = enumerate(comparisons)
+        return [filed(Filing(self._metrics), at, one, self._cells(at), self._linked(at)) for at, one in every]
 
     def tables(self) -> list[Table]:
         report = self._parts.report
@@ -257,11 +250,8 @@ class _Files:
     def detail(self, figures: Sequence[str]) -> Detail:
         from npucmp.report import pairs
 
-        if self._apart is not None:
-            paired = [*self._apart.each(partial(pairs.paired_of, self._metrics))]
-        else:
-            comparisons = enumerate(self._parts.report.comparisons)
-            paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in comparisons]
+        every = enumerate(self._comparisons)
+        paired = [pairs.paired(one, self._cells(at), self._linked(at)) for at, one in every]
         return pairs.detail(paired, self._metrics, figures, self._parts.report.rules)
 
 

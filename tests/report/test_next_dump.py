@@ -16,7 +16,7 @@ from npucmp.dump_plan.recorded import OfMsprobe
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Operator, Run, Statistics, TensorRef
 from npucmp.report import answer_of, next_dump, pairs, write_reports
-from npucmp.workflows.compare import Sides, compared
+from npucmp.workflows.compare import Sides, compared_runs
 from npucmp.workflows.options import Options
 from tests.synthetic import chain, with_statistics, write_run
 
@@ -194,7 +194,7 @@ def runs_of(format, names, **more):
             for order, name in enumerate(names)
         )  # fmt: skip
         found.append(Run("dump", format, operators, **more))
-    return compared(Sides("t", found[:1], "g", found[1:]), Options(), 0.0)
+    return compared_runs(Sides("t", found[:1], "g", found[1:]), Options())
 
 
 def test_cann(tmp_path):
