@@ -79,6 +79,7 @@ ROW = np.dtype(
 _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
 _FIGURES = tuple(tuple(32 << (4 * side + at) for at in range(4)) for side in range(2))
 _ALL = tuple(_SIDES[side] + sum(_FIGURES[side]) for side in range(2))
+_OWN = 1 << 13  # the figures are those of the tensors, as recorded
 _NAN = math.nan
 _NANS = (_NAN,) * 4
 _VERDICTS = tuple(Verdict)
@@ -213,6 +214,9 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
         known = (_BOUND if bound is not None else 0) | (_SETTLED if settled is not None else 0)
         known |= _ERROR if error is not None else 0
         (of_target, x), (of_golden, y) = _recorded(statistics[0], 0), _recorded(statistics[1], 1)
+        if target is not None and golden is not None:
+            is_own = statistics[0] is target.statistics and statistics[1] is golden.statistics
+            known |= _OWN if is_own else 0
         at = -1
         if moments is not None:
             at = len(measured)
@@ -274,7 +278,9 @@ def measurements_of(columns: Columns, pairs: Optional[Sequence[Pair]] = None) ->
             words[problem],
             words[unlike],
             apart,
-            (_statistics(known, x, 0), _statistics(known, y, 1)),
+            (pair.target.statistics, pair.golden.statistics)  # type: ignore[union-attr]
+            if known & _OWN
+            else (_statistics(known, x, 0), _statistics(known, y, 1)),
             read,
             settled if known & _SETTLED else None,
         )
