@@ -159,7 +159,7 @@ class Table(Sequence[Finding]):
         for at, one in changes.items():
             row = rows[at]
             row["verdict"], row["error"] = _NUMBERS[one.verdict], _NAN if one.error is None else one.error
-            row["known"] = (row["known"] & ~_ERROR) | (0 if one.error is None else _ERROR)
+            row["known"] = (int(row["known"]) & ~_ERROR) | (0 if one.error is None else _ERROR)
             for name in ("because", "metric", "rule", "explained_by"):
                 row[name] = words.number(getattr(one, name))
             for name in ("limit", "explained_limit", "working"):

@@ -1,0 +1,93 @@
+"""The table of a step and rank: rows hold all of a finding, whatever a dump says."""
+
+import pickle
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npucmp
+from npucmp.model import Finding, Measurement, Moments, Operator, Pair, Side, Statistics, TensorRef, Verdict
+from npucmp.model.moments import HISTOGRAM_BINS
+from npucmp.model.table import MOMENTS, ROW, Table, columns_of, findings_of, measurements_of
+
+SAMPLES = Path(__file__).parents[2] / "sample_dumps"
+FLOATS = st.floats(width=64)
+COUNTS = st.integers(0, 2**64 - 1)
+PLACES = st.integers(-1, 2**63 - 1)
+TEXTS = st.text(st.characters(), max_size=8)  # surrogates and control characters too
+NAMES = st.sampled_from(["a", "b", ""])
+
+
+def optional(some):
+    return st.none() | some
+
+
+def made(kind, *fields, **more):
+    """Records of these fields; no others are inferred from types."""
+    return st.builds(lambda *values, **named: kind(*values, **named), *fields, **more)
+
+
+FIGURES = optional(made(Statistics, *[optional(FLOATS)] * 4))
+SIDES = made(Side, COUNTS, COUNTS, COUNTS, *[FLOATS] * 4, COUNTS, *[FLOATS] * 4)
+MEASURED = made(
+    Moments, COUNTS, SIDES, SIDES, *[COUNTS] * 4, *[FLOATS] * 6, FLOATS, PLACES, optional(st.integers(0, 2**66)),
+    FLOATS, PLACES, FLOATS, *[COUNTS] * 3, optional(st.integers(0, 2**64 - 1)),
+    st.tuples(*[st.integers(0, 2**63)] * HISTOGRAM_BINS),
+)  # fmt: skip
+TENSORS = optional(made(TensorRef, NAMES, NAMES, st.just((2, 3)), statistics=FIGURES))
+OPERATORS = optional(made(Operator, NAMES, NAMES, NAMES, NAMES, st.integers(0, 9), st.just(())))
+PAIRS = made(Pair, st.integers(0, 3), TEXTS, OPERATORS, OPERATORS, TENSORS, TENSORS, NAMES, FLOATS, TEXTS)
+MEASUREMENTS = made(
+    Measurement, PAIRS, optional(MEASURED), optional(FLOATS), optional(st.booleans()), TEXTS, TEXTS, st.booleans(),
+    st.tuples(FIGURES, FIGURES), st.integers(0, 2**62), optional(FLOATS),
+)  # fmt: skip
+FINDINGS = made(
+    Finding,
+    MEASUREMENTS,
+    st.sampled_from(Verdict),
+    TEXTS,
+    optional(FLOATS),
+    FLOATS,
+    TEXTS,
+    TEXTS,
+    TEXTS,
+    FLOATS,
+    FLOATS,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FINDINGS, max_size=4))
+def test_rows_hold_all_of_a_finding(findings):
+    columns = columns_of(findings)
+    assert [*map(repr, findings_of(columns))] == [*map(repr, findings)]
+    measured = [one.measurement for one in findings]
+    assert [*map(repr, measurements_of(columns_of(measured)))] == [*map(repr, measured)]
+    assert [*map(repr, pickle.loads(pickle.dumps(Table(findings))))] == [*map(repr, findings)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(FINDINGS, min_size=2, max_size=4), st.data())
+def test_other_findings_of_the_same_measurements_take_the_place_of_rows(findings, data):
+    at = data.draw(st.integers(0, len(findings) - 1))
+    other = data.draw(FINDINGS)
+    changed = other._replace(measurement=findings[at].measurement)
+    expected = [changed if number == at else one for number, one in enumerate(findings)]
+    for table in (Table(findings), Table(columns=columns_of(findings))):
+        assert [*map(repr, table.replaced({at: changed}))] == [*map(repr, expected)]
+        assert [*map(repr, table)] == [*map(repr, findings)]
+
+
+def test_a_table_is_a_sequence_of_findings():
+    report = npucmp.compare(SAMPLES / "msprobe_softmax" / "target", SAMPLES / "msprobe_softmax" / "golden")
+    (one,) = report.comparisons
+    table = one.findings
+    assert isinstance(table, Table) and len(table) == len([*table]) == len(table.columns.rows)
+    assert table[0] == next(iter(table)) and [*table[1:3]] == [*table][1:3]
+    again = pickle.loads(pickle.dumps(report))
+    assert [*map(repr, again.findings)] == [*map(repr, report.findings)]
+
+
+def test_a_row_takes_at_most_900_bytes():
+    assert ROW.itemsize + MOMENTS.itemsize <= 900
