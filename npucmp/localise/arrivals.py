@@ -57,7 +57,7 @@ def own_error(node: OperatorFindings) -> float:
 
 def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
     """A tensor as the walk of its own rank sees it, so far."""
-    seen = walk.revised.get(id(finding), finding)
+    seen = walk.revised.get(finding.row, finding)
     source = walk.past.trail.source(finding)
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
 
@@ -130,7 +130,7 @@ def without_buffers(walk: Walk, rank: Optional[int]) -> None:
             tensor = finding.pair.golden or finding.pair.target
             if tensor is not None and is_buffer(operator, tensor, rank):
                 node.inputs.remove(finding)
-                walk.revised[id(finding)] = disregard(finding)
+                walk.revised[finding.row] = disregard(finding)
 
 
 def without_others(walk: Walk) -> None:

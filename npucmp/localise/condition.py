@@ -11,8 +11,8 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.localise.nodes import OperatorFindings
-from npucmp.model import Finding, Measurement
-from npucmp.model.kept import kept
+from npucmp.localise.row_cache import of_row
+from npucmp.model import Finding
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}
 MOST = 2**62  # elements; no memory holds more, and a dump of statistics may claim any shape
@@ -27,13 +27,10 @@ class Scale(NamedTuple):
     elements: int = 0
 
 
+@of_row
 def scale_of(finding: Finding) -> Scale:
     """Of values or recorded statistics; masks do not count. All zero where nothing is known."""
-    return _scale(finding.measurement)
-
-
-@kept
-def _scale(measurement: Measurement) -> Scale:
+    measurement = finding.measurement
     golden, moments = measurement.pair.golden, measurement.moments
     elements = math.prod(golden.shape) if golden is not None else 0
     if golden is None or not 0 < elements < MOST:

@@ -40,9 +40,9 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         from npucmp.localise.open_tensors import still_open
 
         open_rows = still_open(findings, golden, open_rows, context)
-    is_open = {id(row.finding) for row in open_rows}
+    is_open = {row.finding.row for row in open_rows}
     unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
-    covered = sum(row.elements or 0 for row in golden if id(row.finding) not in is_open)
+    covered = sum(row.elements or 0 for row in golden if row.finding.row not in is_open)
     excluded = sum(pair.golden is not None for pair in left_out)
     listed = [*map(_open_tensor, open_rows), *bare, *(_open_tensor(GoldenRow.of(one)) for one in unread)]
     return Coverage(

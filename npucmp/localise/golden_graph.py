@@ -41,7 +41,7 @@ class GoldenGraph:
     """The golden tensors of a comparison by content, and which contents were compared.
 
     matched  places of the operators that both sides have, ascending
-    proven   ids of findings that a tensor of the target in their place proves
+    proven   rows that a tensor of the target in their place proves
     """
 
     def __init__(self, findings: Sequence[Finding], golden: Sequence[GoldenRow]) -> None:
@@ -49,13 +49,13 @@ class GoldenGraph:
         self.proven: set[int] = set()
         self._findings, self._golden = findings, golden
         self._again = ran_again(findings)
-        self._contents: dict[int, Content] = {}  # by id of a finding
+        self._contents: dict[int, Content] = {}  # by row
         self._by_operator: dict[int, list[GoldenRow]] = defaultdict(list)  # by merged order
         self._forward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
         self._backward: dict[str, list[GoldenRow]] = defaultdict(list)  # by call
         self._of_size: dict[Optional[int], list[GoldenRow]] = defaultdict(list)  # compared rows with values
         self._orders: dict[Optional[int], list[int]] = defaultdict(list)  # of their operators, ascending
-        self._compared: dict[int, Compared] = {}  # by id of a content
+        self._compared: dict[Content, Compared] = {}
         self._constants: set[Hashable] = set()  # of compared rows
         self._of_gradient: dict[int, bool] = {}  # by merged order
         self._astray: Optional[set[int]] = None  # gaps with dead ends
@@ -92,33 +92,33 @@ class GoldenGraph:
                 latest.append(row)
                 named[escaped(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content
             (content.writers if writes else content.readers).append(row)
-            self._contents[id(finding)] = content
+            self._contents[finding.row] = content
             if finding.verdict is Verdict.MATCH and (constant := constant_of(row)) is not None:
                 self._constants.add(constant)
 
     def _expanded(self, row: GoldenRow, latest: Iterable[GoldenRow]) -> Optional[Content]:
         """The content of which a tensor that an operator reads is an expansion: each element several times."""
         written = [one for one in latest if row.is_alone and one.is_alone and is_expansion(one, row)]
-        return self._contents[id(written[-1].finding)] if written else None
+        return self._contents[written[-1].finding.row] if written else None
 
     def content(self, row: GoldenRow) -> Content:
-        return self._contents[id(row.finding)]
+        return self._contents[row.finding.row]
 
     def of_operator(self, row: GoldenRow) -> list[GoldenRow]:
         """All rows of the operator of a row."""
         return self._by_operator[row.finding.pair.order]
 
     def prove(self, rows: set[int]) -> None:
-        """Adds findings, by id, that a tensor of the target in their place proves."""
+        """Adds rows that a tensor of the target in their place proves."""
         self.proven |= rows
         self._compared.clear()
 
     def compared(self, content: Content) -> Compared:
-        found = self._compared.get(id(content))
+        found = self._compared.get(content)
         if found is None:
             read = [row.operator.order for row in content.readers if self.is_decided(row)]
             is_any = bool(read) or any(map(self.is_decided, content.writers))
-            found = self._compared[id(content)] = Compared(is_any, max(read, default=-1))
+            found = self._compared[content] = Compared(is_any, max(read, default=-1))
         return found
 
     def is_again(self, row: GoldenRow) -> bool:
@@ -126,9 +126,9 @@ class GoldenGraph:
         finding = row.finding
         if finding.verdict is Verdict.UNREADABLE or self.lost_outputs(row):
             return False
-        if finding.pair.order in self._again or id(finding) in self.proven:
+        if finding.pair.order in self._again or finding.row in self.proven:
             return True
-        compared = self.compared(self._contents[id(finding)])
+        compared = self.compared(self._contents[finding.row])
         if not is_output(finding.pair):
             return compared.is_any
         if self._hands_on(row):
@@ -142,7 +142,7 @@ class GoldenGraph:
         """Whether a tensor that no dumped operator wrote is a constant that was compared elsewhere, a plain number or
         a mask, of which only the effect counts."""
         constant = constant_of(row)
-        written = bool(self._contents[id(row.finding)].writers)
+        written = bool(self._contents[row.finding.row].writers)
         known = row.elements == SCALAR or (constant is not None and constant in self._constants)
         return not written and (known or is_mask(row))
 
@@ -181,10 +181,10 @@ class GoldenGraph:
 
     def is_compared(self, row: GoldenRow) -> bool:
         """Whether the content of a row was compared, in this row or in another."""
-        return self.compared(self._contents[id(row.finding)]).is_any
+        return self.compared(self._contents[row.finding.row]).is_any
 
     def is_decided(self, row: GoldenRow) -> bool:
-        return row.finding.verdict in DECIDED or id(row.finding) in self.proven
+        return row.finding.verdict in DECIDED or row.finding.row in self.proven
 
     def place(self, row: GoldenRow) -> int:
         """The gap between matched operators that a row of an operator without partner lies in."""

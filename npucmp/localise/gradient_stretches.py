@@ -8,11 +8,11 @@ from collections import defaultdict
 from typing import Optional, Sequence, Tuple
 
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import GoldenRow, round_off_of_row
+from npucmp.localise.golden_rows import Content, GoldenRow, round_off_of_row
 from npucmp.model import Verdict
 from npucmp.model.roles import is_output, is_parameter
 
-_Key = Tuple[int, bool]  # a content by id, and whether it is asked for its readers
+_Key = Tuple[Content, bool]  # a content, and whether it is asked for its readers
 
 
 def closed_backwards(graph: GoldenGraph, left: Sequence[GoldenRow]) -> set[int]:
@@ -45,9 +45,9 @@ def _not_closed(graph: GoldenGraph, calls: set[str]) -> set[str]:
             content, written = graph.content(row), is_output(row.finding.pair)
             ends = content.readers if written else content.writers
             if ends:
-                users[id(content), written].add(call)
-                others[id(content), written] = ends
-            elif not (graph.is_known_constant(row) or id(row.finding) in graph.proven):
+                users[content, written].add(call)
+                others[content, written] = ends
+            elif not (graph.is_known_constant(row) or row.finding.row in graph.proven):
                 lost.add(call)
     leaning: dict[str, set[_Key]] = defaultdict(set)  # contents that are closed as long as a call is
     for key, ends in others.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from itertools import takewhile
 from typing import NamedTuple
 
 QUANTILE = 0.9
@@ -60,7 +59,6 @@ class History:
     def __init__(self) -> None:
         self._levels, self._sums = _Usual(), _Usual()
         self._kinds: dict[object, Level] = {}
-        self._grown: list[tuple[int, object, Level]] = []  # how many were seen, and what a kind made from then on
         self._now = Before()  # of an operator of no kind
         self.largest: list[float] = []
 
@@ -70,16 +68,11 @@ class History:
     def add(self, one: Contribution, before: Before) -> None:
         self.largest.append(max(one.highest))
         if max(one.highest) > max(one.came, before.unseen if one.is_open else 0.0):  # else it passed on what it got
-            self._kinds[one.kind] = now = self._kinds.get(one.kind, Level()).most(one.highest)
-            self._grown.append((len(self.largest), one.kind, now))
+            self._kinds[one.kind] = self._kinds.get(one.kind, Level()).most(one.highest)
         usual = self._levels.with_(one.highest.extremes), self._sums.with_(one.highest.sums)
         last, latest = max(self.largest[-8:]), max(self.largest[-4:])
         moved, still = self._now.moved or not one.still, self._now.still + (one.still and one.sums)
         self._now = Before(*usual, last, latest, len(self.largest), moved, still)
-
-    def kinds(self, seen: int) -> dict[object, Level]:
-        """What each kind did when so many were seen."""
-        return {kind: level for count, kind, level in takewhile(lambda one: one[0] <= seen, self._grown)}
 
 
 class _Usual:

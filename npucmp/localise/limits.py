@@ -29,7 +29,7 @@ def judged(
     found = []
     apart = work_in_other_types(measurements)
     of_records: dict[Precision, Limit] = {}  # without values, the precision is all that a limit depends on
-    for measurement, (held, through) in zip(measurements, working_precisions(measurements, reduced)):
+    for row, (measurement, (held, through)) in enumerate(zip(measurements, working_precisions(measurements, reduced))):
         if is_counted(measurement, held.round_off):
             held = Precision(round_off_of(measurement.pair))
         limit = of_records.get(held) if measurement.moments is None else None
@@ -37,7 +37,7 @@ def judged(
             limit = rules.limit(Case(Finding(measurement, Verdict.UNKNOWN, ""), precision=held))
         if measurement.moments is None:
             of_records[held] = limit
-        finding = judge(measurement, tolerances, limit)._replace(working=through.round_off)
+        finding = judge(measurement, tolerances, limit)._replace(working=through.round_off, row=row)
         found.append(_unproven(finding) if apart and finding.metric == "checksum" else finding)
     found = undecided_nodes(found)
     repeated = _repeated(found, rules) if any(one.verdict is Verdict.SHAPE for one in found) else ()

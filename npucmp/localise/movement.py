@@ -12,9 +12,9 @@ from typing import NamedTuple, Optional
 
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.condition import MOST
+from npucmp.localise.row_cache import of_row
 from npucmp.model import Finding, Statistics
 from npucmp.model.finding import OTHER_NODE
-from npucmp.model.kept import kept
 
 FIGURES = "max", "min", "mean", "norm"
 SINGLE = 2.0**-24
@@ -41,17 +41,19 @@ class Movement(NamedTuple):
         return not any(self.each)
 
 
-@kept
 def movement(finding: Finding) -> Optional[Movement]:
     """None where there are no figures of floats on both sides, or those of two tensors; in float32 at least, in which
     figures are written.
 
     What coarser types the values went through before shows in the movements of what was read, not here."""
+    return None if finding.rule == OTHER_NODE else _movement(finding)
+
+
+@of_row
+def _movement(finding: Finding) -> Optional[Movement]:
     measurement, pair = finding.measurement, finding.pair
     x, y = measurement.statistics
     if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
-        return None
-    if finding.rule == OTHER_NODE:
         return None
     own, count = round_off_of(pair), math.prod(pair.golden.shape)
     if not own or not 0 < count < MOST or measurement.shapes_differ or y.norm is None:

@@ -29,6 +29,7 @@ class OperatorFindings:
     unheard  other ranks put something in, and not all of them are compared
     recomputed  the forward that a backward reads from, where it ran again, alone and with other values
     unequal     outputs of a collective that differ from those of other ranks, by slot (rank_equality.py)
+    row         the row of its first tensor
     """
 
     pair: Pair
@@ -43,6 +44,7 @@ class OperatorFindings:
     unheard: bool = False
     recomputed: str = ""
     unequal: dict[str, Any] = field(default_factory=dict)
+    row: int = -1
     operator: Operator = field(init=False)
     op: OpType = field(init=False)
     is_gradient: bool = field(init=False)
@@ -90,7 +92,7 @@ def nodes_of(findings: Sequence[Finding]) -> list[OperatorFindings]:
             continue
         outputs = [row for row in rows if is_output(row.pair)]
         inputs = [row for row in rows if not is_output(row.pair) and not is_argument(row.pair)]
-        nodes.append(OperatorFindings(pair, inputs, outputs))
+        nodes.append(OperatorFindings(pair, inputs, outputs, row=rows[0].row))
     forward = {call: node for node in nodes if node.operator.phase == "forward" for call in _calls(node)}
     backward: dict[str, list[OperatorFindings]] = {}  # by module
     for node in nodes:

@@ -78,7 +78,7 @@ class Noise:
         self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
         self._now = Before()
         self._chosen: set[int] = set()
-        self.standing: dict[int, Standing] = {}  # by id of the pair's operator findings
+        self.standing: dict[int, Standing] = {}  # by the row of the operator
 
     def is_asked(self, node: OperatorFindings) -> bool:
         """Whether an operator may be the first that stands out, or is the same as the first on another rank."""
@@ -99,9 +99,9 @@ class Noise:
             one = self._held(finding, moved, self._allowed(node, finding, moved, came))
             found += [one] if one is not None else []
         if found:
-            self.standing[id(node)] = max(found, key=lambda one: one.ratio)
+            self.standing[node.row] = max(found, key=lambda one: one.ratio)
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
-            self._chosen.add(id(node))
+            self._chosen.add(node.row)
         return self._contribution(node, read, came)
 
     def contribution(self, node: OperatorFindings) -> Optional[Contribution]:
@@ -117,9 +117,9 @@ class Noise:
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
         or on checksums."""
-        if id(node) in self.standing:
+        if node.row in self.standing:
             return True
-        if id(node) in self._chosen and root.metric == "shape":
+        if node.row in self._chosen and root.metric == "shape":
             return False
         shown = [one for one in (*node.inputs, *node.outputs) if one.pair.slot == root.slot]
         if not self._first and any(is_parameter(one.pair) for one in shown):

@@ -12,10 +12,11 @@ from npucmp.localise.condition import scale_of
 from npucmp.localise.history import Level
 from npucmp.localise.movement import SINGLE, Movement, movement
 from npucmp.localise.nodes import OperatorFindings
+from npucmp.localise.row_cache import of_row
 from npucmp.localise.working import USUAL, count_types
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
-from npucmp.model.kept import kept
+from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import containers, is_parameter
 
 FEW = 16  # elements below which figures hardly average anything
@@ -122,15 +123,19 @@ def reuse(node: OperatorFindings, moved: Movement, last: tuple[int, ...] = ()) -
     return math.sqrt(max(1.0, moved.elements / max(min(sizes or last, default=1), 1)))
 
 
-@kept
+@of_row
 def round_offs(finding: Finding) -> set[float]:
     sides = finding.pair.target, finding.pair.golden
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
 
 
-@kept
 def level(finding: Finding) -> Level:
     """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
+    return Level() if finding.rule == OTHER_NODE else _level(finding)
+
+
+@of_row
+def _level(finding: Finding) -> Level:
     moved, scale = movement(finding), scale_of(finding)
     if moved is None:
         return Level()

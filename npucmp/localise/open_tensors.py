@@ -6,7 +6,7 @@ from typing import Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_graph import GoldenGraph
-from npucmp.localise.golden_rows import GoldenRow
+from npucmp.localise.golden_rows import Content, GoldenRow
 from npucmp.localise.gradient_stretches import closed_backwards
 from npucmp.localise.stretch import Stretch
 from npucmp.localise.value_proof import ValueProof
@@ -27,7 +27,7 @@ def still_open(
     left = _unaccounted(graph, open_rows)
     proof = ValueProof(findings, graph, Views(context)) if left and context is not None else None
     while left and proof is not None:
-        proven = {id(row.finding) for row in left if proof.proves(row)}
+        proven = {row.finding.row for row in left if proof.proves(row)}
         if not proven:
             break
         graph.prove(proven)
@@ -38,17 +38,17 @@ def still_open(
 def _unaccounted(graph: GoldenGraph, open_rows: list[GoldenRow]) -> list[GoldenRow]:
     """The rows that are left when recordings of compared tensors and closed stretches are taken away."""
     left = [row for row in open_rows if not graph.is_again(row)]
-    loose = {id(row.finding) for row in left}
+    loose = {row.finding.row for row in left}
     interior: set[int] = set()
-    seen: set[int] = set()
+    seen: set[Content] = set()
     for row in left:
         content = graph.content(row)
-        if id(content) in seen:
+        if content in seen:
             continue
         stretch = Stretch(graph, content, loose)
-        seen |= {id(one) for one in stretch.contents}
+        seen |= {*stretch.contents}
         if stretch.is_closed():
-            interior |= {id(one.finding) for inside in stretch.contents for one in inside.rows}
-    left = [row for row in left if id(row.finding) not in interior or graph.lost_outputs(row)]
+            interior |= {one.finding.row for inside in stretch.contents for one in inside.rows}
+    left = [row for row in left if row.finding.row not in interior or graph.lost_outputs(row)]
     closed = closed_backwards(graph, left)
     return [row for row in left if row.finding.pair.order not in closed or graph.is_of_parameter(row)]

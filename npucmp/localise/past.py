@@ -116,7 +116,7 @@ class Past:
                 continue
             error = self._stand_in(node, finding) if self.overwritten(node, finding) else self._error(finding)
             if error is None and source:
-                error = self.behind.get(id(source.finding), self._error(source.finding))
+                error = self.behind.get(source.finding.row, self._error(source.finding))
             found.append((finding, error))
         return found
 
@@ -194,7 +194,7 @@ class Past:
     def wanders(self, node: OperatorFindings) -> bool:
         """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
         if not node.inputs:
-            return bool(node.presumed) and all(id(one) in self.left_over for one in node.presumed)
+            return bool(node.presumed) and all(one.row in self.left_over for one in node.presumed)
         worst = max(node.inputs, key=error_size, default=None)
         source = self.trail.source(worst) if worst is not None and error_size(worst) else None
         return source is not None and source.wanders
@@ -213,19 +213,19 @@ class Past:
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
         for finding in filter(self.trail.is_new, node.inputs):
-            left = wanders or id(finding) in self.left_over
+            left = wanders or finding.row in self.left_over
             tainted = (node.tainted or node.inherits) and differs(finding)
             self.trail.read(Source(finding, tainted, wanders=left and differs(finding)))
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = error_size(finding)
             tainted = node.tainted and (differs(finding) or finding.error is None)
-            hidden = id(finding) in self.behind
-            left = id(finding) in self.left_over or (wanders and differs(finding))
+            hidden = finding.row in self.behind
+            left = finding.row in self.left_over or (wanders and differs(finding))
             self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair), left), hidden)
             if left and math.isfinite(error_size(finding)):
                 self.left = max(self.left, error_size(finding))
-                self.left_over.add(id(finding))
+                self.left_over.add(finding.row)
         if node.tainted:
             self.any_tainted = True
             for container in containers(node.operator, self._scopes):
@@ -233,7 +233,7 @@ class Past:
         else:
             read = [] if wanders else [one for one in node.inputs if not self.overwritten(node, one)]
             for finding in [*read, *node.outputs]:
-                if id(finding) in self.left_over:
+                if finding.row in self.left_over:
                     continue
                 error = error_of(finding) if finding.error is not None else finding.measurement.bound
                 if error is not None and math.isfinite(error):
@@ -242,7 +242,7 @@ class Past:
             if node.is_gradient:
                 scales = map(scale_of, (*node.inputs, *node.outputs))
                 self._gradients.append(max((one.rms * math.sqrt(one.elements) for one in scales), default=0.0))
-            own = [error_size(one) for one in node.outputs if id(one) not in self.left_over]
+            own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
             self._recent.append(max(filter(math.isfinite, own), default=0.0))
             agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
             self.last_agreeing = next(agreeing, self.last_agreeing)

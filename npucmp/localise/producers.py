@@ -13,8 +13,8 @@ from itertools import groupby
 from typing import Generic, Hashable, Iterator, NamedTuple, Optional, Sequence, TypeVar
 
 from npucmp.dump.readers.names import escaped
+from npucmp.localise.row_cache import numbered, of_row
 from npucmp.model import Finding, Measurement, Pair, TensorRef
-from npucmp.model.kept import kept
 from npucmp.model.roles import is_output
 
 Owner = TypeVar("Owner")
@@ -44,13 +44,17 @@ class Fingerprint(NamedTuple):
 
 def fingerprint(finding: Finding, of_target: bool = False) -> Optional[Fingerprint]:
     """Of the golden side; None where nothing is known of it or equality would say nothing."""
-    return _of_target(finding.measurement) if of_target else fingerprint_of(finding.measurement)
+    return _of_target(finding.measurement) if of_target else _of_golden(finding)
 
 
-@kept
 def fingerprint_of(measurement: Measurement) -> Optional[Fingerprint]:
     """Of the golden side of a pair."""
     return _fingerprint(measurement, measurement.pair.golden, of_target=False)
+
+
+@of_row
+def _of_golden(finding: Finding) -> Optional[Fingerprint]:
+    return fingerprint_of(finding.measurement)
 
 
 def _of_target(measurement: Measurement) -> Optional[Fingerprint]:
@@ -141,11 +145,11 @@ class Trail:
         self._unmarked: list[Source] = []  # written, and not among these yet
         self._named: dict[tuple[str, str], Source] = {}  # by side and by the name that a graph has for a tensor
         self._unnamed: list[tuple[Pair, Source, bool]] = []  # written, and not among these yet: few dumps have a graph
-        self._found: dict[int, Optional[Source]] = {}  # by id of the measurement, until something is added
+        self._found: dict[int, Optional[Source]] = {}  # by row, until something is added
 
     def source(self, finding: Finding) -> Optional[Source]:
         """Where a tensor comes from: by the graph, else by its content."""
-        key = id(finding.measurement)
+        key = finding.row
         if key not in self._found:
             self._found[key] = self.by_graph(finding) or self.by_content(finding)
         return self._found[key]
@@ -204,7 +208,7 @@ class Link(NamedTuple):
 def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
     """Who wrote what each finding reads, for findings in graph order; None for outputs, and where nothing tells."""
     trail = Trail()
-    for _, group in groupby(findings, key=lambda finding: finding.pair.order):
+    for _, group in groupby(numbered(findings), key=lambda finding: finding.pair.order):
         own = list(group)
         outputs = [finding for finding in own if is_output(finding.pair)]
         for finding in own:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
 
 from npucmp.localise.nodes import OperatorFindings, Place
@@ -113,8 +114,10 @@ class _Ranks:
         self, comparisons: Sequence[Comparison], updates: Sequence[Updates], by_round_off: bool, rules: Rulebook
     ) -> None:
         self._numbers = [one.rank for one in comparisons]
+        first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            Walk(one.findings, by_round_off, rules, told, one.left_out) for one, told in zip(comparisons, updates)
+            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row)
+            for one, told, first_row in zip(comparisons, updates, first_rows)
         ]
         self._told: Optional[Communications] = None  # of several ranks
         if len(comparisons) > 1:
@@ -183,9 +186,9 @@ class _Ranks:
         assert self._history is not None
         before = self._history.before(kind_of(node))
         found = noise.visit(node, walk.past, before)
-        standing = noise.standing.get(id(node))
+        standing = noise.standing.get(node.row)
         if standing is not None:
-            noise.standing[id(node)] = counted(standing, sorted(self._history.largest))
+            noise.standing[node.row] = counted(standing, sorted(self._history.largest))
         if found is not None and not noise.standing:
             self._history.add(found, before)
 

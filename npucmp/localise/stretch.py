@@ -18,7 +18,7 @@ class Stretch:
         self.contents: list[Content] = []
         self.operators: dict[int, list[GoldenRow]] = {}  # rows of each, by merged order
         forward = any(not is_gradient(row.operator) for row in start.rows)
-        seen, todo = {id(start)}, [start]
+        seen, todo = {start}, [start]
         while todo:
             content = todo.pop()
             self.contents.append(content)
@@ -29,12 +29,12 @@ class Stretch:
                 rows = self.operators[order] = graph.of_operator(row)
                 for one in rows:
                     other = graph.content(one)
-                    if self._is_left(one) and id(other) not in seen:
-                        seen.add(id(other))
+                    if self._is_left(one) and other not in seen:
+                        seen.add(other)
                         todo.append(other)
 
     def _is_left(self, row: GoldenRow) -> bool:
-        return id(row.finding) in self._loose
+        return row.finding.row in self._loose
 
     def is_closed(self) -> bool:
         """Whether all that enters and leaves the stretch was compared."""

@@ -54,7 +54,7 @@ def candidates(
         root = roots.get((rank, node.pair.order))
         if root is not None and root.cause is Cause.PROPAGATED:
             root = None
-        standing = noise.standing.get(id(node))
+        standing = noise.standing.get(node.row)
         read = next(filter(None, (argued.get(key) for key in _unshown(rank, node.inputs))), None) if argued else None
         if at >= start and (standing is not None or (root is not None and noise.is_beyond(node, root))):
             yield Candidate(clock, rank, node.pair, root, standing)

@@ -38,12 +38,12 @@ class ValueProof:
 
     def __init__(self, findings: Sequence[Finding], graph: GoldenGraph, views: Views) -> None:
         self._graph, self._matched, self._views = graph, graph.matched, views
-        self._tried: set[int] = set()  # by id of a finding
+        self._tried: set[int] = set()  # by row
         self._alone: dict[tuple[int, bool, int], list[Finding]] = defaultdict(list)  # by gap, role and elements
         self._longer: dict[_Across, list[Finding]] = defaultdict(list)
-        self._units: dict[int, float] = {}  # the coarsest round-off of an operator, by its id
+        self._units: dict[Tuple[str, ...], float] = {}  # the coarsest round-off of an operator, by its types
         self._errors: dict[int, float] = {}  # the largest of each matched operator, by its place
-        self._taken: dict[int, _Taken] = {}  # by id of a finding of the target alone
+        self._taken: dict[int, _Taken] = {}  # by the row of the target alone
         for one in findings:
             pair = one.pair
             if pair.golden_op is None and one.measurement.moments is not None and one.has_elements:
@@ -56,9 +56,9 @@ class ValueProof:
 
     def proves(self, row: GoldenRow) -> bool:
         """Whether the target holds the same values within rounding; False for a row that was asked for before."""
-        if id(row.finding) in self._tried:
+        if row.finding.row in self._tried:
             return False
-        self._tried.add(id(row.finding))
+        self._tried.add(row.finding.row)
         if not row.is_alone:
             return self._is_sum(row)
         pair = row.finding.pair
@@ -96,14 +96,14 @@ class ValueProof:
     def _has_slice(self, gap: int, row: GoldenRow, other: Finding) -> bool:
         """Whether a tensor of the target holds a golden tensor as a slice. A fused product holds its parts in the order
         in which the golden ran them, gradients in the reverse order; in any other order they are not the same."""
-        taken, is_backward = self._taken.get(id(other)), self._graph.is_of_gradient(row)
+        taken, is_backward = self._taken.get(other.row), self._graph.is_of_gradient(row)
         for part, end in _slices(row, other):
             if taken is not None:
                 before, after = (end, taken.part.start) if is_backward else (taken.end, part.start)
                 if part.axis != taken.part.axis or before > after:
                     continue
             if self._is_near(gap, row, other, part):
-                self._taken[id(other)] = _Taken(part, end)
+                self._taken[other.row] = _Taken(part, end)
                 return True
         return False
 
@@ -130,11 +130,10 @@ class ValueProof:
         return max(GROWTH * around, FACTOR * self._unit(row.operator), FACTOR * self._unit(other.pair.operator))
 
     def _unit(self, operator: Operator) -> float:
-        found = self._units.get(id(operator))
-        if found is None:
-            dtypes = [lookup(tensor.dtype) for tensor in operator.tensors]
-            found = self._units[id(operator)] = max((one.round_off for one in dtypes if one is not None), default=0.0)
-        return found
+        names = tuple(tensor.dtype for tensor in operator.tensors)
+        if names not in self._units:
+            self._units[names] = max((one.round_off for one in map(lookup, names) if one is not None), default=0.0)
+        return self._units[names]
 
 
 def _across(gap: int, pair: Pair, tensor: Optional[TensorRef]) -> Iterator[_Across]:

@@ -21,6 +21,7 @@ from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.past import Past, differs, is_alike
 from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.root import Own, explained, root_of
+from npucmp.localise.row_cache import numbered
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
@@ -38,7 +39,7 @@ class Walk:
     Each of `nodes` is to be visited, in order; then `finished` has the findings, with `diverged` taken back where
     inputs explain the error, and the roots in that order; ranks.py places them. by_round_off is False when the user's
     own rules decide; then nothing is taken back. updates: what the step before tells of the parameters. `revised` are
-    findings that were taken back, by the id of the one given.
+    findings that were taken back, by row; rows are numbered from `first_row` on.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Walk:
         rules: Optional[Rulebook] = None,
         updates: Optional[Updates] = None,
         left_out: Sequence[Pair] = (),
+        first_row: int = 0,
     ) -> None:
         rules = rules or Rulebook()
         self._findings = [
-            disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one for one in findings
+            disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one
+            for one in numbered(findings, first_row)
         ]
         self.nodes = nodes_of(self._findings)
         alone = {
@@ -66,7 +69,7 @@ class Walk:
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
         self._search.finish()
-        return [self.revised.get(id(finding), finding) for finding in self._findings], self._search.roots
+        return [self.revised.get(finding.row, finding) for finding in self._findings], self._search.roots
 
 
 class _Search:
@@ -101,7 +104,7 @@ class _Search:
         """Decides one operator and what follows from it for the tensors it wrote."""
         self._explained.clear()
         if self.past.hands_on_nothing(node):
-            self.revised.update((id(one), disregard(one)) for one in (*node.inputs, *node.outputs))
+            self.revised.update((one.row, disregard(one)) for one in (*node.inputs, *node.outputs))
             self.past.pass_on_nothing(node)
             return
         gap, inherits = self._inputs(node)
@@ -121,24 +124,24 @@ class _Search:
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
-                self.revised[id(output)] = explained(output, self._explanation(node, output, known))
-            by, reasons = self.revised[id(worst)].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
+                self.revised[output.row] = explained(output, self._explanation(node, output, known))
+            by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
             self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, known)
         else:
             for output in diverged:
                 self._excuse(output, self._explanation(node, output, known))
                 if known is None and is_few(output):  # a number left of a sum that cancels, for all that is known
-                    self.past.left_over.add(id(output))
+                    self.past.left_over.add(output.row)
             for finding in node.inputs:
                 # an input that was overwritten is what was written
                 if differs(finding) and self.past.overwritten(node, finding) and not node.writes_to(finding):
                     told = self._explanation(node, finding, known)
                     self._excuse(finding, told)
                     if told is None:
-                        self.revised[id(finding)] = overwritten(finding)
+                        self.revised[finding.row] = overwritten(finding)
             self._watch(node, diverged, known)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
-        self.past.behind.update((id(output), known) for output in hidden)
+        self.past.behind.update((output.row, known) for output in hidden)
         node.inherits = inherits
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
         self.past.remember(node)
@@ -204,7 +207,7 @@ class _Search:
             return
         growth, node, finding = self._steepest
         for kept in (finding, self._hopeless):
-            self.revised.pop(id(kept), None)
+            self.revised.pop(kept.row, None)
         reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
         self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self.past.input_error(node))
 
@@ -217,7 +220,7 @@ class _Search:
 
     def _reads_what_differs(self, node: OperatorFindings) -> bool:
         """Whether something that its forward read or wrote still differs, after what is explained was taken back."""
-        read = (self.revised.get(id(finding), finding) for finding in node.context)
+        read = (self.revised.get(finding.row, finding) for finding in node.context)
         return self.past.any_tainted and any(map(differs, read))
 
     def _inputs(self, node: OperatorFindings) -> tuple[Optional[Own], bool]:
@@ -240,11 +243,11 @@ class _Search:
                 continue
             if self.past.overwritten(node, finding):
                 if node.writes_to(finding):
-                    self.revised[id(finding)] = disregard(finding)
+                    self.revised[finding.row] = disregard(finding)
                 else:
-                    self.revised[id(finding)] = overwritten(finding) if finding.metric == "checksum" else finding
+                    self.revised[finding.row] = overwritten(finding) if finding.metric == "checksum" else finding
             elif source is not None and source.meaningless:
-                self.revised[id(finding)] = disregard(finding)
+                self.revised[finding.row] = disregard(finding)
             elif source is not None and not source.tainted:
                 by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
                 gap = gap or (None if by else Own(finding, finding.rule))
@@ -266,7 +269,7 @@ class _Search:
                 found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
                 gap = gap or found
                 if by and is_few(finding):  # likewise
-                    self.past.left_over.add(id(finding))
+                    self.past.left_over.add(finding.row)
                 self._excuse(finding, None if found else by)
         for finding in unwritten:
             self._claim(finding)
@@ -309,7 +312,7 @@ class _Search:
         if rule is None:
             return None
         found = rule.judged(case)._replace(rule=rule.name)
-        self.revised[id(case.finding)] = found
+        self.revised[case.finding.row] = found
         return Own(found, rule.name)
 
     def _single(self, case: Case) -> Optional[Own]:
@@ -348,7 +351,7 @@ class _Search:
     def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
-        key = id(finding), self.past.flipped
+        key = finding.row, self.past.flipped
         if key not in self._explained:
             self._explained[key] = self._sought(node, finding, known)
         return self._explained[key]
@@ -365,7 +368,7 @@ class _Search:
         source = self.past.trail.by_content(finding)
         if source is None or source.tainted or error_size(finding) != error_size(source.finding):
             return None
-        seen = self.revised.get(id(source.finding), source.finding)
+        seen = self.revised.get(source.finding.row, source.finding)
         return Limit(seen.explained_limit, seen.explained_by) if seen.explained_by else None
 
     def _explains(self, case: Case) -> Optional[Limit]:
@@ -395,7 +398,7 @@ class _Search:
         """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
         input of its own; as it was written where it was only compared there."""
         read = [(self.past.seen(one), at >= len(node.inputs)) for at, one in enumerate((*node.inputs, *node.context))]
-        seen = [(self.revised.get(id(finding), finding), finding, saved) for finding, saved in read]
+        seen = [(self.revised.get(finding.row, finding), finding, saved) for finding, saved in read]
         return [(one, saved) for now, one, saved in seen if differs(now) and not self.past.overwritten(node, now)]
 
     def _reasons(self, node: OperatorFindings, own: Finding) -> list[Evidence]:
@@ -426,20 +429,20 @@ class _Search:
         if by is None:
             return
         if by.rule == "cancellation" and is_vector(finding):
-            self.past.left_over.add(id(finding))
+            self.past.left_over.add(finding.row)
         if by.rule == "choice":
             self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
             self.past.flipped = max(self.past.flipped, routed.apart(finding))
             because = f"{finding.because}; a choice before it fell otherwise"
-            self.revised[id(finding)] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
+            self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
             alone = by.rule == constant_rows.NAME
             words = "rounding of rows that are constant in its input" if alone else "the errors of its inputs"
             because = f"{finding.because}; explained by {words}"
             known = finding.measurement.moments is not None  # statistics bound an error from below only
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
-            self.revised[id(finding)] = explained(finding._replace(verdict=verdict, because=because), by)
+            self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)
 
     def _add(
         self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]

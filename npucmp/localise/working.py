@@ -34,34 +34,34 @@ class Working(NamedTuple):
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     kept = _kept(measurements)
-    kinds = {own_precision(one, kept.get(id(one), 0.0)) for one in measurements} - {Precision()}
+    kinds = {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)} - {Precision()}
     if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
-    findings = [Finding(measurement, Verdict.UNKNOWN, "") for measurement in measurements]
+    findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
     flow = _Flow(reduced, _usual(findings), kept)
     for node in nodes_of(findings):
         flow.visit(node)
-    return [flow.of.get(id(finding)) or flow.alone(finding) for finding in findings]
+    return [flow.of.get(finding.row) or flow.alone(finding) for finding in findings]
 
 
 def _kept(measurements: Sequence[Measurement]) -> dict[int, float]:
-    """The round-off of 16-bit values that differ and lie in float32, by id of the measurement.
+    """The round-off of 16-bit values that differ and lie in float32, by row.
 
     Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
     that were moved) were rounded at another time: they show it only in a run that computes in 16 bits.
     """
-    found = {id(one): round_off for one in measurements if (round_off := kept_round_off(one))}
+    found = {row: round_off for row, one in enumerate(measurements) if (round_off := kept_round_off(one))}
     if not found:
         return {}
-    groups: tuple[list[Measurement], ...] = ([], [], [])  # computed, other data, parameters
-    for one in measurements:
+    groups: tuple[list[int], ...] = ([], [], [])  # computed, other data, parameters
+    for row, one in enumerate(measurements):
         if one.moments is not None and one.moments.target.bits:
-            groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(one)
+            groups[0 if _is_computed(one.pair) else 1 + is_parameter(one.pair)].append(row)
     shown = next(filter(None, groups))
-    usual = sum(id(one) in found for one in shown) >= USUAL * len(shown)
-    credited = measurements if usual else groups[0]
-    return {id(one): found[id(one)] for one in credited if id(one) in found and not _is_same(one)}
+    usual = sum(row in found for row in shown) >= USUAL * len(shown)
+    credited = range(len(measurements)) if usual else groups[0]
+    return {row: found[row] for row in credited if row in found and not _is_same(measurements[row])}
 
 
 def _is_computed(pair: Pair) -> bool:
@@ -105,7 +105,7 @@ class _Flow:
 
     def __init__(self, reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
         self._kept = kept
-        self.of: dict[int, Working] = {}  # by finding
+        self.of: dict[int, Working] = {}  # by row
         self._reduced = reduced
         self._trail = Trail()
         self._usual = usual
@@ -118,24 +118,24 @@ class _Flow:
 
     def _of_values(self, finding: Finding) -> Precision:
         """Of the types of one tensor, and of values that need less than these."""
-        return own_precision(finding.measurement, self._kept.get(id(finding.measurement), 0.0))
+        return own_precision(finding.measurement, self._kept.get(finding.row, 0.0))
 
     def visit(self, node: OperatorFindings) -> None:
         own = self._own(node)
         for finding in node.inputs:
-            if id(finding) not in self.of:  # gradients of parameters read what another operator read already
+            if finding.row not in self.of:  # gradients of parameters read what another operator read already
                 came = self._came_in(finding)
-                self.of[id(finding)] = Working(came, came)
+                self.of[finding.row] = Working(came, came)
         self._clock = coarsest([self._clock, own])
-        saved = (finding for finding in node.context if id(finding) in self.of)  # a dump may tell a backward first
-        read = [self.of[id(finding)].through for finding in (*node.inputs, *saved)]
+        saved = (finding for finding in node.context if finding.row in self.of)  # a dump may tell a backward first
+        read = [self.of[finding.row].through for finding in (*node.inputs, *saved)]
         unsaved = node.reads_saved and not node.context  # by a forward that nobody dumped
         known = self._is_known(node) and not unsaved
         if unsaved or not node.reads_recorded:
             read.append(self._clock)
         through = coarsest([own, *read, self._usual] if unsaved else [own, *read])
         for finding in node.outputs:
-            self.of[id(finding)] = Working(own if known else through, through)
+            self.of[finding.row] = Working(own if known else through, through)
             self._trail.wrote(node.pair, Source(finding, False), hidden=False)
         for finding in filter(self._trail.is_new, node.inputs):
             self._trail.read(Source(finding, False))
@@ -154,7 +154,7 @@ class _Flow:
     def _came_in(self, finding: Finding) -> Precision:
         source = self._trail.source(finding)
         if source is not None:
-            return coarsest([self._of_values(finding), self.of[id(source.finding)].through])
+            return coarsest([self._of_values(finding), self.of[source.finding.row].through])
         own = self._of_values(finding)
         is_rounded = own != Precision()  # whole numbers are not
         if not is_rounded or _is_same(finding.measurement) or is_parameter(finding.pair):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from npucmp.model.dump import Statistics, TensorRef
 from npucmp.model.moments import Moments
@@ -43,7 +43,7 @@ class _Measured(NamedTuple):
 
 
 class Measurement(_Measured):
-    """A pair and what came of measuring it; what follows from that is kept with it (kept.py).
+    """A pair and what came of measuring it.
 
     moments is None when there was nothing to measure. `bound` is a proven lower bound of rel_l2 from
     recorded statistics, `same` what checksums say; each None where the dump cannot tell.
@@ -51,6 +51,8 @@ class Measurement(_Measured):
     `shapes_differ` whether it is for their shapes. `settled` is the rel_l2 of the rows of a layer norm that rounding
     does not decide, if it decides others and these are within it.
     """
+
+    __slots__ = ()
 
     @property
     def unreadable(self) -> Optional[TensorRef]:
@@ -81,17 +83,26 @@ class _Judged(NamedTuple):
     explained_by: str = ""
     explained_limit: float = 0.0
     working: float = 0.0
+    row: int = -1
+    cache: Any = None
 
 
 class Finding(_Judged):
-    """A measured pair with the verdict on it; what follows from that is kept with it (kept.py).
+    """A measured pair with the verdict on it.
 
     error is the rel_l2 the rules saw: 0 for proven equality, inf for NaN/Inf on one side, NaN for a proven
     difference of unknown size, None if nothing is known. `limit` is what it was held against, `rule` the rule that
     decided, `explained_by` the one that says that the errors of the inputs make an error of this size, and
     `explained_limit` the largest error that they make by it.
-    `working` is the coarsest unit round-off that its values went through.
+    `working` is the coarsest unit round-off that its values went through. `row` is the number of its row in the table,
+    -1 outside of one; in a search over several ranks no two findings have one number. `cache` is of that search.
     """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        fields = (f"{name}={value!r}" for name, value in zip(self._fields[:-2], self))
+        return f"Finding({', '.join(fields)})"
 
     @property
     def pair(self) -> Pair:

@@ -307,10 +307,12 @@ def findings_of(columns: Columns) -> list[Finding]:
             words[by],
             explained_limit,
             working,
+            row,
         )
-        for measurement, (known, verdict, because, error, limit, metric, rule, by, explained_limit, working) in zip(
-            measurements_of(columns), zip(*numbers)
-        )
+        for row, (
+            measurement,
+            (known, verdict, because, error, limit, metric, rule, by, explained_limit, working),
+        ) in enumerate(zip(measurements_of(columns), zip(*numbers)))
     ]
 
 

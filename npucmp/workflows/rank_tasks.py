@@ -19,7 +19,6 @@ from npucmp.errors import UsageError
 from npucmp.judge.precision import reduced_in
 from npucmp.localise.again import ran_again
 from npucmp.localise.coverage import coverage_of
-from npucmp.localise.execution_order import in_content_order
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
 from npucmp.localise.ranks import side_by_side
@@ -166,11 +165,17 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
     found, kept = measured(todo, options, context, part, work.began, progress) if todo else ([], ())
     if len(found) < len(todo) and not work.in_memory:
         raise KeyboardInterrupt
-    placed = in_content_order(target, golden, found, left_out)
+    rows: Sequence[Measurement] = found
+    others: Sequence[Pair] = left_out
+    notes: tuple[str, ...] = ()
+    if not (target.ordered or golden.ordered):
+        from npucmp.localise.execution_order import in_content_order
+
+        rows, others, notes = in_content_order(target, golden, found, left_out)
     alone = len(alignment.only_target), len(alignment.only_golden)
     took = None if work.in_memory else time.monotonic() - started
-    known = target, golden, (), (), alignment.matched, alone, placed.notes
-    _put_judged(work, one, Comparison(*known, left_out=tuple(placed.left_out), seconds=took), placed.measured)
+    known = target, golden, (), (), alignment.matched, alone, notes
+    _put_judged(work, one, Comparison(*known, left_out=tuple(others), seconds=took), rows)
     sizes = 0 if work.in_memory else sum(os.path.getsize(head.path) for head in one[1:])
     return Measured(
         tensors=len(found),
@@ -220,6 +225,10 @@ class Searched(NamedTuple):
     roots: list[tuple[int, Cause]]
 
 
+JUDGED = Finding._fields.index("row")
+_FIELDS = Finding._fields[1:JUDGED]  # what a judgement says of a measurement
+
+
 class _Roots(NamedTuple):
     """The result of a search in the store: rows that it changed, the coverage, and for each root its clock, the row of
     its pair and its other fields."""
@@ -254,7 +263,7 @@ def _put_roots(
     ]
     coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
     both = enumerate(zip(findings, known.findings))
-    changes = {at: tuple(new)[1:] for at, (new, old) in both if new is not old and tuple(new)[1:] != tuple(old)[1:]}
+    changes = {at: new[1:JUDGED] for at, (new, old) in both if new[1:JUDGED] != old[1:JUDGED]}
     work.store.put(one.number, "roots", _Roots(changes, coverage, bare))
     counted = replace(known, findings=findings, roots=tuple(root for _, root in roots), coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
@@ -283,8 +292,9 @@ class Finished:
         """The comparison, from the store."""
         known: Comparison = work.store.get(self.one.number, "judged")
         found: _Roots = work.store.get(self.one.number, "roots")
-        changes = {at: Finding(known.findings[at].measurement, *fields) for at, fields in found.changes.items()}
-        table = known.findings.replaced(changes) if isinstance(known.findings, Table) else known.findings
+        rows = known.findings
+        changes = {at: rows[at]._replace(**dict(zip(_FIELDS, fields))) for at, fields in found.changes.items()}
+        table = rows.replaced(changes) if isinstance(rows, Table) else rows
         roots = [
             Root(pair=table[row].pair, **{**fields, "place": place})
             for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])

@@ -44,5 +44,3 @@ def test_what_is_told_before_each_operator(some):
         befores.append(history.before(one.kind))
         assert befores[-1] == plain(some[:at], one.kind)
         history.add(one, befores[-1])
-    for at, one in enumerate(some):  # and of each kind when so many were seen
-        assert history.kinds(at).get(one.kind, Level()) == befores[at].kind
