@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Any, Optional, Sequence
 
-from npucmp.model import Pair, Side, Statistics, TensorRef
+from npucmp.model import Measurement, Pair, Side, Statistics, TensorRef
 from npucmp.model.dtypes import lookup
 
 SUMS_SLACK = 2.0**-17  # within which a sum in float32 of up to SUMMED_WELL elements is right, in any order
@@ -96,6 +96,71 @@ def lower_bound(
     if norm is None:
         return None if largest else 0.0
     return largest / (norm + rounding) if norm + rounding else (math.inf if largest else 0.0)
+
+
+def lower_bounds(
+    target: Sequence[Statistics], golden: Sequence[Statistics], elements: Sequence[int], rounding: Sequence[float]
+) -> list[Optional[float]]:
+    """lower_bound of many pairs of which all four figures were recorded, bit for bit."""
+    import numpy as np
+
+    x, y = np.array(target, dtype=np.float64), np.array(golden, dtype=np.float64)
+    many, lost = np.array([min(one, 2**62) for one in elements], dtype=np.float64), np.array(rounding, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        total = np.zeros(len(x))
+        for both in (x + y).T:
+            total = total + both
+        apart = np.abs(x - y) - lost[:, None]
+        apart[apart < 0.0] = 0.0
+        apart[:, 2] *= np.sqrt(many)
+        apart[x == y] = 0.0
+        share = many / SUMMED_WELL
+        share = SUMS_SLACK * (np.maximum(1.0, share * np.sqrt(share)) - 1.0)
+        less = np.maximum(0.0, apart[:, 3] - share * np.maximum(x[:, 3], y[:, 3]))
+        is_long = (many > SUMMED_WELL) & (x[:, 3] != y[:, 3])
+        apart[:, 3] = np.where(is_long, less, apart[:, 3])
+        largest, norm = apart.max(axis=1), y[:, 3] + lost
+        bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
+    found: list[Optional[float]] = bounds.tolist()
+    for at in np.flatnonzero(~np.isfinite(total)).tolist():  # NaN and infinities decide in other ways
+        found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
+    return found
+
+
+def measured_by_record(pairs: Sequence[Pair]) -> list[Optional[Measurement]]:
+    """The measurements of pairs of one type and shape of which the dumps recorded the four figures alone; None of all
+    other pairs."""
+    found: list[Optional[Measurement]] = [None] * len(pairs)
+    places: list[int] = []
+    sides: list[tuple[TensorRef, TensorRef]] = []
+    for at, pair in enumerate(pairs):
+        target, golden = pair.target, pair.golden
+        if target is None or golden is None or not (_is_plain(target) and _is_plain(golden)):
+            continue
+        if target.dtype == golden.dtype and target.shape == golden.shape and 0 not in golden.shape:
+            places.append(at)
+            sides.append((target, golden))
+    if not places:
+        return found
+    statistics: list[Any] = [(target.statistics, golden.statistics) for target, golden in sides]
+    shapes = {golden.shape: math.prod(golden.shape) for _, golden in sides}
+    bounds = lower_bounds(
+        [one for one, _ in statistics],
+        [one for _, one in statistics],
+        [shapes[golden.shape] for _, golden in sides],
+        [target.rounding + golden.rounding for target, golden in sides],
+    )
+    for at, both, bound in zip(places, statistics, bounds):
+        found[at] = Measurement(pairs[at], bound=bound, statistics=both)
+    return found
+
+
+def _is_plain(tensor: TensorRef) -> bool:
+    """Whether a dump recorded the four figures of a tensor, and neither its values nor a checksum."""
+    recorded = tensor.statistics
+    if recorded is None or None in recorded:
+        return False
+    return not (tensor.file or tensor.problem or tensor.checksum or tensor.payload)
 
 
 def lost_in_norm(elements: int) -> float:

@@ -11,6 +11,7 @@ from npucmp.measure.attention import with_hidden_masks
 from npucmp.measure.constant_rows import with_constant_rows
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.pairs import Closeness, measure_pairs, payload_bytes, values_of
+from npucmp.measure.recorded import measured_by_record
 from npucmp.model import Measurement, Pair
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import Meter, Progress
@@ -51,7 +52,8 @@ def measured(
                 found.append(measurement)
                 if checkpoint and is_new:
                     checkpoint.add(measurement)
-                meter.add(payload_bytes(measurement.pair))
+                if total:
+                    meter.add(payload_bytes(measurement.pair))
             found = with_constant_rows(with_hidden_masks(found, closeness, context), context)
             if checkpoint and part is not None and time.time() - since >= checkpoints.EVERY:
                 checkpoint.flush()  # it is done, its comparison may go on for hours
@@ -67,7 +69,11 @@ def _each(
     """The measurements of pairs, those of the first of them known, and whether each is a new one."""
     yield from ((measurement, False) for measurement in known)
     read = {values_of(measurement.pair) for measurement in known} - {None}
-    for measurement in measure_pairs(some[len(known) :], closeness, jobs, context):
-        if values_of(measurement.pair) in read:
+    left = some[len(known) :]
+    recorded = measured_by_record(left)
+    others = measure_pairs([pair for pair, one in zip(left, recorded) if one is None], closeness, jobs, context)
+    for one in recorded:
+        measurement = next(others) if one is None else one
+        if read and values_of(measurement.pair) in read:
             measurement = measurement._replace(bytes_read=0)  # as in a run that was not interrupted
         yield measurement, True
