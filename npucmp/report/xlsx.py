@@ -6,10 +6,10 @@ calls its operators. Rows are written one after the other and none is kept, thos
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
+import sys
 from itertools import chain, islice
 from typing import Any, Iterator, Sequence
 
@@ -81,19 +81,13 @@ def _rows(table: Table) -> Iterator[Sequence[Any]]:
 
 
 def _read(names: Sequence[str], lines: Joined) -> Iterator[Sequence[Any]]:
+    from npucmp.dump.readers.csv_table import read_blocks
+
     texts = [_TEXT.fullmatch(name) is not None for name in names]
-    for row in csv.reader(_lines(lines)):
-        yield [_value(cell, is_text) for cell, is_text in zip(row, texts)]
-
-
-def _lines(content: Joined) -> Iterator[str]:
-    """No cell holds a line break (sanitise.inert)."""
-    rest = b""
-    for block in content:
-        *whole, rest = (rest + block).split(b"\n")
-        yield from (line.decode() for line in whole)
-    if rest:
-        yield rest.decode()
+    head = ",".join(names).encode() + b"\n"
+    for block in read_blocks(FILE, chain([head], lines), longest=sys.maxsize):
+        for row in zip(*(block.frame[at].tolist() for at in range(len(names)))) if len(block.frame) else ():
+            yield [_value(cell, is_text) for cell, is_text in zip(row, texts)]
 
 
 def _value(cell: str, is_text: bool) -> Any:

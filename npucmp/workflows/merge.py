@@ -8,7 +8,6 @@ those that lie as Parquet are laid beside each other as CSV until the report is 
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -16,12 +15,16 @@ import re
 import time
 from codecs import BOM_UTF8
 from collections import Counter
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.dump.context import ReadContext
 from npucmp.dump.limits import Limits
+from npucmp.dump.readers.csv_table import read_blocks
 from npucmp.dump.readers.files import Stream
 from npucmp.errors import DumpError, UsageError
 from npucmp.localise.ranks import Precedence, precedence
@@ -34,6 +37,8 @@ from npucmp.workflows.settings import KEY, SCOPE
 from npucmp.workflows.written import PARQUET, SUMMARY, Folder
 
 LINE = 16 << 20  # bytes of a row
+BLOCK = 4 << 20  # bytes that are read at once
+NEWLINE = 10
 DEEPEST = 32  # lists and objects within each other in a summary; those of npucmp have a third of that
 COUNTS = ("verdicts", "causes", "aligned")
 RUNS = {"broken": ("side",), "unpaired": ("side", "path")}  # lists of runs in a summary, and what is text of each
@@ -47,7 +52,7 @@ _CONTROL = re.compile(
     rb"[\x00-\x09\x0b-\x1f\x7f]|\xc2[\x80-\x9f\xad]|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf"
 )
 _START = rb"(?:\s|\xc2\xa0)*(?:[=+@]|\xef\xbc[\x8b\x8d\x9d\xa0]|-(?!(?:[\d.]+(?:e[-+]?\d+)?|inf)\"?(?:,|$)))"
-_FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START)
+_FORMULA, _FORMULAS = re.compile(_START), re.compile(rb"(?:^|,)\"?" + _START, re.MULTILINE)
 
 
 class Rows(NamedTuple):
@@ -96,7 +101,7 @@ def merge(reports: Sequence[StrPath], *, limits: Limits = Limits()) -> Merged:
     return Merged(
         paths=tuple(paths),
         sources=tuple(sources),
-        columns=tuple(next(csv.reader([next(iter(heads))]))),
+        columns=tuple(next(iter(heads)).split(",")),
         rows=tuple(one.place for one in sorted((one for some in shards for one in some), key=lambda one: one.key)),
         ranked=_ranked(roots),
         notes=_notes(sources),
@@ -215,45 +220,64 @@ def _tensors(folder: Folder, spool: Optional[Spool]) -> Iterator[tuple[str, list
                     yield _indexed(path, io.BufferedReader(Stream(opened), 1 << 20), path)
         except UnicodeDecodeError:
             raise DumpError(path, "is not UTF-8 text") from None
-        except (OSError, ValueError, csv.Error) as error:
+        except (OSError, ValueError) as error:
             raise DumpError(path, f"cannot be read: {error}") from None
 
 
 def _indexed(path: Path, file: Any, lying: Path) -> tuple[str, list[Rows]]:
-    """Of a file that is told as `path`, and lies at another place, it may be."""
+    """The head and the places of the rows of each step and rank of a file; `lying` is where its rows are read later."""
     found: list[Rows] = []
-    head = file.readline(LINE)
-    names = head[len(BOM_UTF8) :] if head.startswith(BOM_UTF8) else head  # as --excel writes it
-    if not names.startswith(b"step,rank,") or not head.endswith(b"\n") or _is_foreign(names[:-1]):
-        raise DumpError(path, "is no table of tensors of npucmp compare")
-    start = at = len(head)
-    for cells, lines in groupby(_lines(path, file, names.count(b",")), key=lambda line: line.split(b",", 2)[:2]):
-        sizes = [*map(len, lines)]
-        at += sum(sizes)
-        step, rank = (int(cell) if cell else None for cell in cells)
-        found.append(Rows(step, rank, Slice(lying, start, at), len(sizes)))
-        start = at
-    return names.decode("utf-8", "replace").rstrip("\n"), found
-
-
-def _lines(path: Path, file: Any, commas: int) -> Iterator[bytes]:
-    """Those of rows with as many cells as there are columns, of which quoted ones may hold commas of their own."""
-    while line := file.readline(LINE):
-        bare = line.split(b'"')[::2]  # what stands outside of quotes
-        if sum(some.count(b",") for some in bare) != commas or not line.endswith(b"\n") or _is_foreign(line[:-1]):
+    start = at = 0
+    head = ""
+    for names, frame, text in read_blocks(str(path), iter(partial(file.read, BLOCK), b""), LINE):
+        if not head:
+            head = ",".join(names)
+            file_head = _head(file)
+            is_head = [*names[:2]] == ["step", "rank"] and file_head.endswith(b"\n")
+            if not is_head or _is_foreign(file_head, frame) or any(map(_FORMULA.match, map(str.encode, names))):
+                raise DumpError(path, "is no table of tensors of npucmp compare")
+            start = at = len(file_head)
+            continue
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE) + 1
+        if not text.endswith(b"\n") or len(ends) != len(frame) or _is_foreign(text, frame):
             raise DumpError(path, ODD)
-        yield line
+        steps, ranks = frame[0].tolist(), frame[1].tolist()
+        if not all(cell == "" or _NUMBER.fullmatch(cell) for cell in {*steps, *ranks}):
+            raise DumpError(path, ODD)
+        for cells, rows in groupby(range(len(ends)), key=lambda row: (steps[row], ranks[row])):
+            *_, last = places = [*rows]
+            step, rank = (int(cell) if cell else None for cell in cells)
+            start, end = at + int(ends[places[0] - 1] if places[0] else 0), at + int(ends[last])
+            if found and (found[-1].step, found[-1].rank) == (step, rank) and found[-1].place.stop == start:
+                before = found.pop()
+                found.append(Rows(step, rank, Slice(lying, before.place.start, end), before.lines + len(places)))
+            else:
+                found.append(Rows(step, rank, Slice(lying, start, end), len(places)))
+        at += len(text)
+    if not head:
+        raise DumpError(path, "is no table of tensors of npucmp compare")
+    return head, found
 
 
-def _is_foreign(line: bytes) -> bool:
-    """Whether a row holds what npucmp does not write. ValueError if it is no text."""
-    if _CONTROL.search(line):
+def _head(file: Any) -> bytes:
+    """The first line of a file that is being read."""
+    place = file.tell()
+    file.seek(0)
+    line = bytes(file.readline(LINE))
+    file.seek(place)
+    return line
+
+
+def _is_foreign(text: bytes, frame: Any) -> bool:
+    """Whether lines hold what npucmp does not write. UnicodeDecodeError if they are no text."""
+    if _CONTROL.search(text.removeprefix(BOM_UTF8)):
         return True
-    text = "" if line.isascii() else line.decode("utf-8")
-    if not _FORMULAS.search(line):
+    if not text.isascii():
+        text.decode("utf-8")
+    if not _FORMULAS.search(text):
         return False
-    cells = next(csv.reader([text or line.decode("ascii")]), []) if b'"' in line else None  # they may have commas
-    return cells is None or any(_FORMULA.match(cell.encode()) for cell in cells)
+    cells = {cell for column in frame for cell in frame[column].unique()}
+    return any(_FORMULA.match(str(cell).encode()) for cell in cells)
 
 
 def _require_apart(folders: Sequence[str], shards: Sequence[Sequence[Rows]]) -> None:

@@ -4,14 +4,13 @@ writes it, is refused: nobody shall take it for tables in which nothing is wrong
 
 from __future__ import annotations
 
-import codecs
-import csv
 import json
 import math
 import os
 from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from npucmp.dump.context import ReadContext
+from npucmp.dump.readers.csv_table import read_rows
 from npucmp.dump.readers.files import RegularFile, open_regular
 from npucmp.errors import DumpError, UsageError
 from npucmp.model.replayed import GUILTY_ABOVE
@@ -20,7 +19,7 @@ from npucmp.model.written import SOUND, TENSORS, Key, Place, Seen, Written
 
 SUMMARY = "summary.json"
 MERGED = {"merge": "compare"}  # reports that are made of others
-PIECE = 1 << 20  # bytes read at once, and characters of the longest line
+PIECE = 1 << 20  # bytes read at once
 PARQUET = ".parquet"
 Row = Mapping[str, str]
 
@@ -98,7 +97,7 @@ class Folder:
         """Those of a table; none where there is no such file. DumpError where it lacks a column that it needs."""
         for one in self.files(name):
             path = os.path.join(self.path, one)
-            yield from _rows(path, _lines(path, self.text(one, wanted)), needs)
+            yield from read_rows(path, self.text(one, wanted), needs, wanted)
 
 
 def _stem(name: str, table: str) -> str:
@@ -125,7 +124,7 @@ def of_files(files: Mapping[str, Union[bytes, Iterable[bytes]]]) -> Written:
     def rows(table: Table) -> Iterator[Row]:
         content = files.get(table.file)
         if content is not None:
-            yield from _rows(table.file, _lines(table.file, pieces(content)))
+            yield from read_rows(table.file, pieces(content), wanted=table.reads)
 
     return _written("this run", summary_of("this run", b"".join(pieces(files[SUMMARY]))), rows)
 
@@ -188,36 +187,6 @@ def _badness(one: Seen) -> tuple[bool, bool, float]:
     """Of several rows of one name, as of an operator that ran more than once, the worst stands for all."""
     unsized = one.error is None or one.error != one.error
     return one.differs, one.verdict != SOUND, 0.0 if one.error is None or unsized else one.error
-
-
-def _rows(path: str, lines: Iterable[str], needs: Sequence[str] = ()) -> Iterator[Row]:
-    table = csv.reader(lines)
-    try:
-        names = next(table, [])
-        for name in needs:
-            if name not in names:
-                raise DumpError(path, f"has no column {name}, so it is no such table of npucmp")
-        for cells in filter(None, table):
-            if len(cells) != len(names):
-                words = f"{len(cells)} cells under {len(names)} names"
-                raise DumpError(path, f"line {table.line_num}: {words}, which npucmp does not write; was it changed?")
-            yield dict(zip(names, cells))
-    except csv.Error as error:
-        raise DumpError(path, f"not CSV: {error}") from None
-
-
-def _lines(path: str, pieces: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a file that is read piece by piece."""
-    rest, bom = b"", codecs.BOM_UTF8  # which --excel writes
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        if len(rest) > PIECE:
-            raise DumpError(path, "a line that is longer than any that npucmp writes")
-        for line in whole:
-            yield line.removeprefix(bom).decode("utf-8", "replace") + "\n"
-            bom = b""
-    if rest:
-        yield rest.decode("utf-8", "replace")
 
 
 def number(cell: Optional[str]) -> Optional[float]:
