@@ -16,12 +16,14 @@ from click.testing import CliRunner
 
 import npucmp
 from npucmp.cli import npucmp as group
+from npucmp.commands.reference import page
 from npucmp.dump.formats import FORMATS
 from npucmp.errors import DumpError, UsageError
 from tests.reports import named
 from tests.test_layers import HEAVY
 
 SOFTMAX = Path(__file__).parent.parent / "sample_dumps" / "msprobe_softmax"
+ROOT = Path(__file__).parents[1]
 TARGET, GOLDEN = SOFTMAX / "target", SOFTMAX / "golden"
 
 WRITERS = ("write_reports", "write_junit")
@@ -34,7 +36,7 @@ FUNCTIONS = {  # command → the functions that do the same
 }  # fmt: skip
 OF_SCREENS = {"top", "verbose", "quiet", "color", "json"}  # print(result), str(result), result.to_dict()
 OTHERWISE = {  # parameter of a command → the one that does the same
-    "output": "directory", "format_": "format", "junit": "file", "scheduler": "executor", "dumps": "paths",
+    "output": "directory", "show_progress": "progress", "junit": "file", "scheduler": "executor", "dumps": "paths",
     "folders": "reports",
 }  # fmt: skip
 ELSEWHERE = {  # what another function does
@@ -63,6 +65,11 @@ def test_every_option_of_a_command_is_a_keyword_of_its_functions(command):
     given = {one.name for one in group.get_command(click.Context(group), command).params}
     missing = {name for name in given - OF_SCREENS if OTHERWISE.get(name, name) not in known}
     assert not {name for name in missing if ELSEWHERE.get((command, name)) not in npucmp.__all__}
+
+
+def test_the_reference_page_is_made_of_the_declarations():
+    """`python -m npucmp.commands.reference > docs/options.md` makes it again."""
+    assert (ROOT / "docs" / "options.md").read_text(encoding="utf-8") == page()
 
 
 @pytest.mark.parametrize("name", npucmp.__all__)

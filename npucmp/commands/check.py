@@ -7,8 +7,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out, tell
+from npucmp.workflows.option_fields import CheckFields, ScreenFields, spelled
 
 HELP = """What one run tells of its own health, without a second one: weights that do not move, gradients that vanish,
 dead activations, wrong modes, losses and labels that cannot be right, odd inputs.
@@ -27,42 +28,17 @@ them it can decide. docs/health.md explains them.
 Exit status: 0 nothing at or above --fail-on · 1 something · 2 could not decide (bad usage, unreadable tensors).
 """
 
+SHARED = (
+    "output excel xlsx include exclude graph step rank format jobs top show_progress verbose quiet json junit baseline "
+    "color limits"
+)
+
 
 @click.command(help=HELP)
 @click.argument("dump", required=False)
-@click.option("--only", metavar="GLOB", multiple=True, help="Only rules whose name fits; repeatable.")
-@click.option("--skip", metavar="GLOB", multiple=True, help="No rules whose name fits; repeatable.")
-@click.option(
-    "--phase",
-    type=click.Choice(["auto", "train", "eval"]),
-    help="What the run is; auto (default): training if it has a backward pass.",
-)
-@click.option(
-    "--start",
-    type=click.Choice(["auto", "fresh", "trained"]),
-    help="How its weights started; auto (default): fresh if those of all norms are constant.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "hint"]),
-    help="The least severity that makes the exit status 1 (default: warning).",
-)
-@click.option(
-    "--loss",
-    metavar="FILE",
-    help="What the training logged: CSV, JSON lines, trainer_state.json, a text log, event files.",
-)
-@click.option("--column", metavar="NAME", default="", help="Which column of --loss the loss is.")
-@click.option("--rules", metavar="FILE", help="Settings: limits, severities, what is expected; TOML.")
-@click.option(
-    "--plugin", metavar="FILE", multiple=True, help="A Python file with rules of your own, which is run; repeatable."
-)
-@click.option("--plugins/--no-plugins", default=True, help="Ask the rules of installed packages too (default: yes).")
+@declared(CheckFields, only="only skip phase start fail_on loss column rules plugin plugins")
 @click.option("--list", "listed", is_flag=True, help="Print every rule, and which of them DUMP can decide.")
-@some(
-    "output", "include", "exclude", "graph", "step", "rank", "format", "jobs", "top", "progress", "verbose", "quiet",
-    "json", "junit", "baseline", "color", "limit",
-)  # fmt: skip
+@declared(ScreenFields, CheckFields, only=SHARED)
 @click.pass_context
 def check(context: click.Context, /, dump: Optional[str], listed: bool, **given: Any) -> None:
     from npucmp.workflows.check import CheckOptions, rules_of
@@ -74,7 +50,6 @@ def check(context: click.Context, /, dump: Optional[str], listed: bool, **given:
         carry_out(context, given, partial(run, dump))
     from npucmp.report.listing import rules
 
-    given["format"] = given.pop("format_")
-    shown = ("output", "excel", "xlsx", "quiet", "top", "verbose", "progress", "json", "junit", "baseline", "color")
-    options = {name: value for name, value in given.items() if name not in shown}
+    names = {one.name for one, _ in spelled(CheckFields)}
+    options = {name: value for name, value in given.items() if name in names}
     tell(rules(rules_of(CheckOptions(**options)), run(dump, **options).decisions if dump is not None else ()))

@@ -8,8 +8,9 @@ from typing import Any, Iterator
 
 import click
 
-from npucmp.commands.options import common
+from npucmp.commands.options import SHARED, declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import ClusterFields, CompareFields, ScreenFields
 
 HELP = """Which operator diverged first, and did it cause it?
 
@@ -40,8 +41,8 @@ def _list_rules(context: click.Context, _: click.Parameter, asked: bool) -> None
 
 
 GROUPS = {  # title → options of the help, in this order; all others stand in the last group
-    "Output": "output top json junit quiet verbose color progress parts parquet excel xlsx",
-    "Which runs, operators and names": "step rank pair include exclude mapping graph also format_ limits",
+    "Output": "output top json junit quiet verbose color show_progress parts parquet excel xlsx",
+    "Which runs, operators and names": "step rank pair include exclude mapping graph also format limits",
     "Judgement": "rtol atol tolerances noise trust_statistics strict coverage skip_rules list_rules metrics baseline "
     "precheck replay",
     "Execution": "jobs resume scheduler disk",
@@ -79,56 +80,11 @@ class _Command(click.Command):
 @click.command(help=HELP, cls=_Command)
 @click.argument("target")
 @click.argument("golden")
-@click.option(
-    "--noise", metavar="FILE", help="noise.csv of rerun-diff: what differs no more than reruns do is no fault."
-)
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Go on with an interrupted comparison: the same command, the same -o DIR. What it measured is not read again.",
-)
-@click.option(
-    "--also",
-    metavar="[SIDE=]DUMP",
-    multiple=True,
-    help="A further dump of a side, such as values of a few operators beside statistics of all: --also target=DUMP, "
-    "--also golden=DUMP, or --also DUMP for the side that it fits; repeatable.",
-)
-@click.option(
-    "--disk",
-    metavar="SIZE",
-    help="How much the next dump may take on a side: --disk 20GB. next_dump.json asks for what fits, nearest to the "
-    "first root first.",
-)
-@click.option(
-    "--replay",
-    type=click.Choice(["suspects", "all"]),
-    metavar="[suspects|all]",
-    help="Hold the suspects (or all operators) of TARGET against float64 of their own inputs too, which tells birth "
-    "from passing on. Needs torch: pip install -e '.[replay]'.",
-)
-@click.option(
-    "--scheduler",
-    metavar="ADDRESS",
-    help="Let the workers of a Dask cluster compare steps and ranks: --scheduler tcp://127.0.0.1:8786, --scheduler "
-    "tls://HOST:PORT, or the scheduler's file. All of them see the dumps and -o DIR. Needs pip install -e '.[dask]'.",
-)
-@click.option(
-    "--no-precheck",
-    "precheck",
-    flag_value=False,
-    default=True,
-    help="Do not say in one line that the runs are not comparable (npucmp precheck).",
-)
-@click.option(
-    "--parts",
-    is_flag=True,
-    help="One file for each step and rank instead of tensors.csv: -o report --parts writes report/tensors-0-3.csv …",
-)
-@click.option(
-    "--parquet",
-    is_flag=True,
-    help="tensors.parquet instead of tensors.csv; needs pyarrow: pip install -e '.[parquet]'.",
+@declared(
+    CompareFields,
+    ClusterFields,
+    ScreenFields,
+    only="noise resume also disk replay scheduler precheck parts parquet",
 )
 @click.option(
     "--list-rules",
@@ -138,7 +94,7 @@ class _Command(click.Command):
     callback=_list_rules,
     help="Print the rules that judge, each with its evidence, and exit.",
 )
-@common
+@declared(ScreenFields, CompareFields, only=SHARED)
 @click.pass_context
 def compare(context: click.Context, /, target: str, golden: str, scheduler: str | None, **given: Any) -> None:
     from npucmp.workflows.compare import compare as run

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 HELP = """Is it fixed? What is new, gone and the same between two reports, and what got better or worse.
 
@@ -27,12 +28,12 @@ or networks, or what was accused before was not looked at again).
 @click.command(help=HELP)
 @click.argument("before")
 @click.argument("after")
-@some("output", "top", "verbose", "quiet", "json", "junit", "color", "limit")
+@declared(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
 def diff(context: click.Context, /, before: str, after: str, **given: Any) -> None:
     from npucmp.workflows.diff import diff as run
 
-    def work(limits: Any, progress: Any, format: Any) -> Any:
+    def work(limits: Any, progress: Any) -> Any:
         return run(before, after, limits=limits)
 
-    carry_out(context, {"progress": False, "format_": None, **given}, work)
+    carry_out(context, {"show_progress": False, **given}, work)

@@ -6,8 +6,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import tell
+from npucmp.workflows.option_fields import ExtractFields, ScreenFields
 
 HELP = """One operator of DUMP as a case that runs without npucmp: for the vendor, or for yourself on another device.
 
@@ -28,23 +29,17 @@ Exit status: 0 the case is written · 2 it is not (no such operator, no values, 
 @click.argument("dump")
 @click.argument("op")
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="The folder to write; new, or empty.")
-@click.option(
-    "--smallest",
-    is_flag=True,
-    help="Only the fewest rows that still show the fault, where rows do not depend on each other.",
-)
-@click.option("--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that it may take (default 8192).")
-@some("step", "rank", "format", "quiet", "limit")
+@declared(ExtractFields, only="smallest limit_memory")
+@declared(ExtractFields, ScreenFields, only="step rank format quiet limits")
 def extract(
     dump: str,
     op: str,
     folder: str,
     limit_memory: Optional[int],
     quiet: bool,
-    format_: Optional[str],
     **given: Any,
 ) -> None:
-    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), format=format_, **given)
+    write_case(dump, op, folder, quiet, limit_memory=in_bytes(limit_memory), **given)
 
 
 def write_case(dump: str, op: str, folder: str, quiet: bool, **given: Any) -> None:

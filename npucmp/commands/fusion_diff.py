@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import common
+from npucmp.commands.options import SHARED, declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import FusionFields, ScreenFields
 
 HELP = """Which fused operator computes something else than its unfused chain?
 
@@ -28,12 +29,11 @@ Exit status: 0 every fused operator agrees · 1 something diverged · 2 could no
 @click.command(name="fusion-diff", help=HELP)
 @click.argument("on")
 @click.argument("off")
-@click.option("--on-graph", metavar="FILE", multiple=True, help="Graph of the run with fusion; repeatable.")
-@click.option("--off-graph", metavar="FILE", multiple=True, help="Graph of the run without fusion; repeatable.")
+@declared(FusionFields, only="on_graph off_graph")
 @click.option(
     "--resume", is_flag=True, help="Go on with an interrupted run: the same command, the same -o DIR, as of compare."
 )
-@common
+@declared(ScreenFields, FusionFields, only=SHARED)
 @click.pass_context
 def fusion_diff(context: click.Context, /, on: str, off: str, **given: Any) -> None:
     from npucmp.workflows.fusion_diff import fusion_diff as run

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 
 @click.command(
@@ -27,12 +28,12 @@ npucmp, and for a step and rank that two of them have.
 """
 )
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...")
-@some("output", "top", "verbose", "quiet", "json", "junit", "color", "limit")
+@declared(ScreenFields, DumpFields, only="output excel xlsx top verbose quiet json junit color limits")
 @click.pass_context
 def merge(context: click.Context, /, folders: tuple[str, ...], **given: Any) -> None:
     from npucmp.workflows.merge import merge as run
 
-    def work(limits: Any, progress: Any, format: Any) -> Any:
+    def work(limits: Any, progress: Any) -> Any:
         return run(folders, limits=limits)
 
-    carry_out(context, {"progress": False, "format_": None, **given}, work)
+    carry_out(context, {"show_progress": False, **given}, work)

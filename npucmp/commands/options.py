@@ -1,28 +1,18 @@
-"""Options that commands share, spelled once."""
+"""The options of the command line, made of what workflows/option_fields.py declares."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterator, Optional, TypeVar
 
 import click
 
+from npucmp.workflows.option_fields import Spelling, flag, spelled
+
+SHARED = (  # of the commands that compare two dumps
+    "output excel xlsx include exclude mapping graph step rank pair format rtol atol tolerances trust_statistics "
+    "strict coverage skip_rules metrics jobs top show_progress verbose json junit baseline color quiet limits"
+)
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def common(command: Command) -> Command:
-    """All options of a command that compares two dumps."""
-    return some(*_OPTIONS)(command)
-
-
-def some(*names: str) -> Callable[[Command], Command]:
-    """Those of the options that stand under these names."""
-
-    def decorated(command: Command) -> Command:
-        for name in reversed(names):
-            command = _OPTIONS[name](command)
-        return command
-
-    return decorated
 
 
 def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> Any:
@@ -31,7 +21,7 @@ def _limits(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> An
     return Limits().changed(texts)
 
 
-def _numbers(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
+def _numbers(_: click.Context, option: click.Parameter, text: Optional[str]) -> Optional[str]:
     if text is not None:
         from npucmp.workflows import numbers
 
@@ -47,120 +37,54 @@ def _pairs(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> tup
     return texts
 
 
-def _output(command: Command) -> Command:
-    """Where files go, and how they are written."""
-    for option in (
-        click.option("--xlsx", is_flag=True, help="Write report.xlsx too, with coloured sheets; needs XlsxWriter."),
-        click.option(
-            "--excel", is_flag=True, help="Write CSV files with a byte-order mark, by which Excel knows UTF-8."
-        ),
-        click.option(
-            "-o", "--output", metavar="DIR", help="Write the report into DIR: CSV files, summary.json and report.html."
-        ),
-    ):
-        command = option(command)
-    return command
+_CHECKS: dict[str, Callable[..., Any]] = {"limits": _limits, "numbers": _numbers, "pairs": _pairs}
 
 
-_OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "output": _output,
-    "include": click.option(
-        "--include", metavar="GLOB", multiple=True, help="Only operators whose name fits; repeatable."
-    ),
-    "exclude": click.option(
-        "--exclude", metavar="GLOB", multiple=True, help="No operators whose name fits; repeatable."
-    ),
-    "mapping": click.option(
-        "--mapping",
-        metavar="FILE",
-        help="Target name → golden name, as YAML, TOML or CSV, or msprobe's layer, cell, api or data mapping: "
-        "--mapping layer_mapping.yaml.",
-    ),
-    "graph": click.option(
-        "--graph",
-        metavar="FILE",
-        multiple=True,
-        help="GE graph (text or JSON) or TensorFlow GraphDef (text or binary) of a run, or a tfdbg dump that holds its "
-        "own, instead of those beside the dumps; repeatable.",
-    ),
-    "step": click.option("--step", metavar="N", callback=_numbers, help="Only these steps: --step 3, --step 0-9."),
-    "rank": click.option("--rank", metavar="N", callback=_numbers, help="Only these ranks: --rank 0, --rank 0,8-15."),
-    "pair": click.option(
-        "--pair",
-        metavar="A=B",
-        multiple=True,
-        callback=_pairs,
-        help="Hold a step or rank of the target against another one of the golden: --pair step1=step0, "
-        "--pair rank8=rank0; repeatable.",
-    ),
-    "format": click.option(
-        "--format",
-        "format_",
-        metavar="NAME",
-        help="The dumps' format, instead of recognising it: msprobe, cann, npy, …; npucmp formats lists them.",
-    ),
-    "rtol": click.option(
-        "--rtol", type=click.FloatRange(0), help="Decide by |x-y| ≤ atol + rtol·|y| instead of the default rule."
-    ),
-    "atol": click.option("--atol", type=click.FloatRange(0), help="See --rtol."),
-    "tolerances": click.option(
-        "--tolerances", metavar="FILE", help="Rules of your own: CSV or TOML of metric, limit, dtype, op_type, why."
-    ),
-    "trust-statistics": click.option(
-        "--trust-statistics", is_flag=True, help="Let equal statistics (max, min, mean, norm) pass for agreement."
-    ),
-    "strict": click.option("--strict", is_flag=True, help="Exit 1 also when an operator has no partner."),
-    "coverage": click.option(
-        "--coverage",
-        metavar="SHARE",
-        type=click.FloatRange(0, 1),
-        default=1.0,
-        help="Accept a target that covers at least this share of the golden's elements: --coverage 0.8. Default: 1, "
-        "all of them.",
-    ),
-    "skip-rule": click.option(
-        "--skip-rule",
-        "skip_rules",
-        metavar="NAME",
-        multiple=True,
-        help="Judge without this rule (--list-rules); repeatable.",
-    ),
-    "metrics": click.option(
-        "--metrics",
-        metavar="NAMES",
-        help="Further columns for tensors.csv, comma-separated, as in euclidean,snr,gain; docs/metrics.md lists them.",
-    ),
-    "jobs": click.option(
-        "--jobs", type=click.IntRange(1), help="Processes to measure with (default: the cores of this process)."
-    ),
-    "top": click.option(
-        "--top", type=click.IntRange(1), default=10, show_default=True, help="Suspects shown on the terminal."
-    ),
-    "progress": click.option("--progress/--no-progress", default=None, help="Show progress (default: on a terminal)."),
-    "verbose": click.option(
-        "-v", "--verbose", is_flag=True, help="Show also what passes the error on, and every note."
-    ),
-    "json": click.option("--json", is_flag=True, help="Print summary.json on stdout, and nothing else."),
-    "junit": click.option(
-        "--junit", metavar="FILE", help="Write JUnit XML for continuous integration: a case per suspect and rule."
-    ),
-    "baseline": click.option(
-        "--baseline",
-        metavar="REPORT",
-        help="A folder that -o wrote before: what it accuses already does not make the exit status 1.",
-    ),
-    "color": click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        help="Colours: auto (default) on a terminal, by NO_COLOR and FORCE_COLOR; always for `| less -R`.",
-    ),
-    "quiet": click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit status tells."),
-    "limit": click.option(
-        "--limit",
-        "limits",
-        metavar="NAME=VALUE",
-        multiple=True,
-        callback=_limits,
-        help="Read what is refused for its size: --limit tensor_bytes=32T. The refusal names the limit; repeatable.",
-    ),
-}
+def declared(*kinds: Any, only: str = "", without: str = "") -> Callable[[Command], Command]:
+    """The options that dataclasses declare, as a decorator of a command: all of them, `only` those of these names, or
+    those `without` these."""
+
+    def decorated(command: Command) -> Command:
+        found = [(one.name, one.default, spelling) for kind in kinds for one, spelling in spelled(kind)]
+        wanted, left = only.split(), without.split()
+        if wanted:
+            found = sorted((one for one in found if one[0] in wanted), key=lambda one: wanted.index(one[0]))
+        for name, default, spelling in reversed([one for one in found if one[0] not in left]):
+            for option in reversed([*_options(name, default, spelling)]):
+                command = option(command)
+        return command
+
+    return decorated
+
+
+def _options(name: str, default: Any, one: Spelling) -> Iterator[Callable[[Any], Any]]:
+    """The click options of a field: one, or one for each of its values."""
+    for word, (value, help_) in one.values.items():
+        yield click.option(word, name, flag_value=value, help=help_)
+    if one.values:
+        return
+    flags = one.flags or (flag(name),)
+    more: dict[str, Any] = {"help": one.help, "metavar": one.metavar or None, "required": one.required}
+    if isinstance(default, bool) and len(flags) == 1 and flags[0].startswith("--no-"):
+        more.update(flag_value=False, default=True)
+    elif "/" in flags[0]:
+        more.update(default=default)
+    elif isinstance(default, bool):
+        more.update(is_flag=True)
+    else:
+        more.update(type=_type(one), multiple=one.repeats, nargs=one.words, show_default=one.shows_default)
+        if default not in (None, ()) and one.check != "limits":
+            more.update(default=default)
+    if one.check:
+        more.update(callback=_CHECKS[one.check])
+    yield click.option(*flags, name, **more)
+
+
+def _type(one: Spelling) -> Any:  # of click.option
+    if one.choices:
+        return click.Choice(one.choices)
+    if one.least is None:
+        return None
+    if one.is_whole:
+        return click.IntRange(int(one.least))
+    return click.FloatRange(one.least, one.most, min_open=one.is_open)

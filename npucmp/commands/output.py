@@ -15,6 +15,7 @@ import click
 from npucmp.errors import UsageError
 from npucmp.model import Result
 from npucmp.model.collector import uncollected
+from npucmp.workflows.option_fields import ScreenFields, spelled
 
 if TYPE_CHECKING:
     from npucmp.report import Form
@@ -25,21 +26,22 @@ WIDTH = 80  # columns of a picture where no terminal tells how many there are
 
 @uncollected()
 def carry_out(context: click.Context, given: dict[str, Any], work: Callable[..., Result]) -> None:
-    """Runs a workflow with what is left of the options, shows its result, and exits with its status."""
-    folder, quiet, wanted, top, verbose = map(given.pop, ("output", "quiet", "progress", "top", "verbose"))
-    as_json, junit_file, color, baseline = (given.pop(name, None) for name in ("json", "junit", "color", "baseline"))
-    given["format"] = given.pop("format_")
+    """Runs a workflow with the options that are its own, shows its result by the others, and exits with its status."""
+    names = [one.name for one, _ in spelled(ScreenFields)]
+    screen = ScreenFields(**{name: given.pop(name) for name in names if name in given})
+    folder = screen.output
     resumable = "resume" in given
     if resumable and given["resume"] and not folder:
         raise UsageError("--resume needs -o DIR, the folder of the interrupted run")
     if resumable and folder:
         given["journal"] = folder
-    form = _form(given.pop("excel"), given.pop("xlsx"), folder)
-    metrics = _columns(given.pop("metrics", None) or "")
-    parts, parquet = _layout(folder, bool(given.pop("parts", False)), bool(given.pop("parquet", False)))
+    form = _form(screen.excel, screen.xlsx, folder)
+    metrics = _columns(screen.metrics or "")
+    parts, parquet = _layout(folder, screen.parts, screen.parquet)
     _require_own(context, folder)
-    known = _known(baseline, str(context.info_name), given, work)
-    showing = _progress(not quiet and _is_terminal(sys.stderr) if wanted is None else wanted)
+    known = _known(screen.baseline, str(context.info_name), given, work)
+    is_watched = not screen.quiet and _is_terminal(sys.stderr)
+    showing = _progress(is_watched if screen.show_progress is None else screen.show_progress)
     with showing as progress, _resumable("journal" in given):
         result = replace(work(**given, progress=progress), argv=tuple(sys.argv))
 
@@ -57,22 +59,22 @@ def carry_out(context: click.Context, given: dict[str, Any], work: Callable[...,
     if answer.result.exit_status == 2:
         answer = _with_what_lacks(answer, given)
     files = write(answer, folder, form) if folder else []
-    if junit_file:
+    if screen.junit:
         from npucmp.report import junit
 
-        junit.write(answer, junit_file)
-    if "journal" in given and not result.partial:
+        junit.write(answer, screen.junit)
+    if folder and "journal" in given and not result.partial:
         from npucmp.measure import checkpoint
 
         checkpoint.remove(folder)  # its measurements are in the report now
-    if as_json:
+    if screen.json:
         from npucmp.report import json
 
         data = json.render(answer)["summary.json"]
         tell((json.with_files(data, [file.name for file in files]) if files else data).decode())
-    elif not quiet:
-        paint, columns = terminal.colours(shows_colour(color)), width()
-        shown = terminal.render(answer, top, files, paint, verbose, columns or WIDTH)
+    elif not screen.quiet:
+        paint, columns = terminal.colours(shows_colour(screen.color)), width()
+        shown = terminal.render(answer, screen.top, files, paint, screen.verbose, columns or WIDTH)
         tell(_fitted(shown, columns) if columns else shown, is_needed=not folder)
     result.close()
     context.exit(answer.result.exit_status)

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import OverflowFields, ScreenFields
 
 HELP = """Where NaN, Inf or saturation is born, how it spreads, and where it is masked.
 
@@ -26,12 +27,13 @@ Exit status: 0 nothing overflowed · 1 something did · 2 could not decide (bad 
 
 @click.command(help=HELP)
 @click.argument("dump")
-@click.option("--golden", metavar="DUMP", help="A run that is right, to hold every event against.")
-@click.option("--headroom", type=click.FloatRange(0), metavar="BITS", help="List tensors closer to their type's limit.")
-@some(
-    "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "json", "junit", "color", "limit",
-)  # fmt: skip
+@declared(OverflowFields, only="golden headroom")
+@declared(
+    ScreenFields,
+    OverflowFields,
+    only="output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose quiet "
+    "json junit color limits",
+)
 @click.pass_context
 def overflow(context: click.Context, /, dump: str, **given: Any) -> None:
     from npucmp.workflows.overflow import overflow as run

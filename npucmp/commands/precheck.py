@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import PrecheckFields, ScreenFields
 
 HELP = """Are these two runs comparable at all? Network, data, weights, settings, before any number is compared.
 
@@ -31,36 +32,13 @@ nothing else differs, or bad usage.
 @click.command(help=HELP)
 @click.argument("target")
 @click.argument("golden")
-@click.option(
-    "--env",
-    nargs=2,
-    metavar="T G",
-    help="Versions and environment of both: zips of msprobe's config_check, or text of `pip freeze` or `env`.",
+@declared(PrecheckFields, only="env config curve repeat_curve column repeat rules mixed only skip strict")
+@declared(
+    ScreenFields,
+    PrecheckFields,
+    only="output excel xlsx mapping graph step rank pair format jobs top show_progress verbose quiet json junit color "
+    "limits",
 )
-@click.option(
-    "--config",
-    nargs=2,
-    metavar="T G",
-    help="Hyper-parameters of both: YAML, JSON, TOML, or text with --name value.",
-)
-@click.option(
-    "--curve",
-    nargs=2,
-    metavar="T G",
-    help="Logs of both trainings: CSV, JSON lines, trainer_state.json, text, TensorBoard events: where do they part?",
-)
-@click.option("--repeat-curve", metavar="FILE", help="Log of a second golden run: what differs no more is no fault.")
-@click.option("--column", default="", metavar="NAME", help="The figure of the logs (default: the training loss).")
-@click.option("--repeat", metavar="DUMP", help="A dump of TARGET run again: does it give the same bits?")
-@click.option("--rules", metavar="FILE", help="Settings: TOML with skip, and severities and ignored names of rows.")
-@click.option("--mixed", is_flag=True, help="Mixed precision against full precision is meant.")
-@click.option("--only", multiple=True, metavar="GLOB", help="Only rows whose name fits; repeatable.")
-@click.option("--skip", multiple=True, metavar="GLOB", help="No rows whose name fits; repeatable.")
-@click.option("--strict", is_flag=True, help="Exit 1 also for what wants an explanation.")
-@some(
-    "output", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress", "verbose", "quiet",
-    "json", "junit", "color", "limit",
-)  # fmt: skip
 @click.pass_context
 def precheck(context: click.Context, /, target: str, golden: str, **given: Any) -> None:
     from npucmp.errors import UsageError

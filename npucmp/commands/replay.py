@@ -8,8 +8,9 @@ from typing import Any, Optional
 import click
 
 from npucmp.commands.extract import in_bytes, write_case
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import ReplayFields, ScreenFields
 
 HELP = """Which operators are not what float64 makes of their own inputs? No golden run is needed.
 
@@ -35,32 +36,25 @@ no engine, bad usage).
 
 @click.command(help=HELP)
 @click.argument("dump")
-@click.option("--engine", metavar="NAME", help="Replay with this engine alone: torch or numpy.")
-@click.option("--golden", metavar="DUMP", help="Another run of the network, replayed too: which of the two is wrong?")
-@click.option(
-    "--budget", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Multiply every limit by X."
-)
-@click.option("--budget-from", metavar="DUMP", help="A clean run: its ratios of each kind of operator are what is due.")
-@click.option(
-    "--limit-memory", type=click.IntRange(1), metavar="MB", help="Memory that one operator may take (default 8192)."
-)
+@declared(ReplayFields, only="engine golden budget budget_from limit_memory")
 @click.option(
     "--reproducer",
     nargs=2,
     metavar="OP DIR",
     help="Write operator OP into the new folder DIR, as npucmp extract does.",
 )
-@click.option("--strict", is_flag=True, help="Exit 2 also when an output could not be replayed.")
-@some(
-    "output", "include", "exclude", "mapping", "graph", "step", "rank", "pair", "format", "jobs", "top", "progress",
-    "verbose", "quiet", "json", "junit", "baseline", "color", "limit",
-)  # fmt: skip
+@declared(
+    ScreenFields,
+    ReplayFields,
+    only="strict output excel xlsx include exclude mapping graph step rank pair format jobs top show_progress verbose "
+    "quiet json junit baseline color limits",
+)
 @click.pass_context
 def replay(context: click.Context, /, dump: str, reproducer: Optional[tuple[str, str]], **given: Any) -> None:
     from npucmp.workflows.replay import replay as run
 
     given["limit_memory"] = in_bytes(given.pop("limit_memory"))
     if reproducer:
-        chosen = {name: given[name] for name in ("step", "rank", "limits", "limit_memory")}
-        write_case(dump, *reproducer, quiet=given["quiet"], format=given["format_"], **chosen)
+        chosen = {name: given[name] for name in ("format", "step", "rank", "limits", "limit_memory")}
+        write_case(dump, *reproducer, quiet=given["quiet"], **chosen)
     carry_out(context, given, partial(run, dump))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import carry_out
+from npucmp.workflows.option_fields import CompareFields, ScreenFields
 
 HELP = """Which operator gives different bits for the same bits in?
 
@@ -26,10 +27,12 @@ Exit status: 0 all runs are the same bit for bit · 1 they are not · 2 could no
 
 @click.command(name="rerun-diff", help=HELP)
 @click.argument("dumps", metavar="RUN RUN [RUN…]", nargs=-1, required=True)
-@some(
-    "output", "include", "exclude", "mapping", "graph", "step", "rank", "format", "strict", "jobs", "top", "progress",
-    "verbose", "quiet", "json", "junit", "color", "limit",
-)  # fmt: skip
+@declared(
+    ScreenFields,
+    CompareFields,
+    only="output excel xlsx include exclude mapping graph step rank format strict jobs top show_progress verbose quiet "
+    "json junit color limits",
+)
 @click.pass_context
 def rerun_diff(context: click.Context, /, dumps: tuple[str, ...], **given: Any) -> None:
     from npucmp.workflows.rerun_diff import rerun_diff as run

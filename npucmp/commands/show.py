@@ -6,8 +6,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import tell
+from npucmp.workflows.option_fields import ShowFields
 
 
 @click.command(
@@ -30,16 +31,9 @@ setting that would bring it: the exit status is 1 then.
 @click.option(
     "--top", type=click.IntRange(1), default=10, show_default=True, help="Operators listed without a PATTERN."
 )
-@click.option("--values", is_flag=True, help="Look at the values: histogram, extremes, corners.")
-@click.option("--slot", metavar="GLOB", multiple=True, help="Only these tensors: --slot output:0; repeatable.")
-@click.option(
-    "--at",
-    metavar="INDEX",
-    multiple=True,
-    help="The element at an index: --at 0,3,12, or one number in C order; repeatable.",
-)
+@declared(ShowFields, only="values slot at")
 @click.option("--fit", metavar="QUESTION", help="Does the dump answer compare, overflow, replay … (npucmp plan)?")
-@some("include", "exclude", "step", "rank", "format", "limit")
+@declared(ShowFields, only="include exclude step rank format limits")
 @click.pass_context
 def show(
     context: click.Context,
@@ -48,7 +42,6 @@ def show(
     pattern: Optional[str],
     top: int,
     fit: Optional[str],
-    format_: Optional[str],
     values: bool,
     slot: tuple[str, ...],
     at: tuple[str, ...],
@@ -62,10 +55,10 @@ def show(
         from npucmp.report import plan
         from npucmp.workflows.plan import fit as held
 
-        run, lacks = held(fit, dump, format=format_, **given)
+        run, lacks = held(fit, dump, **given)
         tell(plan.fit(run, fit, lacks))
         context.exit(1 if lacks else 0)
-    found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, format=format_, **given)
+    found = inspect(dump, pattern=pattern, slot=slot, values=values, at=at, **given)
     for run, rows in found.runs:
         tell(listing(run, rows, None if pattern else top))
     for note in found.notes:

@@ -6,8 +6,9 @@ from typing import Any, Optional
 
 import click
 
-from npucmp.commands.options import some
+from npucmp.commands.options import declared
 from npucmp.commands.output import tell
+from npucmp.workflows.option_fields import DumpFields, ScreenFields
 
 HELP = """A report as one page that a vendor's engineer can work with, or as an archive with all that goes with it.
 
@@ -34,7 +35,7 @@ Exit status: 0 it is written · 2 it is not (no report, nothing accused in it, a
     "--place", type=click.IntRange(1), default=1, show_default=True, help="Which suspect: its place in the report."
 )
 @click.option("--case", metavar="DIR", help="The folder that npucmp extract wrote of it (default: REPORT/case).")
-@some("quiet", "limit")
+@declared(ScreenFields, DumpFields, only="quiet limits")
 def ticket(report: str, file: str, place: int, case: Optional[str], quiet: bool, limits: Any) -> None:
     from npucmp.report.bundle import require_ending, write_ticket
     from npucmp.report.listing import ticket as listing

@@ -23,12 +23,20 @@ class RowCache:
     def __repr__(self) -> str:
         return f"<cache of {self._count} rows>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Nothing of it leaves the process: a finding that is pickled has no cache."""
+        return _no_cache, ()
+
     def results(self, function: object) -> list[Any]:
         """The results of one function so far."""
         found = self._results.get(function)
         if found is None:
             found = self._results[function] = [_UNKNOWN] * self._count
         return found
+
+
+def _no_cache() -> None:
+    return None
 
 
 def numbered(findings: Sequence[Finding], first: int = 0) -> list[Finding]:

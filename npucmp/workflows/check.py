@@ -29,30 +29,13 @@ from npucmp.model.symptom import Checked, RuleWords
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.option_fields import CheckFields
 from npucmp.workflows.runs import Choice, Meter, StrPath
 
 
 @dataclass(frozen=True)
-class CheckOptions(Choice):
-    """What a check can be told; the command line offers the same under the same names. Globs are over rules.
-
-    only, skip  globs on rules' names
-    phase, start, fail_on  "train" or "eval"; "fresh" or "trained" weights; the least severity that counts
-    rules       a file of settings; what is told here is stronger, None leaves it to the file
-    plugin      files with rules of the user's own; `plugins` says whether those of installed packages are asked too
-    loss        what the training logged; `column` names its loss
-    """
-
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    phase: Optional[str] = None
-    start: Optional[str] = None
-    fail_on: Optional[str] = None
-    rules: Optional[StrPath] = None
-    plugin: Sequence[StrPath] = ()
-    plugins: bool = True
-    loss: Optional[StrPath] = None
-    column: str = ""
+class CheckOptions(CheckFields, Choice):
+    """The options of a check."""
 
     def all_rules(self) -> tuple[Rule, ...]:
         """npucmp's rules, and then the user's own."""

@@ -19,6 +19,7 @@ from npucmp.recompute.run import replayed
 from npucmp.recompute.task import Engine, Settings, Task, tasks_of
 from npucmp.recompute.torch_engine import CaseEngine
 from npucmp.workflows.keywords import of_three
+from npucmp.workflows.option_fields import ExtractFields
 from npucmp.workflows.replay import supported
 from npucmp.workflows.runs import Choice, StrPath, operator_of
 
@@ -35,15 +36,8 @@ class Extracted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExtractOptions(Choice):
-    """What an extraction can be told.
-
-    smallest     only the fewest rows that still show the fault, where rows do not know each other
-    limit_memory bytes that replaying the operator may take
-    """
-
-    smallest: bool = False
-    limit_memory: Optional[int] = None
+class ExtractOptions(ExtractFields, Choice):
+    """The options of an extraction."""
 
 
 @of_three(ExtractOptions)

@@ -16,6 +16,7 @@ from npucmp.workflows.compare import Sides, compared_runs
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.looks import with_looks
+from npucmp.workflows.option_fields import FusionFields
 from npucmp.workflows.options import Options
 from npucmp.workflows.runs import StrPath
 
@@ -23,14 +24,8 @@ ANCESTORS = 5  # folders above that may hold fusion_result.json; "{time}/{device
 
 
 @dataclass(frozen=True)
-class FusionOptions(Options):
-    """Options of a comparison, and which graphs belong to which side.
-
-    on_graph, off_graph  graph files of the run with fusion, and of the one without
-    """
-
-    on_graph: Sequence[StrPath] = ()
-    off_graph: Sequence[StrPath] = ()
+class FusionOptions(FusionFields, Options):
+    """The options of a comparison with and without fusion."""
 
 
 @of_two(FusionOptions)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from npucmp.errors import UsageError
 from npucmp.model.result import Result
+from npucmp.workflows.option_fields import meaning
 from npucmp.workflows.settings import settings_of
 
 if TYPE_CHECKING:
@@ -99,11 +100,10 @@ def _with_keywords(function: Callable[..., Any], kind: Any, hint: str = "") -> A
     last = options.replace(default=None, annotation=f"Optional[{kind.__name__}]")
     vars(called)["__signature__"] = plain.replace(parameters=[*paths, last, *keywords])
     vars(called)["options"] = kind
-    called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, *_words(kind)]))
+    called.__doc__ = "\n\n    ".join(filter(None, [function.__doc__, _words(kind)]))
     return called
 
 
-def _words(kind: Any) -> list[str]:
-    """What the options say of their fields, the base first."""
-    found = [vars(one).get("__doc__") for one in reversed(kind.__mro__) if one is not object]
-    return [text.strip() for text in found if text]
+def _words(kind: Any) -> str:
+    """What the options mean, a line each."""
+    return "\n    ".join(f"{one.name}  {meaning(one)}" for one in fields(kind))

@@ -5,55 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import AbstractSet, Optional, Sequence, Union
+from typing import AbstractSet, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import UsageError
 from npucmp.judge.tolerances import Tolerances, load_noise, load_tolerances
 from npucmp.judge.verdicts import DEFAULT_RULES
-from npucmp.measure.executor import Executor
 from npucmp.model import Tolerance
+from npucmp.workflows.option_fields import CompareFields
 from npucmp.workflows.runs import Choice, StrPath
 
 
 @dataclass(frozen=True)
-class Options(Choice):
-    """What a comparison can be told; the command line offers the same under the same names.
-
-    rtol, atol  decide by |x-y| ≤ atol + rtol·|y| instead of by the default rule
-    tolerances  rules of the user's own: a file (CSV, TOML), or a list of Tolerance
-    trust_statistics  equal statistics (max, min, mean, norm) pass for agreement
-    noise       noise.csv of rerun_diff: what differs no more than reruns do is no fault
-    strict      what has no partner is a difference too
-    coverage    the least share of golden elements that must be compared or accounted for, 0 to 1
-    skip_rules  names of rules of localise/rules/ that are not to be applied
-    journal     a folder in which finished measurements are kept, until the caller removes them (journal.remove); steps
-                and ranks that are compared apart lie below it until the report is written
-    resume      what an interrupted run of the same comparison left in the journal is not measured again
-
-    Of these only compare makes use:
-    disk        what the next dump may take on a side, in bytes or as a user writes it ("20GB")
-    also        further dumps: "target=DUMP", "golden=DUMP", or "DUMP" of the side that it fits
-    replay      "suspects" or "all": operators that are held against float64 too (replay_roots.py)
-    precheck    whether to say in one line that the runs are not comparable
-    executor    who compares steps and ranks that are compared apart, None: processes here
-    """
-
-    rtol: Optional[float] = None
-    atol: Optional[float] = None
-    tolerances: Union[StrPath, Sequence[Tolerance], None] = None
-    trust_statistics: bool = False
-    noise: Optional[StrPath] = None
-    strict: bool = False
-    coverage: float = 1.0
-    skip_rules: Sequence[str] = ()
-    disk: Union[int, str, None] = None
-    also: Sequence[StrPath] = ()
-    replay: Optional[str] = None
-    precheck: bool = True
-    journal: Optional[StrPath] = None
-    resume: bool = False
-    executor: Optional[Executor] = None
+class Options(CompareFields, Choice):
+    """The options of a comparison."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

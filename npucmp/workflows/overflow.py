@@ -25,6 +25,7 @@ from npucmp.overflow_events.special_values import amount, headroom, kinds_of
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs, unfit_names
+from npucmp.workflows.option_fields import OverflowFields
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
 NO_TENSOR = Evidence("no tensor", "the dump holds no tensor of it")
@@ -34,15 +35,8 @@ CAUSES = {"born": Cause.BORN, "propagated": Cause.PROPAGATED, "unknown": Cause.U
 
 
 @dataclass(frozen=True)
-class OverflowOptions(Choice):
-    """What a search for overflows can be told; the command line offers the same under the same names.
-
-    golden      a run without the overflow: what it holds at these places is told
-    headroom    bits; tensors that come nearer to the largest value of their type are listed
-    """
-
-    golden: Optional[StrPath] = None
-    headroom: Optional[float] = None
+class OverflowOptions(OverflowFields, Choice):
+    """The options of a search for overflows."""
 
 
 class Blame(NamedTuple):

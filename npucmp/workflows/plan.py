@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from typing import Optional, Sequence
 
 from npucmp.dump.formats import heads, open_head
-from npucmp.dump.limits import Limits
 from npucmp.dump_plan.asked import Asked, Framework
 from npucmp.dump_plan.fit import Missing, missing
 from npucmp.dump_plan.frameworks import framework as framework_of
@@ -21,7 +20,8 @@ from npucmp.errors import NpucmpError, UsageError
 from npucmp.model import Run
 from npucmp.workflows.graphs import with_graphs
 from npucmp.workflows.keywords import of_three, of_two
-from npucmp.workflows.numbers import Numbers, some
+from npucmp.workflows.numbers import some
+from npucmp.workflows.option_fields import PlanFields
 from npucmp.workflows.runs import Choice, StrPath
 from npucmp.workflows.sizes import in_bytes
 
@@ -29,28 +29,8 @@ MOST = 8  # runs of an earlier dump that are read: the largest of them stands fo
 
 
 @dataclass(frozen=True)
-class PlanOptions:
-    """What `npucmp plan` can be told.
-
-    side    "target" or "golden"
-    kind    "values", "statistics", "md5"; None: what the question needs
-    ops     globs of operators' names, none: all
-    before  an earlier dump of the same network, to count and choose by; disk is what the new one may take
-    model   of offline models: the file that is loaded, without .om
-    steps, ranks  which: a number, several, or as a user writes them ("0-9")
-    format, limits  of the earlier dump
-    """
-
-    side: str = "target"
-    steps: Numbers = None
-    ranks: Numbers = None
-    ops: Sequence[str] = ()
-    kind: Optional[str] = None
-    before: Optional[StrPath] = None
-    disk: int | str | None = None
-    model: str = "model"
-    format: Optional[str] = None
-    limits: Limits = Limits()
+class PlanOptions(PlanFields):
+    """The options of a plan."""
 
 
 def question_of(name: str) -> Question:

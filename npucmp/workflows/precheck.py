@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Optional, Sequence
+from typing import Sequence
 
 from npucmp.comparability.both import Both, Curves, Given
 from npucmp.comparability.order import NAMES, ROWS
@@ -24,35 +24,15 @@ from npucmp.model.prechecked import CurvePair, Precheck, Told
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_two
 from npucmp.workflows.misfits import unfit_names
+from npucmp.workflows.option_fields import PrecheckFields
 from npucmp.workflows.runs import Choice, Meter, StrPath, how_to_pair, keys, odd_pairs, pair_runs
 
 NO_DUMP = "-"  # stands for a dump where files alone are compared
 
 
 @dataclass(frozen=True)
-class PrecheckOptions(Choice):
-    """What a precheck can be told; the command line offers the same under the same names.
-
-    env, config   files beside the dumps, target's and golden's: zips of msprobe's config_check, or text
-    curve         logs of both trainings; repeat_curve that of a second golden run, column the name of the figure
-    repeat        a dump of the target run again: does it give the same bits?
-    mixed         a run in mixed precision against one in full precision is meant
-    rules         a TOML file of settings
-    only, skip    globs over the names of rows
-    strict        what wants an explanation makes the runs not comparable too
-    """
-
-    env: Optional[tuple[str, str]] = None
-    config: Optional[tuple[str, str]] = None
-    curve: Optional[tuple[str, str]] = None
-    repeat_curve: Optional[str] = None
-    column: str = ""
-    repeat: Optional[StrPath] = None
-    mixed: bool = False
-    rules: Optional[StrPath] = None
-    only: Sequence[str] = ()
-    skip: Sequence[str] = ()
-    strict: bool = False
+class PrecheckOptions(PrecheckFields, Choice):
+    """The options of a precheck."""
 
 
 @of_two(PrecheckOptions)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Mapping, Optional
+from typing import Mapping
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
@@ -23,6 +23,7 @@ from npucmp.recompute.torch_engine import TorchEngine
 from npucmp.workflows.graphs import loaded, with_graphs
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.option_fields import ReplayFields
 from npucmp.workflows.replay_golden import beside, partners
 from npucmp.workflows.runs import Choice, Meter, StrPath, keys, pair_runs
 
@@ -33,23 +34,8 @@ NO_VALUES = "no data", "the dump holds no values of it"
 
 
 @dataclass(frozen=True)
-class ReplayOptions(Choice):
-    """What a replay can be told; the command line offers the same under the same names.
-
-    engine       the name of the only one to use; all are tried otherwise
-    budget       a factor for all limits
-    golden       another run of the network, replayed too: which of the two is wrong
-    budget_from  a clean dump, whose largest ratios of each kind of operator are what is due
-    limit_memory bytes that replaying one operator may take
-    strict       what could not be replayed makes the run undecided
-    """
-
-    engine: Optional[str] = None
-    golden: Optional[StrPath] = None
-    budget: float = 1.0
-    budget_from: Optional[StrPath] = None
-    limit_memory: Optional[int] = None
-    strict: bool = False
+class ReplayOptions(ReplayFields, Choice):
+    """The options of a replay."""
 
 
 @of_one(ReplayOptions)

@@ -16,11 +16,11 @@ from typing import Callable, Iterator, Optional, Sequence, TypeVar, Union
 from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import early_heads, heads, open_head, open_runs
-from npucmp.dump.limits import Limits
 from npucmp.errors import DumpError, UsageError
 from npucmp.model import Head, Operator, Pair, Run, first_of
 from npucmp.model.collector import uncollected
-from npucmp.workflows.numbers import End, Numbered, Numbers, Partner, partners, some
+from npucmp.workflows.numbers import End, Numbered, Partner, partners, some
+from npucmp.workflows.option_fields import DumpFields
 
 StrPath = Union[str, "PathLike[str]"]
 NEAR = 5  # names that are proposed
@@ -29,31 +29,8 @@ Progress = Callable[[int, int], None]  # (bytes done, bytes in all)
 
 
 @dataclass(frozen=True)
-class Choice:
-    """What every workflow can be told of the dumps it reads. A single name will do where several are taken.
-
-    format      the dumps' format, instead of recognising it: a name of `npucmp formats`
-    step, rank  a number, several, or as a user writes them ("0,8-15"): only these
-    pair        which of the target's belong to which of the golden's where numbers are not the same ("step1=step0")
-    include     globs on operators' names: only those that fit one; exclude those that do not
-    mapping     target name → golden name, or a file of them (YAML, TOML, CSV)
-    graph       graph files, or dumps that hold their own, instead of those beside the dumps
-    jobs        processes at work; None for the cores of this process
-    progress    called with (bytes done, bytes in all)
-    limits      how large what is read may be: Limits().changed(["tensor_bytes=32T"])
-    """
-
-    format: Optional[str] = None
-    step: Numbers = None
-    rank: Numbers = None
-    pair: Sequence[str] = ()
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    mapping: Union[StrPath, Names, None] = None
-    graph: Sequence[StrPath] = ()
-    jobs: Optional[int] = None
-    progress: Optional[Progress] = None
-    limits: Limits = Limits()
+class Choice(DumpFields):
+    """The options of every command that reads a dump."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

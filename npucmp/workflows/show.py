@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import NamedTuple, Optional, Sequence
+from typing import NamedTuple, Optional
 
 from npucmp.dump.context import ReadContext
 from npucmp.errors import NpucmpError, UsageError
@@ -15,6 +15,7 @@ from npucmp.measure.peek import peek
 from npucmp.model import Measurement, Operator, Pair, Peek, Run, TensorRef
 from npucmp.workflows.keywords import of_one
 from npucmp.workflows.misfits import unfit_globs
+from npucmp.workflows.option_fields import ShowFields
 from npucmp.workflows.runs import Choice, StrPath
 
 MOST = 12  # slots that are proposed
@@ -28,19 +29,8 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShowOptions(Choice):
-    """What is looked at.
-
-    pattern  a glob on operators' names: all tensors of those that fit are measured; None: nothing is
-    slot     only tensors in slots that fit one of these globs
-    values   the values too: how they spread, the largest and the smallest, corners
-    at       elements by their indices, as a user writes them ("0,3,12" or "[0, 3, 12]"), or by one number in C order
-    """
-
-    pattern: Optional[str] = None
-    slot: Sequence[str] = ()
-    values: bool = False
-    at: Sequence[str | int] = ()
+class ShowOptions(ShowFields, Choice):
+    """The options of show, with which tensors it is asked for."""
 
     @property
     def is_any(self) -> bool:
