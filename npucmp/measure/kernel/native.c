@@ -1,9 +1,10 @@
 /* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that stay in the first-level cache.
  *
  * Called with pointers and lengths that Python has checked; allocates nothing, keeps no state, never writes but to its
- * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and added up in a fixed order, and products are never fused with
- * sums, so that the result is the same on every machine and for every instruction set. A tile in which everything is
- * finite and nothing can be a mask is measured with vectors; any other one element by element.
+ * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and
+ * added up in a fixed order, and products are never fused with sums, so that the result is the same on every machine and
+ * for every instruction set. A tile in which everything is finite and nothing can be a mask is measured with vectors; any
+ * other one element by element.
  */
 
 #include <math.h>
