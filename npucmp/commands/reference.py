@@ -12,8 +12,8 @@ from npucmp.workflows.option_fields import KINDS, Spelling, meaning, spelling_of
 
 HEAD = """# Options
 
-This page is made of `npucmp/workflows/option_fields.py`, where every option is declared once: as the command line spells
-it, as a keyword argument in Python, and what it means. `npucmp COMMAND --help` lists the options of one command.
+This page is made of `npucmp/workflows/option_fields.py`, where every option is declared once: as the command line
+spells it, as a keyword argument in Python, and what it means. `npucmp COMMAND --help` lists the options of one command.
 """
 
 

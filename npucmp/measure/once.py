@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Callable, Hashable, Iterator, Optional, Sequence, TypeVar
 
 Item = TypeVar("Item")
@@ -19,16 +18,19 @@ def once(
     `values` tells the values of an item from those of all others, None of one that shares none. `read` gets the first
     items of each and finds something for each, in their order.
     """
-    keys = [values(item) for item in items]
-    times = Counter(keys)
-    places = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # where each stands first
-    found = read([item for at, (item, key) in enumerate(zip(items, keys)) if key is None or places[key] == at])
-    kept: dict[Hashable, Found] = {}
-    for item, key in zip(items, keys):
-        if key in kept:
-            yield item, kept[key], True
+    places: dict[Hashable, int] = {}
+    firsts = [  # the place of the first item with the same values
+        at if key is None else places.setdefault(key, at) for at, key in enumerate(map(values, items))
+    ]
+    shared = {first for at, first in enumerate(firsts) if first != at}
+    found = read([item for at, item in enumerate(items) if firsts[at] == at])
+    kept: dict[int, Found] = {}
+    for at, item in enumerate(items):
+        first = firsts[at]
+        if first != at:
+            yield item, kept[first], True
             continue
         one = next(found)
-        if key is not None and times[key] > 1:
-            kept[key] = one
+        if at in shared:
+            kept[at] = one
         yield item, one, False

@@ -95,9 +95,13 @@ def payload_bytes(pair: Pair) -> int:
 
 def values_of(pair: Pair) -> Optional[tuple[object, ...]]:
     """What tells the values of a pair from those of all others; None if there are none on a side."""
-    if pair.target is None or pair.golden is None or not (pair.target.file and pair.golden.file):
+    target, golden = pair.target, pair.golden
+    if target is None or golden is None or not (target.file and golden.file):
         return None
-    return tuple((one.payload or one.file, one.dtype, one.shape, one.problem) for one in (pair.target, pair.golden))
+    return (
+        (target.payload or target.file, target.dtype, target.shape, target.problem),
+        (golden.payload or golden.file, golden.dtype, golden.shape, golden.problem),
+    )
 
 
 def measure(

@@ -18,6 +18,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
@@ -105,9 +106,12 @@ def open_runs(path: Path, context: ReadContext = ANYWHERE) -> list[Run]:
         return [_single(path, context)]
     found: dict[AtbPlace, Contents] = defaultdict(Contents)
     for folder, names in [(str(path.parent), [path.name])] if path.is_file() else folders(path):
+        holds = _holds(folder, names)
+        if not (holds or STATISTIC in names or _PARAMETERS in names):
+            continue
         when = os.path.basename(folder)
-        chain, place = _place(Path(folder).parent if when in _TIMES else Path(folder))
-        if _holds(folder, names):
+        chain, place = _place(os.path.dirname(folder) if when in _TIMES else folder)
+        if holds:
             _enter(found[place].files[chain], folder, names, when)
             strangers = (name for name in names if not _TENSOR.fullmatch(name))
             found[place].notes += filter(None, [left_out(folder, strangers)])
@@ -129,20 +133,28 @@ def _enter(slots: dict[str, str], folder: str, names: Sequence[str], when: str) 
                 slots[slot] = os.path.join(folder, name)
 
 
-def _place(folder: Path) -> tuple[Chain, AtbPlace]:
+def _place(folder: str) -> tuple[Chain, AtbPlace]:
     """The operators that a folder is inside of, and the execution and device above them."""
-    parts = folder.absolute().parts
     chain: list[tuple[int, str]] = []
-    while parts and (match := _OPERATOR.fullmatch(parts[-1])):
+    folder = folder if os.path.isabs(folder) else str(Path(folder).absolute())
+    above, name = folder, os.path.basename(folder)
+    while match := _OPERATOR.fullmatch(os.path.basename(above)):
         chain.insert(0, (int(match[1]), match[2]))
-        parts = parts[:-1]
+        above = os.path.dirname(above)
+    return tuple(chain) or ((0, name),), _execution(above)
+
+
+@lru_cache(maxsize=64)
+def _execution(folder: str) -> AtbPlace:
+    """The execution and device that a folder above operators tells."""
+    parts = Path(folder).absolute().parts
     step = rank = None
     if len(parts) > 1 and _NUMBER.fullmatch(parts[-1]) and re.fullmatch(r"[0-9]+(_[0-9]+)?", parts[-2]):
         process = _PROCESS.fullmatch(parts[-2])
         told = place_of(parts[:-2])
         rank = told.rank if told.rank is not None else int(process[1]) if process else None  # each may see one device
         step, parts = int(parts[-1]), parts[:-1]
-    return tuple(chain) or ((0, folder.name),), AtbPlace(os.path.join(*parts), step, rank)
+    return AtbPlace(os.path.join(*parts), step, rank)
 
 
 def _ids(chain: Chain) -> tuple[int, ...]:

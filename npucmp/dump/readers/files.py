@@ -182,11 +182,24 @@ class Stream(io.RawIOBase):
 @lru_cache(maxsize=4096)
 def _leads_out(path: str, roots: tuple[DumpFolder, ...]) -> bool:
     """Whether a path below a dump is really elsewhere."""
-    named, real = os.path.abspath(path), os.path.realpath(path)
+    named, real = os.path.abspath(path), _real(path.rstrip(os.sep) or os.sep)
     return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)
 
 
-forget_links = _leads_out.cache_clear  # links that were looked up may have changed since
+@lru_cache(maxsize=4096)
+def _real(path: str) -> str:
+    """os.path.realpath of a path without a slash at its end. A folder is resolved once for all that lies in it."""
+    folder, name = os.path.split(path)
+    if folder in ("", path) or name in ("", ".", ".."):
+        return os.path.realpath(path)
+    here = os.path.join(_real(folder.rstrip(os.sep) or os.sep), name)
+    return os.path.realpath(path) if os.path.islink(here) else here
+
+
+def forget_links() -> None:
+    """Links that were looked up may have changed since."""
+    _leads_out.cache_clear()
+    _real.cache_clear()
 
 
 def _is_below(path: str, folder: str) -> bool:

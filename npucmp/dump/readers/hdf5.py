@@ -128,7 +128,7 @@ def _listing(path: str, state: tuple[int, ...], limits: Limits, isolated: bool) 
     for fact in facts:
         if "end" in fact:
             end = fact["end"]
-        elif "at" not in fact:
+        elif "at" not in fact:  # the child's own, if it runs here
             entry = _entry(path, fact)
             entries[entry.name] = entry
     return Listing(entries, **end)
@@ -171,19 +171,23 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
     clock = threading.Timer(seconds * _PATIENCE, child.kill)
     clock.daemon = True
     clock.start()
-    place: Sequence[str] = ()
+    at = b""  # the last place that the child named
     because = ""
     ended = False
     try:
         assert child.stdout is not None
         for line in child.stdout:
-            fact: Fact = json.loads(line) if line.endswith(b"\n") else {"at": place}
+            if line.startswith(b'{"at":') and line.endswith(b"\n"):  # half of all lines: only the last is needed
+                at = line
+            if line is at or not line.endswith(b"\n"):
+                continue
+            fact: Fact = json.loads(line.decode())
             if "missing" in fact:
                 raise MissingExtra(fact["missing"], f"reading {path}")
             if "error" in fact:
                 because = fact["error"]
                 break
-            place, ended = fact.get("at", place), "end" in fact
+            ended = "end" in fact
             yield fact
         child.wait()  # the clock is running
     finally:
@@ -195,6 +199,7 @@ def _from_child(path: str, size: int, limits: Limits) -> Iterator[Fact]:
             child.stdout.close()
     if not ended:
         because = because or _end_of(child.returncode, seconds, limits)
+        place: Sequence[str] = json.loads(at)["at"] if at else ()
         if not place:
             raise DumpError(path, because)
         yield {"parts": place, "problem": f"{because}; what follows is not read"}

@@ -26,6 +26,8 @@ from npucmp.dump.readers.hdf5_dataset import Fact, dataset_facts
 from npucmp.dump.readers.hdf5_walk import Walk, opened
 from npucmp.errors import DumpError, MissingExtra
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one for each line
+
 
 def tell(path: str, attributes: list[str], given: dict[str, int], seconds: int) -> None:
     """Writes the facts, or {"error": why} or {"missing": package}."""
@@ -68,7 +70,7 @@ def facts(path: str, attributes: Sequence[str], limits: Limits) -> Iterator[Fact
 
 
 def _line(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    return _encode(value).encode() + b"\n"
 
 
 def _bound(memory: int, seconds: int) -> None:

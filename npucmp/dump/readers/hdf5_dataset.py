@@ -19,17 +19,31 @@ Fact = dict[str, Any]
 FILTERS = (1, 2, 3)  # deflate, shuffle, fletcher32: unpacked in hdf5.py
 _OTHER_FILTERS = {4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32015: "zstd"}
 _SLACK = 1 << 20
+_CODES = 256  # types of numbers that are remembered
+_DTYPES_BY_CODE: dict[bytes, tuple[str, str]] = {}  # by the library's description of a type
 _BFLOAT16 = (2, (15, 7, 8, 0, 7), 127)  # bytes; places of sign, exponent, its width, mantissa, its width; bias
 
 
 def dataset_facts(file: H5File, dataset: Any, attributes: Sequence[str]) -> Fact:
     """What there is to tell of a dataset, see hdf5_child.py; of the attributes of these names, whole numbers."""
-    kept = {name: _attribute(file, dataset, name.encode()) for name in attributes}
+    some = _has_attributes(file, dataset)
+    kept = {name: _attribute(file, dataset, name.encode()) if some else [] for name in attributes}
     try:
         with told(file.path, file.limits):
             return {"attributes": kept, **_place(file, dataset)}
     except DumpError as error:
         return {"attributes": kept, "problem": error.because}
+
+
+def _has_attributes(file: H5File, dataset: Any) -> bool:
+    """False if it has none; True too where that is damaged, for _attribute() to look at each."""
+    from h5py import h5a
+
+    try:
+        with told(file.path, file.limits):
+            return bool(h5a.get_num_attrs(dataset))
+    except DumpError:
+        return True
 
 
 def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
@@ -42,11 +56,13 @@ def _attribute(file: H5File, dataset: Any, name: bytes) -> list[int]:
 
 def _place(file: H5File, dataset: Any) -> Fact:
     """Where the values of a dataset lie; DumpError says why they cannot be read."""
-    direct = _require_own_bytes(file.path, dataset)
+    properties = dataset.get_create_plist()
+    direct = _require_own_bytes(file.path, properties)
     dtype, order = _dtype(file.path, dataset)
     shape = _shape(file.path, dataset)
     needed = tensor_size(file.path, shape, DTYPES[dtype].itemsize, file.limits)
-    _require_stored(file, dataset, shape, needed)
+    chunk = _chunk(properties)
+    _require_stored(file, dataset, shape, needed, chunk)
     kind = {"dtype": dtype, "order": order, "shape": shape}
     if not needed:
         return kind
@@ -55,10 +71,9 @@ def _place(file: H5File, dataset: Any) -> Fact:
         if not 0 <= offset <= file.size - needed:
             raise DumpError(file.path, f"its values do not lie in the file, which ends at {file.size} (byte {offset})")
         return {**kind, "offset": int(offset)}
-    chunk = _chunk(dataset)
     if not chunk:
         return {**kind, "data": b64encode(_compact(dataset, shape)).decode()}
-    packed = _filters(dataset.get_create_plist())
+    packed = _filters(properties)
     return {**kind, "chunk": chunk, "filters": packed, "table": _table(file.path, dataset, shape, chunk)}
 
 
@@ -85,14 +100,13 @@ def _table(path: str, dataset: Any, shape: Sequence[int], chunk: Sequence[int]) 
     return [number for place in wanted for number in places[place]]
 
 
-def _require_own_bytes(path: str, dataset: Any) -> bool:
+def _require_own_bytes(path: str, properties: Any) -> bool:
     """DumpError for values in other files or packed by a filter that is not read; whether they lie in one piece.
 
     Asked first of all, of the creation properties: a virtual dataset opens its sources to tell its shape.
     """
     from h5py import h5d
 
-    properties = dataset.get_create_plist()
     layout = properties.get_layout()
     if layout == h5d.VIRTUAL:
         raise DumpError(path, "refused: a virtual dataset, made of other files")
@@ -116,6 +130,17 @@ def _dtype(path: str, dataset: Any) -> tuple[str, str]:
     from h5py import h5t
 
     kind = dataset.get_type()
+    if kind.get_class() not in (h5t.INTEGER, h5t.FLOAT):
+        return _new_dtype(path, dataset, kind)
+    code = kind.encode()
+    if code not in _DTYPES_BY_CODE and len(_DTYPES_BY_CODE) < _CODES:
+        _DTYPES_BY_CODE[code] = _new_dtype(path, dataset, kind)
+    return _DTYPES_BY_CODE.get(code) or _new_dtype(path, dataset, kind)
+
+
+def _new_dtype(path: str, dataset: Any, kind: Any) -> tuple[str, str]:
+    from h5py import h5t
+
     if kind.get_class() == h5t.FLOAT and (kind.get_size(), kind.get_fields(), kind.get_ebias()) == _BFLOAT16:
         order = {h5t.ORDER_LE: "<", h5t.ORDER_BE: ">"}.get(kind.get_order())
         if order:
@@ -144,14 +169,13 @@ def _shape(path: str, dataset: Any) -> tuple[int, ...]:
     return tuple(int(dim) for dim in space.get_simple_extent_dims())
 
 
-def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: int) -> None:
+def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: int, chunk: Sequence[int]) -> None:
     """DumpError if the file cannot hold what the shape promises."""
     if not needed:
         return
     stored = min(int(dataset.get_storage_size()), file.size)
     if not stored:
         raise DumpError(file.path, "was never written: the file holds no values of it")
-    chunk = _chunk(dataset)
     if not chunk and needed > stored:
         raise DumpError(file.path, f"holds {stored} bytes of data, its shape promises {needed}")
     if chunk and not file.whole:
@@ -162,11 +186,10 @@ def _require_stored(file: H5File, dataset: Any, shape: Sequence[int], needed: in
         raise DumpError(file.path, file.limits.beyond(f"{needed:,} bytes unpacked from {stored:,}", "hdf5_ratio"))
 
 
-def _chunk(dataset: Any) -> tuple[int, ...]:
+def _chunk(properties: Any) -> tuple[int, ...]:
     """Shape of a chunk, () of a dataset that has none."""
     from h5py import h5d
 
-    properties = dataset.get_create_plist()
     return tuple(properties.get_chunk()) if properties.get_layout() == h5d.CHUNKED else ()
 
 

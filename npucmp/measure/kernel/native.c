@@ -1,9 +1,10 @@
 /* The kernel of numpy_kernel.py for pairs of floats, in one pass over tiles that stay in the first-level cache.
  *
  * Called with pointers and lengths that Python has checked; allocates nothing, keeps no state, never writes but to its
- * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and added up in a fixed order, and products are never fused with
- * sums, so that the result is the same on every machine and for every instruction set. A tile in which everything is
- * finite and nothing can be a mask is measured with vectors; any other one element by element.
+ * result, to which it adds what it finds in the next block of a tensor. All sums are kept in twice four double lanes and
+ * added up in a fixed order, and products are never fused with sums, so that the result is the same on every machine and
+ * for every instruction set. A tile in which everything is finite and nothing can be a mask is measured with vectors; any
+ * other one element by element.
  */
 
 #include <math.h>
@@ -27,6 +28,9 @@
 #define VERSIONS __attribute__((target_clones("default", "avx2", "avx512f"))) /* the loader takes what the CPU can do */
 #else
 #define VERSIONS
+#endif
+#ifndef AVX512_BUILT /* given on the command line: 0 leaves avx512.h out */
+#define AVX512_BUILT (__x86_64__ && __gnu_linux__ && __GNUC__ && !__clang__)
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
@@ -102,7 +106,7 @@ typedef struct {
 const char *const npucmp_record = VALUE(BINS) " decades;" SIDE(WORDS) MOMENTS(WORDS);
 
 typedef struct {
-    int32_t x_type, y_type, ulp, same_type;
+    int32_t x_type, y_type, ulp, same_type, avx512; /* the last: whether the loops of avx512.h are taken */
     double floor, rtol, atol, highest_mask, mask_bound;
     const double *masks, *x_masks, *y_masks; /* masks.py: those that are equal on both sides, those of either type */
     int64_t mask_count, x_count, y_count;
@@ -399,17 +403,12 @@ INLINE void side_step(side_lanes_t *lanes, const double *wide) {
     lanes->squares += v * v;
 }
 
-/* One side of a tile; 1 if all of it is finite, and only then are its figures right. */
-INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
-    int64_t whole = n & ~(int64_t)(2 * LANES - 1);
-    side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0)}, b = a;
-    for (int64_t i = 0; i < whole; i += 2 * LANES) {
-        side_step(&a, wide + i);
-        side_step(&b, wide + i + LANES);
-    }
-    double least = smallest_of(choose(a.low < b.low, a.low, b.low));
-    double most = largest_of(choose(a.high > b.high, a.high, b.high));
-    double sum = added(a.total + b.total), square = added(a.squares + b.squares);
+/* Two times four lanes and the elements from `whole` on; 1 if all are finite, and only then are the figures right. */
+INLINE int sum_side(side_t *side, const side_lanes_t *a, const side_lanes_t *b, const double *wide, int64_t whole,
+                    int64_t n) {
+    double least = smallest_of(choose(a->low < b->low, a->low, b->low));
+    double most = largest_of(choose(a->high > b->high, a->high, b->high));
+    double sum = added(a->total + b->total), square = added(a->squares + b->squares);
     for (int64_t i = whole; i < n; i++) {
         least = wide[i] < least ? wide[i] : least;
         most = wide[i] > most ? wide[i] : most;
@@ -418,6 +417,17 @@ INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
     }
     *side = (side_t){.minimum = least, .maximum = most, .total = sum, .squares = square};
     return fabs(sum) <= 0x1.fffffffffffffp1023;
+}
+
+/* One side of a tile; 1 if all of it is finite. */
+INLINE int finite_side(side_t *side, const double *wide, int64_t n) {
+    int64_t whole = n & ~(int64_t)(2 * LANES - 1);
+    side_lanes_t a = {splat(INFINITY), splat(-INFINITY), splat(0.0), splat(0.0)}, b = a;
+    for (int64_t i = 0; i < whole; i += 2 * LANES) {
+        side_step(&a, wide + i);
+        side_step(&b, wide + i + LANES);
+    }
+    return sum_side(side, &a, &b, wide, whole, n);
 }
 
 INLINE void add_side(side_t *side, const side_t *tile) {
@@ -513,34 +523,6 @@ INLINE int64_t place_of(const double *values, int64_t n, double wanted, const in
     return places ? places[i] : i;
 }
 
-/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest that any reaches
- * downwards, until all that are not zero have been seen. They lie in a few decades, and comparing with all edges of
- * those in vectors takes a third of the time of looking up a bin for each. */
-INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
-                          const double *edges) {
-    int bin = BINS - 1;
-    double total = 0.0;
-    while (bin > 1 && !(most >= edges[bin])) bin--;
-    for (int64_t above = 0; above < nonzero; bin -= EDGES) {
-        f64x4 edge[EDGES], sum = splat(0.0);
-        i64x4 reached[EDGES] = {{0}};
-        for (int k = 0; k < EDGES; k++) edge[k] = splat(edges[bin > k ? bin - k : 0]);
-        for (int64_t i = 0; i < whole; i += LANES) {
-            f64x4 v;
-            memcpy(&v, relatives + i, sizeof v);
-            sum += v; /* here, because pair_step has no register left for it */
-            for (int k = 0; k < EDGES; k++) reached[k] -= v >= edge[k];
-        }
-        total = added(sum);
-        for (int k = 0; k < EDGES && bin > k; k++) {
-            int64_t count = counted(reached[k]);
-            m->histogram[bin - k] += count - above;
-            above = count;
-        }
-    }
-    m->sum_rel += total;
-}
-
 /* How many are 0.005 and more. */
 INLINE int64_t count_5e3(const double *relatives, int64_t whole) {
     i64x4 found = {0};
@@ -553,32 +535,75 @@ INLINE int64_t count_5e3(const double *relatives, int64_t whole) {
 }
 
 typedef struct {
-    f64x4 xy, d, size, dd, most, farthest;
-    i64x4 outside, equal, zero;
+    f64x4 xy, d, size, dd, most, farthest, relative;
+    i64x4 equal, zero;
 } pair_lanes_t;
 
-typedef struct {
-    f64x4 floor, rtol, atol;
-} bar_lanes_t;
-
-INLINE void pair_step(pair_lanes_t *lanes, const bar_lanes_t *bar, const double *x, const double *y, double *sizes,
+INLINE void pair_step(pair_lanes_t *lanes, f64x4 floor, const double *x, const double *y, double *sizes,
                       double *relatives, int tiny) {
     f64x4 a, b;
     memcpy(&a, x, sizeof a);
     memcpy(&b, y, sizeof b);
     f64x4 d = a - b, size = absolute(d), magnitude = absolute(b);
-    f64x4 relative = size / choose(magnitude > bar->floor, magnitude, bar->floor);
+    f64x4 relative = size / choose(magnitude > floor, magnitude, floor);
     lanes->xy += a * b;
     lanes->d += d;
     lanes->size += size;
     lanes->dd += size * size;
-    lanes->outside -= size > bar->atol + bar->rtol * magnitude;
+    lanes->relative += relative;
     lanes->equal -= size == 0.0;
     if (tiny) lanes->zero -= relative == 0.0;
     lanes->most = choose(size > lanes->most, size, lanes->most);
     lanes->farthest = choose(relative > lanes->farthest, relative, lanes->farthest);
     memcpy(sizes, &size, sizeof size);
     memcpy(relatives, &relative, sizeof relative);
+}
+
+/* How many errors are beyond atol + rtol of the golden: none if no error is beyond atol. */
+INLINE int64_t count_outside(const double *sizes, const double *golden, int64_t whole, const bars_t *bars) {
+    f64x4 rtol = splat(bars->rtol), atol = splat(bars->atol);
+    i64x4 found = {0};
+    for (int64_t i = 0; i < whole; i += LANES) {
+        f64x4 size, v;
+        memcpy(&size, sizes + i, sizeof size);
+        memcpy(&v, golden + i, sizeof v);
+        found -= size > atol + rtol * absolute(v);
+    }
+    return counted(found);
+}
+
+#if AVX512_BUILT
+#include "avx512.h"
+#else
+#define side_512(side, into, values, n) (*(side) = (side_t){0}, 0) /* bars_t.avx512 is never set */
+#define ulp32_512(a, b, n, equal) 0
+#define all_pairs_512(lanes, bars, room, whole, tiny)
+#define has_avx512() 0
+#endif
+
+int32_t npucmp_avx512(void) { return has_avx512(); }
+
+/* Bins of the relative errors of a tile: how many reach the lower edge of a bin, from the highest that any reaches
+ * downwards, until all that are not zero have been seen. They lie in a few decades, and comparing with all edges of
+ * those in vectors takes a third of the time of looking up a bin for each. */
+INLINE void count_decades(moments_t *m, const double *relatives, int64_t whole, int64_t nonzero, double most,
+                          const double *edges) {
+    int bin = BINS - 1;
+    while (bin > 1 && !(most >= edges[bin])) bin--;
+    for (int64_t above = 0; above < nonzero; bin -= EDGES) {
+        i64x4 below[EDGES], reached[EDGES] = {{0}}; /* numbers that are not negative have the order of their bits */
+        for (int k = 0; k < EDGES; k++) below[k] = (i64x4)splat(edges[bin > k ? bin - k : 0]) - 1;
+        for (int64_t i = 0; i < whole; i += LANES) {
+            i64x4 v;
+            memcpy(&v, relatives + i, sizeof v);
+            for (int k = 0; k < EDGES; k++) reached[k] -= v > below[k];
+        }
+        for (int k = 0; k < EDGES && bin > k; k++) {
+            int64_t count = counted(reached[k]);
+            m->histogram[bin - k] += count - above;
+            above = count;
+        }
+    }
 }
 
 /* Finite values without masks: a tile, or what is left of one; `places` then tells from where in it they are. */
@@ -588,13 +613,15 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     double *relatives = room->relative, *sizes = room->size;
     int64_t whole = (n + LANES - 1) & ~(int64_t)(LANES - 1);
     pair_lanes_t lanes = {0};
-    bar_lanes_t bar = {splat(bars->floor), splat(bars->rtol), splat(bars->atol)};
-    if (bars->x_type == FLOAT64 || bars->y_type == FLOAT64)
+    f64x4 floor = splat(bars->floor);
+    int tiny = bars->x_type == FLOAT64 || bars->y_type == FLOAT64;
+    if (bars->avx512) all_pairs_512(&lanes, bars, room, whole, tiny);
+    else if (tiny)
         for (int64_t i = 0; i < whole; i += LANES) /* zeros beyond n add nothing to any sum */
-            pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i, 1);
+            pair_step(&lanes, floor, wide_x + i, wide_y + i, sizes + i, relatives + i, 1);
     else { /* an error that is not zero is none divided by the other side either */
         for (int64_t i = 0; i < whole; i += LANES)
-            pair_step(&lanes, &bar, wide_x + i, wide_y + i, sizes + i, relatives + i, 0);
+            pair_step(&lanes, floor, wide_x + i, wide_y + i, sizes + i, relatives + i, 0);
         lanes.zero = lanes.equal;
     }
     int64_t beyond = whole - n; /* those zeros were counted */
@@ -605,8 +632,9 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
     m->sum_d += added(lanes.d);
     m->sum_abs += added(lanes.size);
     m->sum_dd += added(lanes.dd);
-    m->outside += counted(lanes.outside);
+    m->sum_rel += added(lanes.relative);
     double size = largest_of(lanes.most), relative = largest_of(lanes.farthest);
+    if (size > bars->atol) m->outside += count_outside(sizes, wide_y, whole, bars);
     if (size > m->max_abs) m->max_abs = size, m->max_abs_index = at + place_of(sizes, n, size, places);
     if (relative > m->max_rel) m->max_rel = relative, m->max_rel_index = at + place_of(relatives, n, relative, places);
     if (!bars->same_type) m->equal += counted(lanes.equal) - beyond;
@@ -741,6 +769,13 @@ INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
 
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
 
+/* A tile as doubles, and finite_side() of it. */
+INLINE int widen_side(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n,
+                      const float *table) {
+    widen(into, data, type, at, n, table);
+    return finite_side(side, into, n);
+}
+
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t start, const bars_t *bars,
                              moments_t *total) {
     scratch_t room;
@@ -754,8 +789,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
         side_t target, golden;
-        widen(room.x, x, bars->x_type, at, some, bars->x_table);
-        int fine = finite_side(&target, room.x, some);
+        int fine = single && bars->avx512 ? side_512(&target, room.x, (const float *)x + at, some)
+                                          : widen_side(&target, room.x, x, bars->x_type, at, some, bars->x_table);
         int low = !fine || target.minimum <= bars->highest_mask;
         if (!low && bars->same_type &&
             memcmp((const uint8_t *)x + at * width, (const uint8_t *)y + at * width, some * width) == 0) {
@@ -765,13 +800,15 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             if (single) count_equal(out, (const float *)x + at, some);
             continue;
         }
-        widen(room.y, y, bars->y_type, at, some, bars->y_table);
-        fine &= finite_side(&golden, room.y, some);
-        if (bars->same_type) out->equal += equal_bits(x, y, bars->x_type, at, some);
+        fine &= single && bars->avx512 ? side_512(&golden, room.y, (const float *)y + at, some)
+                                       : widen_side(&golden, room.y, y, bars->y_type, at, some, bars->y_table);
+        int together = single && bars->avx512 && bars->ulp == SAME; /* equal bits and distances in one loop */
+        uint64_t ulp = together ? ulp32_512((const int32_t *)x + at, (const int32_t *)y + at, some, &out->equal) : 0;
+        if (bars->same_type && !together) out->equal += equal_bits(x, y, bars->x_type, at, some);
         if (fine && !(low && golden.minimum <= bars->highest_mask)) {
             add_side(&out->target, &target);
             add_side(&out->golden, &golden);
-            if (bars->ulp) farther_of(out, tile_ulp(x, y, room.x, room.y, at, some, bars));
+            if (bars->ulp) farther_of(out, together ? ulp : tile_ulp(x, y, room.x, room.y, at, some, bars));
             measure_finite(out, &room, target.squares, golden.squares, at, some, NULL, bars);
             if (single) count_bits(&out->target, (const float *)x + at, some);
             if (single) count_bits(&out->golden, (const float *)y + at, some);

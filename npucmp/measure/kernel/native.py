@@ -68,7 +68,7 @@ RECORD = f"{HISTOGRAM_BINS} decades;{_words(SIDE_FIELDS)}{_words(FIELDS)}"  # wh
 
 class _Bars(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_int32) for name in ("x_type", "y_type", "ulp", "same_type")),
+        *((name, ctypes.c_int32) for name in ("x_type", "y_type", "ulp", "same_type", "avx512")),
         *((name, ctypes.c_double) for name in ("floor", "rtol", "atol", "highest_mask", "mask_bound")),
         *((name, ctypes.c_void_p) for name in ("masks", "x_masks", "y_masks")),
         *((name, ctypes.c_int64) for name in ("mask_count", "x_count", "y_count")),
@@ -88,6 +88,7 @@ def library() -> Optional[ctypes.CDLL]:
             found = ctypes.CDLL(str(file))
             if ctypes.c_char_p.in_dll(found, "npucmp_record").value != RECORD.encode():
                 continue
+            found.npucmp_avx512.restype = ctypes.c_int32
             found.npucmp_measure.restype = found.npucmp_side.restype = None
             found.npucmp_measure.argtypes = _POINTER, _POINTER, ctypes.c_int64, ctypes.c_int64, _POINTER, _POINTER
             found.npucmp_side.argtypes = _POINTER, ctypes.c_int64, ctypes.c_int32, _POINTER, _POINTER
@@ -100,6 +101,13 @@ def library() -> Optional[ctypes.CDLL]:
 def name() -> str:
     """Which kernel is at work: "native" or "numpy"."""
     return "numpy" if library() is None else "native"
+
+
+@cache
+def has_avx512() -> int:
+    """1 if the compiled kernel has loops for AVX-512 and this processor can run them. The results do not differ."""
+    native = library()
+    return int(native.npucmp_avx512()) if native is not None else 0
 
 
 def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
@@ -229,7 +237,7 @@ def _prepared(x: np.dtype[Any], y: np.dtype[Any], bars: Bars) -> Optional[_Prepa
     held: list[Optional[Array]] = [*(np.array(one, np.float64) for one in values), lower_edges(), *tables]
     places = [None if one is None else _place(one) for one in held]
     made = _Bars(
-        _TYPES[one], _TYPES[other], ulp, int(one == other),
+        _TYPES[one], _TYPES[other], ulp, int(one == other), has_avx512(),
         bars.floor, bars.rtol, bars.atol, masks.highest, masks.bound,
         *places[:3], *map(len, values), *places[3:],
     )  # fmt: skip

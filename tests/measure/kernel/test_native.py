@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,6 +68,58 @@ def test_any_bits_agree_with_numpy(seed, target, golden, count):
     bars = bars_for(target, golden, 1e-3, 1e-5)
     with np.errstate(all="ignore"):
         assert_same(native.measure_block(x, y, bars), numpy_kernel.measure_block(x, y, bars))
+
+
+wide = pytest.mark.skipif(not native.has_avx512(), reason="no AVX-512 here, or the kernel was built without it")
+
+
+def require_one_result(x, y, bars):
+    """The loops for AVX-512 and those for any processor give the same moments, to the signs of zeros."""
+    found = []
+    for path in (0, 1):
+        with mock.patch.object(native, "has_avx512", return_value=path), np.errstate(all="ignore"):
+            native._prepared.cache_clear()
+            found.append(repr(native.measure_block(x, y, bars, 3)))
+    native._prepared.cache_clear()
+    assert found[0] == found[1]
+
+
+@wide
+@pytest.mark.parametrize("golden", FLOATS)
+@pytest.mark.parametrize("target", FLOATS)
+def test_every_path_gives_the_same_bits(target, golden):
+    for count in (1, 3, 4, 5, 8, 15, 17, 511, 512, 513, 5000):
+        x = sample(target, count, count)
+        y = nearly(x, count + 1).astype(np.float32).astype(numpy_dtype(golden))
+        bars = bars_for(target, golden, 1e-3, 1e-5)
+        require_one_result(x, y, bars)
+        require_one_result(spoil(x, 3), spoil(y, 4), bars)
+
+
+@wide
+@pytest.mark.parametrize("scale", [1e-42, 1e-7, 1.0, 1e4, 1e38])
+def test_every_path_gives_the_same_bits_at_any_scale(scale):
+    """Zeros of both signs, masks, errors of many decades, errors beyond atol and sums that overflow."""
+    random = np.random.default_rng(7)
+    for spread in (0.0, 1e-7, 1.0, 1e3):
+        with np.errstate(all="ignore"):
+            y = (random.standard_normal(3000) * scale).astype(np.float32)
+            x = (y * (1 + spread * 10.0 ** random.uniform(-6, 0, len(y)))).astype(np.float32)
+        y[100:160:3], x[100:160:7], x[400:420] = 0.0, -0.0, -0.0
+        y[1000:1030] = x[1000:1030] = -1e9
+        require_one_result(x, y, bars_for("float32", "float32", 1.3e-6, 1e-5))
+
+
+@wide
+@QUICK
+@given(st.integers(0, 2**32), st.sampled_from(FLOATS), st.integers(1, 1100))
+def test_every_path_gives_the_same_bits_for_any_bits(seed, dtype, count):
+    random = np.random.default_rng(seed)
+    x, y = (
+        np.frombuffer(random.bytes(count * numpy_dtype(dtype).itemsize), np.uint8).view(numpy_dtype(dtype))
+        for _ in range(2)
+    )
+    require_one_result(x, y, bars_for(dtype, dtype, 1e-3, 1e-5))
 
 
 def test_results_do_not_depend_on_what_is_beside_an_array():
