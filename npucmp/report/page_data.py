@@ -13,12 +13,16 @@ operators tells how many each has.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
+
+from msgspec.json import Decoder
 
 from npucmp.report.answer import Columns, Detail
 from npucmp.report.sanitise import visible
 
 EXACT = 1 << 53  # up to which a browser holds integers exactly
+_NONE = type(None)
+_decode = Decoder(List[float]).decode
 FEW = 0.5  # share of different values up to which they are numbered
 
 
@@ -60,27 +64,37 @@ def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
 
 
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
-    """The cells as JSON can hold them: figures all at once, text, of which much repeats, once for each."""
+    """The cells as JSON can hold them: figures and text that is harmless all at once, others once for each."""
     if kinds == {float} and math.isfinite(sum(cells)):
         return _figures(cells)
     if float in kinds:
         figures = iter(_figures([cell for cell in cells if type(cell) is float and math.isfinite(cell)]))
         return [next(figures) if type(cell) is float and math.isfinite(cell) else plain(cell) for cell in cells]
-    words = {cell: plain(cell) for cell in {*cells}}
+    different = {*cells}
+    known = [cell for cell in different if cell is not None]
+    if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
+        return [*cells]
+    words = {cell: plain(cell) for cell in different}
     return [words[cell] for cell in cells]
+
+
+def _is_harmless(texts: Sequence[str]) -> bool:
+    """Whether no text is empty or deceives."""
+    together = "".join(texts)
+    return "" not in texts and together.isascii() and together.isprintable()
 
 
 def _figures(cells: Sequence[float]) -> list[float]:
     """Finite numbers in four digits, small integers as such."""
-    short = {cell: _short(cell) for cell in {*cells}}  # an output and those who read it say the same
-    found = {cell: int(one) if one.is_integer() and -1e6 < one < 1e6 else one for cell, one in short.items()}
-    return [*map(found.__getitem__, cells)]
+    different = [*{*cells}]  # an output and those who read it say the same
+    short = _decode(f"[{','.join(['%.4g'] * len(different)) % (*different,)}]")
+    short = [one if not 0.99 < cell < 1.0 else _nearly_one(cell) for one, cell in zip(short, different)]
+    found = [int(one) if -1e6 < one < 1e6 and one.is_integer() else one for one in short]
+    return [*map(dict(zip(different, found)).__getitem__, cells)]
 
 
-def _short(cell: float) -> float:
-    """Four digits; of what is nearly 1, a cosine, three of what it lacks."""
-    if not 0.99 < cell < 1.0:
-        return float(f"{cell:.4g}")
+def _nearly_one(cell: float) -> float:
+    """Three digits of what a number that is nearly 1, a cosine, lacks."""
     return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
 
 
