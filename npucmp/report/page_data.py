@@ -52,30 +52,32 @@ def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
-    plains = _plains(cells, kinds)
-    different = dict.fromkeys(plains)
     number = {"number": True} if kinds & {int, float} else {}
-    if len(different) <= 1:
-        return {"all": plains[0], **number} if plains and plains[0] is not None else None
-    if len(different) <= FEW * len(plains):
-        places = {cell: place for place, cell in enumerate(different)}
-        return {"words": [*different], "codes": [*map(places.__getitem__, plains)], **number}
-    return {"values": plains, **number}
+    if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
+        cells = different = plains = [*map(plain, cells)]
+    else:
+        different = [*dict.fromkeys(cells)]
+        plains = _plains(different, kinds)
+    words = dict.fromkeys(plains)
+    if len(words) <= 1:
+        return {"all": plains[0], **number} if plains[0] is not None else None
+    if len(words) <= FEW * len(cells):
+        places = dict(zip(words, range(len(words))))
+        codes = dict(zip(different, map(places.__getitem__, plains)))
+        return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
+    known = dict(zip(different, plains))
+    return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
 
 
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
-    """The cells as JSON can hold them: figures and text that is harmless all at once, others once for each."""
-    if kinds == {float} and math.isfinite(sum(cells)):
-        return _figures(cells)
+    """Cells as JSON can hold them: figures, and text that is harmless, all at once."""
     if float in kinds:
-        figures = iter(_figures([cell for cell in cells if type(cell) is float and math.isfinite(cell)]))
-        return [next(figures) if type(cell) is float and math.isfinite(cell) else plain(cell) for cell in cells]
-    different = {*cells}
-    known = [cell for cell in different if cell is not None]
+        figures = iter(_figures([cell for cell in cells if cell is not None and math.isfinite(cell)]))
+        return [next(figures) if cell is not None and math.isfinite(cell) else plain(cell) for cell in cells]
+    known = [cell for cell in cells if cell is not None]
     if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
         return [*cells]
-    words = {cell: plain(cell) for cell in different}
-    return [words[cell] for cell in cells]
+    return [*map(plain, cells)]
 
 
 def _is_harmless(texts: Sequence[str]) -> bool:
@@ -86,11 +88,9 @@ def _is_harmless(texts: Sequence[str]) -> bool:
 
 def _figures(cells: Sequence[float]) -> list[float]:
     """Finite numbers in four digits, small integers as such."""
-    different = [*{*cells}]  # an output and those who read it say the same
-    short = _decode(f"[{','.join(['%.4g'] * len(different)) % (*different,)}]")
-    short = [one if not 0.99 < cell < 1.0 else _nearly_one(cell) for one, cell in zip(short, different)]
-    found = [int(one) if -1e6 < one < 1e6 and one.is_integer() else one for one in short]
-    return [*map(dict(zip(different, found)).__getitem__, cells)]
+    short = _decode(f"[{','.join(['%.4g'] * len(cells)) % (*cells,)}]")
+    short = [one if not 0.99 < cell < 1.0 else _nearly_one(cell) for one, cell in zip(short, cells)]
+    return [int(one) if -1e6 < one < 1e6 and one.is_integer() else one for one in short]
 
 
 def _nearly_one(cell: float) -> float:

@@ -160,7 +160,7 @@ def columns_of(comparison: Comparison, extra: Sequence[str] = ()) -> Columns:
                 else _recorded(found)
                 for one, tensor, found in zip(moments, pair[side], recorded)
             ]
-            columns.update(_named([f"{side}_{name}" for name in FIGURES], own))
+            columns.update(named([f"{side}_{name}" for name in FIGURES], own))
         else:
             columns.update(_of_statistics(side, recorded, nothing))
     both = [
@@ -206,7 +206,7 @@ def _golden_slots(slots: Sequence[str], tensors: Sequence[Optional[TensorRef]], 
     return nothing if own == [*slots] else [one if one != slot else None for one, slot in zip(own, slots)]
 
 
-def _named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
+def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> Columns:
     """Rows of as many cells as names, by column."""
     return dict(zip(names, map(list, zip(*rows)) if rows else ([] for _ in names)))
 
@@ -217,7 +217,7 @@ def _of_operators(pairs: Sequence[Pair], targets: Sequence[Any], goldens: Sequen
     different = dict(zip(keys, pairs))
     numbers = dict(zip(different, range(len(different))))
     at = [*map(numbers.__getitem__, keys)]
-    made = _named(_OF_OPERATORS, [*map(_of_operator, different.values())])
+    made = named(_OF_OPERATORS, [*map(_of_operator, different.values())])
     return {name: [*map(cells.__getitem__, at)] for name, cells in made.items()}
 
 
