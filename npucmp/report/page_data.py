@@ -13,11 +13,13 @@ operators tells how many each has.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, List, Optional, Sequence
 
 from msgspec.json import Decoder
 
 from npucmp.report.answer import Columns, Detail
+from npucmp.report.rows import KEPT, SHORT
 from npucmp.report.sanitise import visible
 
 EXACT = 1 << 53  # up to which a browser holds integers exactly
@@ -52,6 +54,18 @@ def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
+    if kinds <= {str, _NONE} and len(cells) <= SHORT:
+        return _known_texts(tuple(cells))
+    return _of_kinds(cells, kinds)
+
+
+@lru_cache(maxsize=KEPT)
+def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
+    """A column of text, which most ranks have in common."""
+    return _of_kinds(cells, {str})
+
+
+def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
     if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
         cells = different = plains = [*map(plain, cells)]

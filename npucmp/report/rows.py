@@ -5,14 +5,16 @@ A cell is empty where nothing applies or nothing is known; floats carry their fu
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain, repeat
-from typing import Any, Iterable, Mapping, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from msgspec import MsgspecError
 from msgspec.json import Encoder
 
 from npucmp.report.sanitise import inert
 
+SHORT, KEPT = 1 << 14, 64  # columns of text that are kept for the next rank: cells of each, and how many
 _NONE = type(None)
 _EQUAL = {_NONE, str, int, bool}  # types of which equal values have equal words
 _SPECIAL = '",=+-@'  # what text must hold to be quoted or to be a formula, if it is printable and ASCII
@@ -44,12 +46,20 @@ def _cells(column: Sequence[Any]) -> Union[str, Sequence[str]]:
     """The cells of a column in words, or the word that all of them are."""
     kinds = {*map(type, column)}
     if kinds <= {float, _NONE} and float in kinds:
-        return words_of(column)
+        return _floats(column)
     if len(kinds) == 1 and kinds <= _EQUAL and column.count(column[0]) == len(column):
         return _cell(column[0])
     if kinds <= {str, _NONE}:
-        return _texts(column)
+        return (_known_texts if len(column) <= SHORT else _texts)(tuple(column))
     return [*map(str, column)] if kinds <= {int, bool} else [*map(_cell, column)]
+
+
+def _floats(column: Sequence[Optional[float]]) -> Sequence[str]:
+    """Cells of floats; where many are equal, as an output and what reads it, each different one made once."""
+    different = [*{*column}]
+    if 2 * len(different) > len(column) or 0.0 in different:  # which -0.0 equals
+        return words_of(column)
+    return [*map(dict(zip(different, words_of(different))).__getitem__, column)]
 
 
 def words_of(numbers: Sequence[Any]) -> Sequence[str]:
@@ -69,7 +79,7 @@ def words_of(numbers: Sequence[Any]) -> Sequence[str]:
     ]
 
 
-def _texts(column: Sequence[Any]) -> Sequence[str]:
+def _texts(column: tuple[Optional[str], ...]) -> Sequence[str]:
     """Cells of text, each different one made once; "" for None."""
     different = dict.fromkeys(column)
     known = [text for text in different if text is not None]
@@ -78,9 +88,12 @@ def _texts(column: Sequence[Any]) -> Sequence[str]:
         together.isascii() and together.replace("\n", "").isprintable() and together.count("\n") == len(known) - 1
     )
     if is_plain and not any(mark in together for mark in _SPECIAL):
-        return ["" if text is None else text for text in column] if None in different else column
+        return ["" if text is None else text for text in column]
     words = {text: _cell(text) for text in different}
     return [*map(words.__getitem__, column)]
+
+
+_known_texts = lru_cache(maxsize=KEPT)(_texts)  # most ranks have the same names, types and shapes
 
 
 def _cell(value: Any) -> str:
