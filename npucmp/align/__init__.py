@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import chain, islice, repeat
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.align import fused, name, updates, worlds
@@ -21,6 +22,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import UsageError
 from npucmp.model import Match, Operator, Pair, Run, TensorRef
 
+_pair = partial(tuple.__new__, Pair)
 Matcher = Callable[[Sequence[Operator], Sequence[Operator], Sequence[Match]], "list[Match]"]
 _KNOWN = ("fused", "world", "parts", "weights")  # ways that tell as much as equal names
 MATCHERS: tuple[Matcher, ...] = (fused.match, name.match, fused.match_parts)  # and then order.match
@@ -65,6 +67,9 @@ def align(target: Run, golden: Run, names: Optional[Names] = None, context: Read
         from npucmp.align.worlds.alignment import line_up
 
         matches, open_ones = line_up(target, golden, matches, vendor, context)
+    joined = None if apart or matches else name.join(target.operators, golden.operators)
+    if joined is not None:
+        return Alignment(tuple(joined), (), ())
     by_content: Matcher = partial(updates.match, context=context)
     in_order: Matcher = partial(_in_order, context=context)
     for matcher in () if apart else (by_content, *MATCHERS, in_order):
@@ -145,7 +150,11 @@ def _is_unreadable(match: Match) -> bool:
 
 def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     """The tensor pairs of all operators, matched or not, in merged graph order and in the same logical shapes."""
-    found = [*_pairs(target, golden, alignment)]
+    joined = _joined_pairs(alignment)
+    if joined is not None and _are_alike(joined):
+        yield from joined
+        return
+    found = joined or [*_pairs(alignment)]
     if any(one is not None and one.is_unshaped for pair in found for one in (pair.target, pair.golden)):
         from npucmp.align.unshaped import shaped
 
@@ -153,7 +162,44 @@ def pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
     yield from settle_axes(found)
 
 
-def _pairs(target: Run, golden: Run, alignment: Alignment) -> Iterator[Pair]:
+def _joined_pairs(alignment: Alignment) -> Optional[list[Pair]]:
+    """The pairs of operators that all have a partner with the same slots; None of others."""
+    matches = alignment.matches
+    if alignment.only_target or alignment.only_golden or alignment.by_golden or not matches:
+        return None
+    lefts, rights = [match.target for match in matches], [match.golden for match in matches]
+    counts = [len(operator.tensors) for operator in lefts]
+    orders = [operator.order for operator in lefts]
+    if counts != [len(operator.tensors) for operator in rights] or orders != sorted(orders):
+        return None
+    targets = [tensor for operator in lefts for tensor in operator.tensors]
+    goldens = [tensor for operator in rights for tensor in operator.tensors]
+    slots = [tensor.slot for tensor in targets]
+    if slots != [tensor.slot for tensor in goldens]:
+        return None
+    at = iter(slots)
+    if any(len({*islice(at, count)}) < count for count in counts):
+        return None
+    of_operators = (
+        range(len(matches)),
+        lefts,
+        rights,
+        [one.via for one in matches],
+        [one.confidence for one in matches],
+    )
+    places, left, right, via, confidence = (chain.from_iterable(map(repeat, one, counts)) for one in of_operators)
+    return [*map(_pair, zip(places, slots, left, right, targets, goldens, via, confidence, repeat("")))]
+
+
+def _are_alike(pairs: Sequence[Pair]) -> bool:
+    """Whether all tensors of pairs have the shapes of their partners, and no known values, which may be in another
+    layout."""
+    tensors = [one for pair in pairs for one in (pair.target, pair.golden) if one is not None]
+    shapes = [tensor.shape for tensor in tensors]
+    return shapes[::2] == shapes[1::2] and not any(tensor.payload for tensor in tensors)
+
+
+def _pairs(alignment: Alignment) -> Iterator[Pair]:
     repeated = {match.target.name for match in alignment.matches}, {match.golden.name for match in alignment.matches}
     for place, (left, right, match) in enumerate(_merged(alignment)):
         for one, other, slot in _slots(left, right, match is not None and match.settled):

@@ -40,11 +40,18 @@ def extent(
     """Of the pairs that are compared, in merged graph order; `ordered` is False where a dump does not tell the order
     of execution, so that nothing is known of ends. `called` is what target and golden are called; `again` are the
     places of operators that were only run once more, and are no part of the network."""
+    if _are_whole(pairs):
+        return Extent()
     rows, incomplete, lacking = _rows([pair for pair in pairs if pair.order not in again]), [], []
     for short, long, name in ((TARGET, GOLDEN, called[0]), (GOLDEN, TARGET, called[1])):
         incomplete += [f"{name} {words}" for words in _ends(rows, short, long)] if ordered else []
         lacking += [f"{name} has no {phase} operators" for phase in _lacking(rows, short, long)]
     return Extent((*incomplete, *lacking, *updated_alone(pairs)), tuple(incomplete))
+
+
+def _are_whole(pairs: Sequence[Pair]) -> bool:
+    """Whether every tensor has a partner."""
+    return all(pair.target and pair.golden and pair.target_op and pair.golden_op for pair in pairs)
 
 
 def _lacking(rows: Sequence[_Row], short: str, long: str) -> list[str]:

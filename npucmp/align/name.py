@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import Callable, Sequence
+from functools import partial
+from itertools import chain, islice, repeat
+from operator import attrgetter, lt
+from typing import Callable, Optional, Sequence
 
 from npucmp.align.shape import same_shapes
+from npucmp.align.updates import is_update
 from npucmp.dump.readers.names import escaped
-from npucmp.model import Match, Operator
+from npucmp.model import Match, Operator, TensorRef
 
 VIA = "name"
+_FIELDS = ("name", "kind", "unique", "phase", "path", "order", "scope", "stack", "tensors")
+_NAME, _KIND, _UNIQUE, _PHASE, _PATH, _ORDER, _SCOPE, _STACK, _TENSORS = map(Operator._fields.index, _FIELDS)
+_slot, _shape, _origin = attrgetter("slot"), attrgetter("shape"), attrgetter("origin")
+_match = partial(tuple.__new__, Match)
 
 
 def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequence[Match]) -> list[Match]:
@@ -30,6 +38,49 @@ def match(target: Sequence[Operator], golden: Sequence[Operator], so_far: Sequen
         if forward in counted and forward not in trusted:
             del trusted[kind]  # backward calls share the index of their forward, and its shift
     return certain + [found for group in trusted.values() for found in group]
+
+
+def join(target: Sequence[Operator], golden: Sequence[Operator]) -> Optional[list[Match]]:
+    """All operators by their names, where both runs have the same operators in the same order, with tensors in the same
+    slots and shapes: what all matchers together find there. None where the runs differ in any of these, or where an
+    operator stands twice or for operators of another graph."""
+    left, right = ([*zip(*run)] for run in (target, golden))
+    if not left or not right or len(target) != len(golden):
+        return None
+    for field in (_NAME, _KIND, _UNIQUE, _PHASE, _PATH):
+        if left[field] != right[field]:
+            return None
+    if len({*left[_NAME]}) < len(target) or not all(map(_is_increasing, (left[_ORDER], right[_ORDER]))):
+        return None
+    are_called_alike = left[_SCOPE] == right[_SCOPE] and left[_STACK] == right[_STACK]
+    if not are_called_alike and [*map(is_update, target)] != [*map(is_update, golden)]:
+        return None
+    if not _have_same_slots(left[_TENSORS], right[_TENSORS]) or _is_backward_alone(left[_KIND], left[_UNIQUE]):
+        return None
+    return [*map(_match, zip(target, golden, repeat(VIA), repeat(1.0), repeat(()), repeat(False)))]
+
+
+def _is_increasing(orders: Sequence[int]) -> bool:
+    return all(map(lt, orders, orders[1:]))
+
+
+def _have_same_slots(target: Sequence[Sequence[TensorRef]], golden: Sequence[Sequence[TensorRef]]) -> bool:
+    """Whether operators have the same slots and shapes in the same order, and none stands for other operators."""
+    if [*map(len, target)] != [*map(len, golden)]:
+        return False
+    left, right = [*chain.from_iterable(target)], [*chain.from_iterable(golden)]
+    slots = [*map(_slot, left)]
+    if slots != [*map(_slot, right)] or [*map(_shape, left)] != [*map(_shape, right)] or any(map(_origin, left)):
+        return False
+    at = iter(slots)
+    return all(len({*islice(at, len(own))}) == len(own) for own in target)
+
+
+def _is_backward_alone(kinds: Sequence[str], unique: Sequence[bool]) -> bool:
+    """Whether calls of a backward are numbered where those of its forward are not."""
+    numbered = {kind for kind, is_unique in zip(kinds, unique) if not is_unique}
+    forward = {f"{kind[: -len('backward')]}forward" for kind in numbered if kind.endswith(".backward")}
+    return not (forward & {*kinds}) <= numbered
 
 
 def _own_names(target: Sequence[Operator], golden: Sequence[Operator]) -> list[Match]:

@@ -16,7 +16,12 @@ _NOT_THE_USERS = re.compile(r"[/\\](torch|torch_npu|msprobe|mindspore|atat|calib
 
 def frames(operator: Operator) -> tuple[str, ...]:
     """The call stack, innermost first, a frame a line."""
-    return tuple(" ".join(frame.split()) for frame in operator.stack)
+    return _frames(operator.stack)
+
+
+@lru_cache(maxsize=1 << 12)
+def _frames(stack: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(" ".join(frame.split()) for frame in stack)
 
 
 def source_line(operator: Operator) -> str:

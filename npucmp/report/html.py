@@ -15,7 +15,7 @@ import math
 import platform
 import shlex
 import zlib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Mapping, Optional, Sequence
 
@@ -27,6 +27,7 @@ from npucmp.report.grid import gridded
 from npucmp.report.looks import drawn as looked
 from npucmp.report.page_data import page_data
 from npucmp.report.plot import plotted
+from npucmp.report.rows import words_of
 from npucmp.report.sanitise import visible
 from npucmp.report.words import rate_of
 from npucmp.version import __version__
@@ -40,6 +41,8 @@ IN_AN_ELEMENT = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026"} 
 FIRST = 5  # suspects that stand on top
 MOST = 40  # lines of one kind
 Words = dict[str, Any]
+_NUMBERS = {int, float}
+_dumps = partial(json.dumps, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def render(answer: Answer) -> dict[str, Content]:
@@ -199,7 +202,12 @@ def _pieces(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    """Compact JSON in ASCII; long lists of numbers are written at once."""
+    if isinstance(value, dict):
+        return f"{{{','.join([f'{_dumps(key)}:{_json(below)}' for key, below in value.items()])}}}"
+    if isinstance(value, list) and {*map(type, value)} <= _NUMBERS and all(map(math.isfinite, value)):
+        return f"[{','.join(words_of(value))}]"
+    return _dumps(value)
 
 
 def _deflated(text: str) -> str:

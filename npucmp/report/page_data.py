@@ -13,12 +13,18 @@ operators tells how many each has.
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from functools import lru_cache
+from typing import Any, List, Optional, Sequence
+
+from msgspec.json import Decoder
 
 from npucmp.report.answer import Columns, Detail
+from npucmp.report.rows import KEPT, SHORT
 from npucmp.report.sanitise import visible
 
 EXACT = 1 << 53  # up to which a browser holds integers exactly
+_NONE = type(None)
+_decode = Decoder(List[float]).decode
 FEW = 0.5  # share of different values up to which they are numbered
 
 
@@ -48,39 +54,61 @@ def _column(cells: Sequence[Any]) -> Optional[dict[str, Any]]:
     if cells.count(None) == len(cells):
         return None
     kinds = {*map(type, cells)}
-    plains = _plains(cells, kinds)
-    different = dict.fromkeys(plains)
+    if kinds <= {str, _NONE} and len(cells) <= SHORT:
+        return _known_texts(tuple(cells))
+    return _of_kinds(cells, kinds)
+
+
+@lru_cache(maxsize=KEPT)
+def _known_texts(cells: tuple[Optional[str], ...]) -> Optional[dict[str, Any]]:
+    """A column of text, which most ranks have in common."""
+    return _of_kinds(cells, {str})
+
+
+def _of_kinds(cells: Sequence[Any], kinds: set[type]) -> Optional[dict[str, Any]]:
     number = {"number": True} if kinds & {int, float} else {}
-    if len(different) <= 1:
-        return {"all": plains[0], **number} if plains and plains[0] is not None else None
-    if len(different) <= FEW * len(plains):
-        places = {cell: place for place, cell in enumerate(different)}
-        return {"words": [*different], "codes": [*map(places.__getitem__, plains)], **number}
-    return {"values": plains, **number}
+    if float in kinds and not kinds <= {float, _NONE}:  # some that are equal have other words
+        cells = different = plains = [*map(plain, cells)]
+    else:
+        different = [*dict.fromkeys(cells)]
+        plains = _plains(different, kinds)
+    words = dict.fromkeys(plains)
+    if len(words) <= 1:
+        return {"all": plains[0], **number} if plains[0] is not None else None
+    if len(words) <= FEW * len(cells):
+        places = dict(zip(words, range(len(words))))
+        codes = dict(zip(different, map(places.__getitem__, plains)))
+        return {"words": [*words], "codes": [*map(codes.__getitem__, cells)], **number}
+    known = dict(zip(different, plains))
+    return {"values": plains if cells is plains else [*map(known.__getitem__, cells)], **number}
 
 
 def _plains(cells: Sequence[Any], kinds: set[type]) -> list[Any]:
-    """The cells as JSON can hold them: figures all at once, text, of which much repeats, once for each."""
-    if kinds == {float} and math.isfinite(sum(cells)):
-        return _figures(cells)
+    """Cells as JSON can hold them: figures, and text that is harmless, all at once."""
     if float in kinds:
-        figures = iter(_figures([cell for cell in cells if type(cell) is float and math.isfinite(cell)]))
-        return [next(figures) if type(cell) is float and math.isfinite(cell) else plain(cell) for cell in cells]
-    words = {cell: plain(cell) for cell in {*cells}}
-    return [words[cell] for cell in cells]
+        figures = iter(_figures([cell for cell in cells if cell is not None and math.isfinite(cell)]))
+        return [next(figures) if cell is not None and math.isfinite(cell) else plain(cell) for cell in cells]
+    known = [cell for cell in cells if cell is not None]
+    if (kinds <= {str, _NONE} and _is_harmless(known)) or (kinds <= {int, _NONE} and max(map(abs, known)) < EXACT):
+        return [*cells]
+    return [*map(plain, cells)]
+
+
+def _is_harmless(texts: Sequence[str]) -> bool:
+    """Whether no text is empty or deceives."""
+    together = "".join(texts)
+    return "" not in texts and together.isascii() and together.isprintable()
 
 
 def _figures(cells: Sequence[float]) -> list[float]:
     """Finite numbers in four digits, small integers as such."""
-    short = {cell: _short(cell) for cell in {*cells}}  # an output and those who read it say the same
-    found = {cell: int(one) if one.is_integer() and -1e6 < one < 1e6 else one for cell, one in short.items()}
-    return [*map(found.__getitem__, cells)]
+    short = _decode(f"[{','.join(['%.4g'] * len(cells)) % (*cells,)}]")
+    short = [one if not 0.99 < cell < 1.0 else _nearly_one(cell) for one, cell in zip(short, cells)]
+    return [int(one) if -1e6 < one < 1e6 and one.is_integer() else one for one in short]
 
 
-def _short(cell: float) -> float:
-    """Four digits; of what is nearly 1, a cosine, three of what it lacks."""
-    if not 0.99 < cell < 1.0:
-        return float(f"{cell:.4g}")
+def _nearly_one(cell: float) -> float:
+    """Three digits of what a number that is nearly 1, a cosine, lacks."""
     return round(cell, 2 - math.floor(math.log10(1.0 - cell)))
 
 

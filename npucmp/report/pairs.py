@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import accumulate, chain, groupby
-from typing import NamedTuple, Optional, Sequence
+from collections import Counter
+from itertools import accumulate, chain
+from operator import gt
+from typing import Any, NamedTuple, Optional, Sequence
 
 from npucmp.localise.producers import Link, links
-from npucmp.model import Comparison, Finding, Moments, Operator, Root, Tolerance
+from npucmp.model import Comparison, Finding, Moments, Operator, Pair, Root, Tolerance
 from npucmp.model.arguments import by_name, differing_arguments
-from npucmp.model.roles import is_argument, is_output
+from npucmp.model.roles import is_argument
 from npucmp.model.stack import frames
 from npucmp.report import tables
 from npucmp.report.answer import Columns, Detail, Row
 from npucmp.report.words import where_words
 
 OF_OPERATORS = ("step", "rank", "order", "op", "op_type", "phase", "target_op", "golden_op", "stack")
+_OPERATOR = ("golden_op", "alone", "frames", "originals", "passes", "inserted", "path", "arguments")
+_SHOWN = [name for name in OF_OPERATORS if name not in ("step", "rank", "target_op")]
 NO_ROWS = (*OF_OPERATORS, *tables.PLACES)  # columns that a page has with its operators, or makes of others
 
 
@@ -23,7 +27,11 @@ Linked = Sequence[Optional[Link]]
 
 def linked_in(one: Comparison) -> Linked:
     """Who wrote what the findings of a comparison read, in graph order."""
-    return [*links(sorted(one.findings, key=lambda finding: finding.pair.order))]
+    orders = [finding.measurement.pair.order for finding in one.findings]
+    in_order = (
+        one.findings if orders == sorted(orders) else sorted(one.findings, key=lambda finding: finding.pair.order)
+    )
+    return [*links(in_order)]
 
 
 def detail(
@@ -35,19 +43,18 @@ def detail(
     """The rows of tensors.csv of some comparisons, and what belongs to them; `figures` are shown at first."""
     columns = [name for name in (*tables.TENSOR_COLUMNS, *metrics) if name not in NO_ROWS]
     more = {"rules": [{"dtype": rule.dtype, "limit": rule.limit} for rule in rules], "readers": True}
-    offsets = [*accumulate((len(one.operators) for one in parts), initial=0)]
-    rows: Columns = (
-        {name: [*chain.from_iterable(one.rows[name] for one in parts)] for name in parts[0].rows} if parts else {}
-    )
+    offsets = [*accumulate((one.length for one in parts), initial=0)]
+    rows = _joined([one.rows for one in parts], [len(one.rows["slot"]) for one in parts])
     if rows:
         rows["producer"] = [None if cell is None else cell + offset for one, offset in zip(parts, offsets)
                             for cell in one.rows["producer"]]  # fmt: skip
+    runs = [number for number, one in enumerate(parts) for _ in range(one.length)]
     return Detail(
         kind="pairs",
         title="All tensor pairs",
         chart="The error along the network",
         runs=[one.run for one in parts],
-        operators=tables.by_column([{"run": run, **row} for run, one in enumerate(parts) for row in one.operators]),
+        operators={"run": runs, **_joined([one.operators for one in parts], [one.length for one in parts])},
         rows=rows,
         columns=["run", "order", "op", "op_type", "phase", "cause", *columns, "stack"],
         shown=["run", "order", "op", "op_type", "slot", "verdict", "cause", *figures,
@@ -57,12 +64,26 @@ def detail(
     )  # fmt: skip
 
 
+def _joined(parts: Sequence[Columns], lengths: Sequence[int]) -> Columns:
+    """The columns of parts, one behind the other; None for those that a part does not have."""
+    if len(parts) == 1:
+        return {**parts[0]}
+    names = dict.fromkeys(name for one in parts for name in one)
+    return {name: [*chain.from_iterable(one.get(name) or [None] * length for one, length in zip(parts, lengths))]
+            for name in names}  # fmt: skip
+
+
 class Paired(NamedTuple):
     """What a page shows of one comparison: its operators and their rows."""
 
     run: str
-    operators: list[Row]
+    operators: Columns
     rows: Columns
+
+    @property
+    def length(self) -> int:
+        """How many operators there are."""
+        return len(self.operators["rows"])
 
 
 def paired_of(metrics: Sequence[str], number: int, one: Comparison) -> Paired:
@@ -72,31 +93,49 @@ def paired_of(metrics: Sequence[str], number: int, one: Comparison) -> Paired:
 
 def paired(comparison: Comparison, cells: Columns, linked: Linked) -> Paired:
     """The rows of one comparison, operator by operator. `cells` are those of tensors.csv."""
-    sequence = sorted(range(len(comparison.findings)), key=lambda row: comparison.findings[row].pair.order)
-    ordered = [comparison.findings[row] for row in sequence]
+    findings: Sequence[Finding] = comparison.findings
+    rows = {name: column for name, column in cells.items() if name not in OF_OPERATORS}
+    orders, operators = cells["order"], {name: cells[name] for name in _SHOWN}
+    if any(map(gt, orders, orders[1:])):
+        sequence = sorted(range(len(orders)), key=orders.__getitem__)
+        findings = [findings[row] for row in sequence]
+        rows, operators = (
+            {name: [column[row] for row in sequence] for name, column in some.items()} for some in (rows, operators)
+        )
+        orders = operators["order"]
+    counts = Counter(orders)  # in their order
+    starts = [*accumulate(counts.values(), initial=0)][:-1]
+    numbers = dict(zip(counts, range(len(counts))))
+    pairs = [one.measurement.pair for one in findings]
+    firsts = [pairs[at] for at in starts]
     roots = {root.pair.order: root for root in comparison.roots}
-    operators: list[Row] = []
-    numbers: dict[int, int] = {}  # order of an operator → its number
-    for order, group in groupby(sequence, key=lambda row: comparison.findings[row].pair.order):
-        some = [*group]
-        numbers[order] = len(operators)
-        first = {name: cells[name][some[0]] for name in OF_OPERATORS if name not in ("step", "rank", "target_op")}
-        own = _operator(comparison.findings[some[0]], roots.get(order))
-        operators.append({"rows": len(some), **first, **own})
-    rows = {name: column for name, column in cells.items() if name not in NO_ROWS}
-    if sequence != [*range(len(sequence))]:
-        rows = {name: [column[row] for row in sequence] for name, column in rows.items()}
+    of_operators: Columns = {
+        "rows": [*counts.values()],
+        **{name: [column[at] for at in starts] for name, column in operators.items()},
+        **tables.named(_OPERATOR, [*map(_operator, firsts)]),
+        **(tables.by_column([_root(roots.get(order)) for order in counts]) if roots else {}),
+    }
+    tensors = [pair.target or pair.golden for pair in pairs]
+    kinds = {one.slot: one.is_output for one in tensors if one is not None}
+    alike = rows["rel_l2"]
     more: Columns = {
-        "error": [None if one.error == cell else one.error for one, cell in zip(ordered, rows["rel_l2"])],
-        "limit": [one.limit or None for one in ordered],
-        "metric": [one.metric for one in ordered],
-        "output": [is_output(one.pair) for one in ordered],
-        "argument": [is_argument(one.pair) or None for one in ordered],
-        "histogram": [_histogram(one.measurement.moments) for one in ordered],
+        "error": [None if one.error == cell else one.error for one, cell in zip(findings, alike)],
+        "limit": [one.limit or None for one in findings],
+        "metric": [one.metric for one in findings],
+        "output": [one is not None and kinds[one.slot] for one in tensors],
+        "argument": [is_argument(one) or None for one in pairs]
+        if any(map(_has_arguments, firsts))
+        else [None] * len(pairs),
+        "histogram": [_histogram(one.measurement.moments) for one in findings],
         "producer": [None if link is None else numbers[link.order] for link in linked],
         "linked": [None if link is None else link.how for link in linked],
     }
-    return Paired(" · ".join(where_words(comparison.target)), operators, {**rows, **more})
+    rows = {name: column for name, column in rows.items() if name not in tables.PLACES}
+    return Paired(" · ".join(where_words(comparison.target)), of_operators, {**rows, **more})
+
+
+def _has_arguments(pair: Pair) -> bool:
+    return pair.target_op is not None and bool(pair.target_op.arguments)
 
 
 def _histogram(moments: Optional[Moments]) -> str:
@@ -108,23 +147,26 @@ def _histogram(moments: Optional[Moments]) -> str:
     return f"{len(text) - len(text.lstrip(','))}:{text.strip(',')}"
 
 
-def _operator(finding: Finding, root: Optional[Root]) -> Row:
-    pair = finding.pair
+def _operator(pair: Pair) -> tuple[Any, ...]:
+    """The cells of _OPERATOR."""
     operator = pair.operator
-    row = {
-        "alone": "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
-        "golden_op": pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
-        "frames": frames(operator) or (frames(pair.golden_op) if pair.golden_op else ()),
-        "originals": operator.originals if operator.originals != (operator.name,) else (),
-        "passes": operator.passes,
-        "inserted": operator.inserted or None,
-        "path": operator.path,
-        "arguments": _arguments(pair.target_op, pair.golden_op),
-    }
+    return (
+        pair.golden_op.name if pair.golden_op and pair.golden_op.name != operator.name else None,
+        "" if pair.target_op and pair.golden_op else "target" if pair.target_op else "golden",
+        frames(operator) or (frames(pair.golden_op) if pair.golden_op else ()),
+        operator.originals if operator.originals != (operator.name,) else (),
+        operator.passes,
+        operator.inserted or None,
+        operator.path,
+        _arguments(pair.target_op, pair.golden_op),
+    )
+
+
+def _root(root: Optional[Root]) -> Row:
+    """What an operator has besides if it is a root."""
     if root is None:
-        return row
-    errors = {"input_error": root.input_error, "output_error": root.output_error}
-    return {**row, **tables.of_root(root), **errors}
+        return {}
+    return {**tables.of_root(root), "input_error": root.input_error, "output_error": root.output_error}
 
 
 def _arguments(target: Optional[Operator], golden: Optional[Operator]) -> tuple[str, ...]:

@@ -33,14 +33,14 @@ def many(tmp_path):
 
 
 def test_no_record_is_read_for_a_head(many, monkeypatch):
-    monkeypatch.setattr(msprobe, "_load", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr(msprobe, "read_bytes", lambda *_: pytest.fail("read"))
     assert [(one.step, one.rank) for one in heads(many)] == [(9, 0), (9, 1), (10, 0), (10, 1)]
 
 
 def test_runs_that_are_not_meant_are_not_opened(many, monkeypatch):
     whole = {(run.step, run.rank): run for run in open_runs(many)}
-    load, read = msprobe._load, []
-    monkeypatch.setattr(msprobe, "_load", lambda path, context: [read.append(path), load(path, context)][1])
+    load, read = msprobe.read_bytes, []
+    monkeypatch.setattr(msprobe, "read_bytes", lambda path, *more: [read.append(path), load(path, *more)][1])
     found = Choice(step="9", rank="1").runs(many, ANYWHERE)
     assert found == [whole[9, 1]]
     assert {path.parent for path in read} == {many / "step9/rank1"}

@@ -23,8 +23,10 @@ import math
 import os
 import re
 from contextlib import suppress
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 from msgspec import MsgspecError
 from msgspec.json import decode
@@ -34,6 +36,7 @@ from npucmp.dump.limits import is_countable
 from npucmp.dump.readers.msprobe_files import DATA_FOLDER, Files, dump_files, files_at, files_of, starts_like_a_dump
 from npucmp.dump.readers.msprobe_names import module_path, parse_msprobe_name
 from npucmp.dump.readers.msprobe_record import argument_of, is_tensor, leaves, reads_recorded
+from npucmp.dump.readers.msprobe_structure import FIGURES, Cut, Structure, keep, known_structure
 from npucmp.dump.readers.names import unnamed
 from npucmp.dump.readers.repeated_keys import Repeated, loads, may_repeat, repeated_in
 from npucmp.dump.readers.text import read_bytes, text_of
@@ -52,10 +55,12 @@ _ENDINGS = tuple(_ENCODINGS)
 _SIZES = {int}  # what a shape is made of: True and 1.0 are no sizes
 _ELSEWHERE = re.compile(r"[/\\\0]")
 _STATISTICS = ("Max", "Min", "Mean", "Norm")
+_CUT = {*_STATISTICS}
 _FLAG = "is_nan"
 _FAILED = "dump_error_info.log"
 _NOWHERE = ("-1", "")
 _FLAGGED, _UNFLAGGED = Statistics(*[math.nan] * 4), Statistics(*[0.0] * 4)
+_NO_ARGUMENTS: dict[str, Any] = {}  # of all operators that have none
 _FLOATS, _NOTHING = {float}, [None] * 4
 
 
@@ -101,7 +106,10 @@ def _open_all(files: Files, context: ReadContext) -> Run:
 
 
 def _load(path: Path, context: ReadContext) -> Any:
-    data = read_bytes(path, "json_bytes", context)
+    return _tree(path, read_bytes(path, "json_bytes", context))
+
+
+def _tree(path: Path, data: bytes) -> Any:
     if _ENDLESS not in data.translate(_ALIKE):
         with suppress(MsgspecError, ValueError, RecursionError):  # what it refuses, as NaN, is read as Python does
             found = decode(data)
@@ -122,27 +130,83 @@ def _load(path: Path, context: ReadContext) -> Any:
 
 
 def _open(path: Path, step: Optional[int], rank: Optional[int], context: ReadContext) -> Run:
-    top = _load(path, context)
+    data = read_bytes(path, "json_bytes", context)
+    beside = [_beside(path, name, context) for name in ("stack.json", "construct.json")]
+    opened = _by_structure(path, data, beside) or _whole(path, data, beside)
+    return Run(str(path), NAME, opened.operators, step, rank, detail=opened.detail, notes=opened.notes)
+
+
+class _Opened(NamedTuple):
+    """What is read of a dump.json and of the files beside it."""
+
+    operators: tuple[Operator, ...]
+    detail: str
+    notes: tuple[str, ...]
+
+
+def _whole(path: Path, data: bytes, beside: Sequence[_Beside]) -> _Opened:
+    """Operators of the whole text."""
+    top = _tree(path, data)
     if not isinstance(top, dict) or not isinstance(top.get("data"), dict):
         raise DumpError(path, 'is JSON, but no msprobe dump: it has no "data" object')
     if "data" in _repeated(top):
         raise DumpError(path, 'holds "data" more than once, and only one of them can be meant')
-    stacks, notes = _beside(path, "stack.json", _stacks, context)
-    scopes, more = _beside(path, "construct.json", _scopes, context)
+    (stacks, notes), (scopes, more) = _parsed(beside[0], _stacks), _parsed(beside[1], _scopes)
     folder = path.parent / DATA_FOLDER
     unclear = _unclear(top["data"])
     repeats = [*_repeated(top), *(" ".join(filter(None, one)) for one in unclear.items())]
     dump = _Dump(f"{folder}{os.sep}", folder.is_dir(), stacks, scopes, {}, [], unclear, repeats)
-    operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
-    return Run(
-        path=str(path),
-        format=NAME,
-        operators=tuple(operators),
-        step=step,
-        rank=rank,
-        detail=_detail(top, operators),
-        notes=(*notes, *more, *_of_files(path, dump, operators)),
+    operators = tuple(_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items()))
+    notes = *notes, *more, *_of_files(path, dump, operators, _names_files(operators))
+    return _Opened(operators, _detail(_heading(top), operators), notes)
+
+
+def _by_structure(path: Path, data: bytes, beside: Sequence[_Beside]) -> Optional[_Opened]:
+    """The same of a file whose structure is known, or can be told apart from its figures; None of others."""
+    cut = Cut.of(data)
+    if cut is None or any(one.because for one in beside):
+        return None
+    try:
+        statistics = cut.statistics()
+    except ValueError:
+        return None
+    digest = cut.digest(*(one.data or b"" for one in beside))
+    structure = known_structure(digest) or _structure(path, cut, beside)
+    if structure is None:
+        return None
+    keep(digest, structure)
+    folder = path.parent / DATA_FOLDER
+    is_there = folder.is_dir()
+    operators = structure.filled(statistics, cut.checksums, f"{folder}{os.sep}", is_there)
+    dump = _Dump(f"{folder}{os.sep}", is_there, {}, {}, {}, [], {}, [])
+    return _Opened(
+        operators, _detail(structure.heading, operators), (*_of_files(path, dump, operators, structure.names_files),)
     )
+
+
+def _structure(path: Path, cut: Cut, beside: Sequence[_Beside]) -> Optional[Structure]:
+    """The structure of a file that no other had before; None of one that holds what is not as it should be."""
+    text = cut.numbered()
+    try:
+        top = None if _ENDLESS in text.translate(_ALIKE) else decode(text)
+    except (MsgspecError, ValueError, RecursionError):
+        return None
+    if not isinstance(top, dict) or not isinstance(top.get("data"), dict) or may_repeat(text, top):
+        return None
+    (stacks, notes), (scopes, more) = _parsed(beside[0], _stacks), _parsed(beside[1], _scopes)
+    figures = [Statistics() for _ in cut.figures]
+    dump = _Dump("", True, stacks, scopes, {}, [], {}, [], figures)
+    try:
+        operators = [_operator(name, record, order, dump) for order, (name, record) in enumerate(top["data"].items())]
+    except _Misplaced:
+        return None
+    if notes or more or dump.others or dump.repeats:
+        return None
+    return Structure.of(cut, operators, figures, _heading(top), _names_files(operators))
+
+
+class _Misplaced(Exception):
+    """Figures that stand beside others of the same tensor."""
 
 
 def _repeated(tree: Any) -> tuple[str, ...]:
@@ -161,18 +225,23 @@ def _unclear(data: Mapping[str, Any]) -> dict[str, str]:
     return {**found, **dict.fromkeys(_repeated(data), "")}
 
 
-def _of_files(path: Path, dump: _Dump, operators: list[Operator]) -> Iterator[str]:
-    """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect."""
+def _of_files(path: Path, dump: _Dump, operators: Sequence[Operator], names_files: bool) -> Iterator[str]:
+    """Notes on files: those that nothing names, those that are missing, and what msprobe failed to collect.
+    `names_files` says whether any tensor has the name of a file."""
     tensors = [tensor for one in operators for tensor in one.tensors]
-    yield from unnamed(dump.folder, [*(tensor.file for tensor in tensors), *dump.others])
+    yield from unnamed(dump.folder, chain(map(attrgetter("file"), tensors), dump.others))
     if dump.repeats:
         yield f"{path}: keys that stand more than once make what they are of unreadable: {first_of(dump.repeats, 3)}"
     if dump.others:
         yield f"{path}: arrays of text are not compared, but for type and shape: {first_of(dump.others, 3)}"
-    if not dump.is_there and any(tensor.label.endswith(_ENDINGS) for tensor in tensors):
+    if names_files and not dump.is_there:
         yield f"{dump.folder}: no such folder; what dump.json recorded of its tensors stands in, which proves less"
     if path.with_name(_FAILED).is_file():
         yield f"{path.with_name(_FAILED)}: msprobe could not collect all that it was to"
+
+
+def _names_files(operators: Sequence[Operator]) -> bool:
+    return any(tensor.label.endswith(_ENDINGS) for one in operators for tensor in one.tensors)
 
 
 def calls(run: Run, context: ReadContext = ANYWHERE) -> dict[str, Call]:
@@ -195,15 +264,20 @@ def _whole_number(digits: str) -> int | float:
     return int(digits) if len(digits) <= _DIGITS else float(digits)
 
 
-def _detail(top: Mapping[str, Any], operators: list[Operator]) -> str:
-    tensors = [tensor for operator in operators for tensor in operator.tensors]
-    task = top.get("task", "")
-    if any(tensor.file for tensor in tensors):
-        task = "tensor"
-    elif any(tensor.checksum for tensor in tensors):
-        task = "checksums" if any(tensor.digest for tensor in tensors) else "XOR checksums"
+def _heading(top: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Framework, level and task in the words of a dump.json."""
     framework = top.get("framework") or _framework(top["data"])
-    return " · ".join(str(word) for word in (framework, f"{top.get('level', '')} {task}".strip()) if word)
+    return str(framework) if framework else "", str(top.get("level", "")), str(top.get("task", ""))
+
+
+def _detail(heading: tuple[str, str, str], operators: Sequence[Operator]) -> str:
+    framework, level, task = heading
+    tensors = [tensor for operator in operators for tensor in operator.tensors]
+    if any(map(attrgetter("file"), tensors)):
+        task = "tensor"
+    elif any(map(attrgetter("checksum"), tensors)):
+        task = "checksums" if any(tensor.digest for tensor in tensors) else "XOR checksums"
+    return " · ".join(filter(None, (framework, f"{level} {task}".strip())))
 
 
 def _framework(data: Mapping[str, Any]) -> str:
@@ -214,13 +288,32 @@ def _framework(data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _beside(path: Path, name: str, parse: Any, context: ReadContext) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """A companion file is a help, not a need: if it is broken, the run goes on with a note."""
+class _Beside(NamedTuple):
+    """A file beside dump.json, which is a help, not a need: if it is broken, the run goes on with a note. `data` is
+    None where there is none, or where it cannot be read `because` of something."""
+
+    path: Path
+    data: Optional[bytes] = None
+    because: str = ""
+
+
+def _beside(path: Path, name: str, context: ReadContext) -> _Beside:
     file = path.parent / name
     if not file.exists():
-        return {}, ()
+        return _Beside(file)
     try:
-        tree = _load(file, context)
+        return _Beside(file, read_bytes(file, "json_bytes", context))
+    except DumpError as error:
+        return _Beside(file, None, error.because)
+
+
+def _parsed(one: _Beside, parse: Callable[[Any], Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What a companion file says, and a note on what is ignored."""
+    file, data, because = one
+    if data is None:
+        return {}, (f"{file}: ignored, {because}",) if because else ()
+    try:
+        tree = _tree(file, data)
         found, repeats = parse(tree), _repeated(tree)
         note = f"{file}: keys that stand more than once are ignored: {first_of(repeats, 3)}"
         return {key: value for key, value in found.items() if key not in repeats}, (note,) if repeats else ()
@@ -250,7 +343,7 @@ def _scopes(top: Mapping[str, Any]) -> dict[str, str]:
 class _Dump(NamedTuple):
     """What the records of a dump.json share: its tensor folder, its companion files, the shapes read so far as text,
     files of what is no tensor. Without a folder there are statistics alone. unclear are operators whose records hold a
-    key more than once, by that key; repeats names all that do."""
+    key more than once, by that key; repeats names all that do. `figures` are those that were cut out, by number."""
 
     folder: str
     is_there: bool
@@ -260,6 +353,7 @@ class _Dump(NamedTuple):
     others: list[str]
     unclear: Mapping[str, str]
     repeats: list[str]
+    figures: Sequence[Statistics] = ()
 
 
 def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
@@ -289,7 +383,7 @@ def _operator(name: str, record: Any, order: int, dump: _Dump) -> Operator:
         tensors=tuple(tensors),
         scope=dump.scopes.get(name, ""),
         path=module_path(parts) if parts.unique and ".debug" not in parts.kind else "",
-        arguments=arguments,
+        arguments=arguments or _NO_ARGUMENTS,
         stack=dump.stacks.get(name) or dump.stacks.get(forward, ()),
         unique=parts.unique,
         call=parts.call,
@@ -307,7 +401,10 @@ def _unreadable(name: str, tensors: list[TensorRef], key: str) -> list[TensorRef
 def _tensor(name: str, slot: str, leaf: Mapping[str, Any], dump: _Dump) -> TensorRef:
     data_name = leaf.get("data_name")
     file, problem, shape = "", "", dump.shapes.get(key := repr(leaf["shape"]))
-    statistics = _statistics(leaf)
+    number = leaf.get(FIGURES)
+    statistics = _statistics(leaf) if number is None else dump.figures[number]
+    if number is not None and not _CUT.isdisjoint(leaf):
+        raise _Misplaced
     if shape is None:
         shape = dump.shapes[key] = tuple(leaf["shape"]) if _is_shape(leaf["shape"]) else ()
     if shape and str(leaf["dtype"]).endswith(PACKED):

@@ -1,0 +1,225 @@
+"""Structure and figures of a dump.json: ranks and steps that ran the same operators differ in their figures alone.
+
+The figures of tensors (Max, Min, Mean, Norm) and their checksums are cut out of the text. Files with the same rest,
+the same stack.json and construct.json have the same structure: operators, slots, shapes, types, arguments, stacks.
+A structure is parsed once and kept for the next file; a further file costs the parsing of its figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import OrderedDict
+from functools import partial
+from hashlib import sha256
+from itertools import chain, islice, repeat
+from operator import attrgetter
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from msgspec import MsgspecError
+from msgspec.json import Decoder
+
+from npucmp.model import Operator, Statistics, TensorRef
+
+MOST = 250_000  # operators and tensors of all structures that are kept, about 300 bytes each
+
+_NONCE = os.urandom(8).hex()  # no dump can hold it on purpose
+FIGURES = f"figures {_NONCE}"  # the key that stands for the figures of a tensor, with their number
+_CHECKSUM = f"checksum {_NONCE} "  # begins the text that stands for a checksum
+_WORD = rb"[-+.0-9A-Za-z]{1,64}"
+_NAMES = (b'"Min":', b'"Mean":', b'"Norm":')
+_OF_TENSORS = re.compile(
+    rb'"Max":\s*(' + _WORD + b"".join(rb",\s*" + name + rb"\s*" + _WORD for name in _NAMES) + rb")(?=\s*[,}])"
+)
+_OF_CONTENT = re.compile(rb'"md5":\s*"([0-9A-Za-z]{1,64})"')
+_FIGURE, _CONTENT = b"\0", b"\1"  # stand in the rest; no JSON text holds them
+_decode = Decoder(List[Tuple[Optional[float], Optional[float], Optional[float], Optional[float]]]).decode
+_statistics = partial(tuple.__new__, Statistics)
+_tensor = partial(tuple.__new__, TensorRef)
+_operator = partial(tuple.__new__, Operator)
+_NOTHING = (None, None, None, None)
+
+
+class Cut(NamedTuple):
+    """The text of a dump.json: its figures, a text for each tensor that has all four, its checksums, and the rest."""
+
+    figures: Sequence[bytes]
+    checksums: Sequence[bytes]
+    rest: bytes
+
+    @classmethod
+    def of(cls, data: bytes) -> Optional[Cut]:
+        """None of a text that holds control characters, which is no JSON."""
+        parts = _OF_TENSORS.split(data)
+        figures, rest = parts[1::2], _FIGURE.join(parts[::2])
+        checksums: list[bytes] = []
+        if b'"md5"' in rest:
+            parts = _OF_CONTENT.split(rest)
+            checksums, rest = parts[1::2], _CONTENT.join(parts[::2])
+        if rest.count(_FIGURE) != len(figures) or rest.count(_CONTENT) != len(checksums):
+            return None
+        return cls(figures, checksums, rest)
+
+    def digest(self, *beside: bytes) -> bytes:
+        """The digest of the rest and of the files beside it, which is that of the structure."""
+        return b"".join(sha256(one).digest() for one in (self.rest, *beside))
+
+    def numbered(self) -> bytes:
+        """The rest as JSON, with numbers for what was cut out."""
+        figures = (b'"%s":%d' % (FIGURES.encode(), number) for number in range(len(self.figures)))
+        checksums = (b'"md5":"%s%d"' % (_CHECKSUM.encode(), number) for number in range(len(self.checksums)))
+        return _joined(_joined(self.rest, _FIGURE, figures), _CONTENT, checksums)
+
+    def statistics(self) -> list[Optional[Statistics]]:
+        """The figures as numbers, equal ones once. Raises ValueError for a word that is no number, bool or null."""
+        different = dict.fromkeys(self.figures)
+        text = b"[[" + b"],[".join(different) + b"]]" if different else b"[]"
+        for name in _NAMES:
+            text = text.replace(name, b"")
+        try:
+            rows: Sequence[Any] = _decode(text)
+        except MsgspecError:  # NaN, Infinity, truth values
+            rows = [*map(_row, different)]
+        made = (_statistics(row) if row[3] is not None and row[3] >= 0 else _recorded(row) for row in rows)
+        return [*map(dict(zip(different, made)).__getitem__, self.figures)]
+
+
+def _recorded(row: tuple[Optional[float], ...]) -> Optional[Statistics]:
+    return None if row == _NOTHING else Statistics.recorded(*row)
+
+
+def _row(text: bytes) -> tuple[Optional[float], ...]:
+    found = json.loads(b'{"Max":%s}' % text)
+    return tuple(None if found[name] is None else float(found[name]) for name in ("Max", "Min", "Mean", "Norm"))
+
+
+def _joined(text: bytes, mark: bytes, words: Iterator[bytes]) -> bytes:
+    """The text with a word in the place of each mark."""
+    pieces = text.split(mark)
+    return b"".join(chain(pieces[:1], chain.from_iterable(zip(words, pieces[1:]))))
+
+
+class Structure(NamedTuple):
+    """What files with the same rest have in common.
+
+    operators  without tensors, in order; `counts` are the numbers of their tensors
+    columns    of all tensors: fields of TensorRef by name, where `file` is the name in the tensor folder
+    figures    of each tensor the number of its figures, or behind these of one of `fixed`
+    checksums  of each tensor the number of its checksum, or behind these of one of `written`
+    heading    framework, level and task; `names_files`: whether a tensor has the name of a file
+    """
+
+    operators: tuple[Operator, ...]
+    counts: tuple[int, ...]
+    columns: Mapping[str, Sequence[Any]]
+    figures: Sequence[int]
+    fixed: Sequence[Optional[Statistics]]
+    checksums: Sequence[int]
+    written: Sequence[str]
+    heading: tuple[str, str, str]
+    names_files: bool
+
+    @classmethod
+    def of(
+        cls,
+        cut: Cut,
+        operators: Sequence[Operator],
+        figures: Sequence[Statistics],
+        heading: tuple[str, str, str],
+        names_files: bool,
+    ) -> Optional[Structure]:
+        """The structure of operators that were parsed from the numbered rest, with `figures` in the place of the real
+        ones. None where a tensor does not have each of these, so that figures stand in another place than a tensor."""
+        tensors = [one for operator in operators for one in operator.tensors]
+        numbers = {id(one): number for number, one in enumerate(figures)}
+        fixed, written = _Numbers(len(cut.figures)), _Numbers(len(cut.checksums))
+        of_figures = [
+            numbers[id(one.statistics)] if id(one.statistics) in numbers else fixed.number(one.statistics)
+            for one in tensors
+        ]
+        of_content = [
+            int(one.checksum[len(_CHECKSUM) :]) if one.checksum.startswith(_CHECKSUM) else written.number(one.checksum)
+            for one in tensors
+        ]
+        for found, count in ((of_figures, len(cut.figures)), (of_content, len(cut.checksums))):
+            if sorted(number for number in found if number < count) != [*range(count)]:
+                return None
+        columns = {name: [*map(attrgetter(name), tensors)] for name in TensorRef._fields}
+        columns["shape"] = _once(columns["shape"])
+        return cls(
+            tuple(operator._replace(tensors=()) for operator in operators),
+            tuple(len(operator.tensors) for operator in operators),
+            {name: column if any(column) or name == "trainable" else column[:1] for name, column in columns.items()},
+            of_figures,
+            fixed.values,
+            of_content,
+            written.values,
+            heading,
+            names_files,
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.operators) + len(self.figures)
+
+    def filled(
+        self, statistics: Sequence[Optional[Statistics]], checksums: Sequence[bytes], folder: str, is_there: bool
+    ) -> tuple[Operator, ...]:
+        """The operators of a file with these figures, whose tensors lie in `folder`, if that is there."""
+        count = len(self.figures)
+        columns: dict[str, Any] = {
+            name: column if len(column) == count else repeat(column[0], count) for name, column in self.columns.items()
+        }
+        known = [*statistics, *self.fixed]
+        columns["statistics"] = figures = [*map(known.__getitem__, self.figures)]
+        if checksums:
+            words = [*map(str, checksums, repeat("ascii")), *self.written]
+            columns["checksum"] = map(words.__getitem__, self.checksums)
+        if any(self.columns["file"]):
+            names = [name if is_there or one is None else "" for name, one in zip(self.columns["file"], figures)]
+            columns["encoding"] = [word if name else "" for name, word in zip(names, self.columns["encoding"])]
+            columns["file"] = [f"{folder}{name}" if name else "" for name in names]
+        tensors = map(_tensor, zip(*columns.values()))
+        own = [tuple(islice(tensors, one)) for one in self.counts]
+        parts = {name: map(attrgetter(name), self.operators) for name in Operator._fields}
+        return tuple(map(_operator, zip(*{**parts, "tensors": own}.values())))
+
+
+class _Numbers:
+    """Values by number, equal ones once, from `start` on."""
+
+    def __init__(self, start: int) -> None:
+        self._start, self._known = start, dict[Any, int]()
+        self.values: list[Any] = []
+
+    def number(self, value: Any) -> int:
+        key = repr(value)  # -0.0 and 0.0 are two
+        if key not in self._known:
+            self._known[key] = self._start + len(self.values)
+            self.values.append(value)
+        return self._known[key]
+
+
+def _once(values: Sequence[Any]) -> list[Any]:
+    """The same with equal values held once."""
+    known: dict[Any, Any] = {}
+    return [known.setdefault(value, value) for value in values]
+
+
+_kept: OrderedDict[bytes, Structure] = OrderedDict()  # by digest, the one that was used last at the end
+
+
+def known_structure(digest: bytes) -> Optional[Structure]:
+    """The structure of a digest, if a file before had it."""
+    found = _kept.pop(digest, None)
+    if found is not None:
+        _kept[digest] = found
+    return found
+
+
+def keep(digest: bytes, structure: Structure) -> None:
+    """Keep a structure for the next file; those that were not used for longest go."""
+    _kept[digest] = structure
+    while sum(one.size for one in _kept.values()) > MOST and _kept:
+        _kept.popitem(last=False)
