@@ -22,7 +22,7 @@ from npucmp.errors import DumpError
 from npucmp.measure.checkpoint import FILE
 from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
-from npucmp.workflows import measuring
+from npucmp.workflows import rank_tasks
 from tests.synthetic import chain, write_run
 from tests.test_resume import content
 
@@ -223,7 +223,7 @@ def test_files_may_not_grow(dumps, tmp_path, size):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fdinfo"), reason="needs /proc")
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_measured(dumps, monkeypatch, capsys):
-    monkeypatch.setattr(measuring, "measure_pairs", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(rank_tasks, "measure_pairs", lambda *_: pytest.fail("measured"))
     status, shown, errors = called(monkeypatch, capsys, "compare", *dumps, "-o", "/proc/self/fdinfo")
     assert (status, shown) == (2, "")
     assert errors.count("\n") == 1 and "/proc/self/fdinfo: cannot be written" in errors

@@ -27,7 +27,7 @@ from npucmp.model import Measurement, Moments, Side, Statistics
 from npucmp.model.table import ROW
 from npucmp.report import write_reports
 from npucmp.workflows import compare as recipe
-from npucmp.workflows import measuring
+from npucmp.workflows import rank_tasks
 from tests.synthetic import chain, write_run
 
 SAMPLES = Path(__file__).parent.parent / "sample_dumps"
@@ -231,7 +231,7 @@ def measured(monkeypatch):
             seen.append(measurement.pair)
             yield measurement
 
-    monkeypatch.setattr(measuring, "measure_pairs", noted)
+    monkeypatch.setattr(rank_tasks, "measure_pairs", noted)
     return seen
 
 

@@ -23,9 +23,16 @@ class RowCache:
     def __repr__(self) -> str:
         return f"<cache of {self._count} rows>"
 
+    def __eq__(self, other: object) -> bool:
+        """Results are no part of what a finding is."""
+        return isinstance(other, RowCache) and (self.first, self._count) == (other.first, other._count)
+
+    def __hash__(self) -> int:
+        return hash((self.first, self._count))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        """Nothing of it leaves the process: a finding that is pickled has no cache."""
-        return _no_cache, ()
+        """Results do not leave the process: the cache of a finding that is pickled is empty."""
+        return RowCache, (self.first, self._count)
 
     def results(self, function: object) -> list[Any]:
         """The results of one function so far."""
@@ -33,10 +40,6 @@ class RowCache:
         if found is None:
             found = self._results[function] = [_UNKNOWN] * self._count
         return found
-
-
-def _no_cache() -> None:
-    return None
 
 
 def numbered(findings: Sequence[Finding], first: int = 0) -> list[Finding]:

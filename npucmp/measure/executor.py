@@ -23,13 +23,14 @@ import threading
 import time
 import warnings
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterator, NoReturn, Optional, Protocol, Sequence, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Hashable, Iterator, NoReturn, Optional, Protocol, Sequence, TypeVar
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Found = TypeVar("Found")
 Answer = tuple[list[Result], Optional[Exception]]  # of a task: results, and what ended it before its end
 
 BATCH = 256  # items that make a task: handing one over costs as much as measuring a small tensor
@@ -292,3 +293,32 @@ def _keep_pages() -> None:
             libc.mallopt(what, 1 << 25)
     except (OSError, AttributeError):  # another C library
         pass
+
+
+def once(
+    items: Sequence[Item],
+    values: Callable[[Item], Optional[Hashable]],
+    read: Callable[[Sequence[Item]], Iterator[Found]],
+) -> Iterator[tuple[Item, Found, bool]]:
+    """(item, what was found, whether that was for an earlier one), in the order of the items: values that several
+    tensors share (an output, and the same tensor as the input of another) are read once.
+
+    `values` tells the values of an item from those of all others, None of one that shares none. `read` gets the first
+    items of each and finds something for each, in their order.
+    """
+    places: dict[Hashable, int] = {}
+    firsts = [  # the place of the first item with the same values
+        at if key is None else places.setdefault(key, at) for at, key in enumerate(map(values, items))
+    ]
+    shared = {first for at, first in enumerate(firsts) if first != at}
+    found = read([item for at, item in enumerate(items) if firsts[at] == at])
+    kept: dict[int, Found] = {}
+    for at, item in enumerate(items):
+        first = firsts[at]
+        if first != at:
+            yield item, kept[first], True
+            continue
+        one = next(found)
+        if at in shared:
+            kept[at] = one
+        yield item, one, False

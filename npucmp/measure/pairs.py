@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import DumpError, NpucmpError
-from npucmp.measure.executor import workers
-from npucmp.measure.once import once
+from npucmp.measure.executor import once, workers
 from npucmp.measure.recorded import SUMS_SLACK, equal_by_record, least_error, statistics_of
 from npucmp.model import Measurement, Moments, Pair, Payload, Side, TensorRef
 from npucmp.model.dtypes import lookup, narrower, size_of

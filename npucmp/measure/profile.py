@@ -8,8 +8,7 @@ from typing import Any, Iterable, Iterator, NamedTuple, Optional
 
 from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.errors import NpucmpError
-from npucmp.measure.executor import workers
-from npucmp.measure.once import once
+from npucmp.measure.executor import once, workers
 from npucmp.measure.pairs import READ, payload_of
 from npucmp.model import Extremes, Operator, Statistics, TensorRef
 from npucmp.model.dtypes import lookup, size_of

@@ -122,7 +122,7 @@ def lower_bounds(
         largest, norm = apart.max(axis=1), y[:, 3] + lost
         bounds = np.where(norm != 0.0, largest / norm, np.where(largest != 0.0, math.inf, 0.0))
     found: list[Optional[float]] = bounds.tolist()
-    for at in np.flatnonzero(~np.isfinite(total)).tolist():  # NaN and infinities decide in other ways
+    for at in np.flatnonzero(~np.isfinite(total) | np.isnan(bounds)).tolist():  # NaN and infinities decide otherwise
         found[at] = lower_bound(target[at], golden[at], elements[at], rounding[at])
     return found
 

@@ -7,7 +7,7 @@ from typing import Iterator, Optional, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npucmp.measure.once import once
+from npucmp.measure.executor import once
 
 
 @given(st.lists(st.tuples(st.integers(), st.none() | st.integers(0, 5))))

@@ -23,7 +23,7 @@ from npucmp.model import StoredComparisons
 from npucmp.report import answer_of
 from npucmp.report import parquet as report_parquet
 from npucmp.report.files import Joined
-from npucmp.workflows import compare, measuring, pipeline, rank_tasks
+from npucmp.workflows import compare, pipeline, rank_tasks
 from npucmp.workflows.options import Options
 from tests.localise.test_ranks import collective
 from tests.localise.test_ranks import pipeline as two_stages
@@ -331,7 +331,7 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_does_not_read_it_again(pipeli
     words = f"interrupted: {after} of 4 steps and ranks were measured; the same command with --resume goes on from"
     assert words in screen(stopped) and screen(stopped).splitlines()[-1].startswith("PARTIAL: interrupted")
     npucmp.write_reports(stopped, out)
-    monkeypatch.setattr(measuring, "measure_pairs", noted := Noted(measuring.measure_pairs))
+    monkeypatch.setattr(rank_tasks, "measure_pairs", noted := Noted(rank_tasks.measure_pairs))
     resumed = npucmp.compare(*pipelined, executor=Serial(), journal=out, resume=True)
     begun = after + 1  # one more was finished, nobody heard of it
     assert len(noted.pairs) == sum(len(one.findings) for one in [*whole.comparisons][begun:])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LINE = 1 << 20  # bytes of a line, at most
 COLUMNS = 4096  # at most
-_QUOTED = re.compile(rb'"[^"\n]*"')
+_QUOTED = re.compile(rb'"[^"]*"')
 CHANGED = "which npucmp does not write; was it changed?"
 
 
@@ -40,7 +40,7 @@ def read_blocks(path: str, pieces: Iterable[bytes], longest: int = LINE) -> Iter
             text, rest = rest, b""
         else:
             rest += piece
-            end = rest.rfind(b"\n") + 1
+            end = _end_of_rows(rest)
             text, rest = rest[:end], rest[end:]
             if len(rest) > longest:
                 raise DumpError(path, "a line that is longer than any that npucmp writes")
@@ -72,11 +72,24 @@ def read_rows(
         yield from (dict(zip(places, cells)) for cells in zip(*columns))
 
 
+def _end_of_rows(text: bytes) -> int:
+    """The end of the last whole row; a line break within quotes ends no row."""
+    end = text.rfind(b"\n") + 1
+    if text.count(b'"', 0, end) % 2 == 0:
+        return end
+    import numpy as np
+
+    data = np.frombuffer(text, np.uint8)
+    breaks = np.flatnonzero(data == ord("\n"))
+    ends = breaks[np.searchsorted(np.flatnonzero(data == ord('"')), breaks) % 2 == 0] + 1
+    return int(ends[-1]) if len(ends) else 0
+
+
 def _require_cells(path: str, text: bytes, count: int, before: int) -> None:
     """Raises DumpError for the first line with another number of cells; `before` lines stand before the text."""
     import numpy as np
 
-    bare = _QUOTED.sub(b"", text)  # commas in quotes are text
+    bare = _QUOTED.sub(b"-", text)  # commas and line breaks in quotes are text
     if b'"' in bare:
         raise DumpError(path, "not CSV: a quote that does not end")
     data = np.frombuffer(bare, np.uint8)
@@ -84,7 +97,7 @@ def _require_cells(path: str, text: bytes, count: int, before: int) -> None:
     ends = ends if bare.endswith(b"\n") else np.append(ends, len(data))
     cells = np.diff(np.searchsorted(np.flatnonzero(data == ord(",")), ends), prepend=0) + 1
     for at in np.flatnonzero(cells != count).tolist():
-        if bare[ends[at - 1] + 1 if at else 0 : ends[at]].strip() or text.split(b"\n")[at].strip():
+        if bare[ends[at - 1] + 1 if at else 0 : ends[at]].strip():
             raise DumpError(path, f"line {before + at + 1}: {cells[at]} cells under {count} names, {CHANGED}")
 
 

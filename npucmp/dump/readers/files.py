@@ -182,13 +182,13 @@ class Stream(io.RawIOBase):
 @lru_cache(maxsize=4096)
 def _leads_out(path: str, roots: tuple[DumpFolder, ...]) -> bool:
     """Whether a path below a dump is really elsewhere."""
-    named, real = os.path.abspath(path), _real(path.rstrip(os.sep) or os.sep)
+    named, real = os.path.abspath(path), _real(os.path.join(os.getcwd(), path).rstrip(os.sep) or os.sep)
     return any(_is_below(named, dump.named) for dump in roots) and not any(_is_below(real, d.real) for d in roots)
 
 
 @lru_cache(maxsize=4096)
 def _real(path: str) -> str:
-    """os.path.realpath of a path without a slash at its end. A folder is resolved once for all that lies in it."""
+    """os.path.realpath of an absolute path without a slash at its end; a folder is resolved once for its files."""
     folder, name = os.path.split(path)
     if folder in ("", path) or name in ("", ".", ".."):
         return os.path.realpath(path)

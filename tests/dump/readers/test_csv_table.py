@@ -35,6 +35,16 @@ def test_cells_are_read_as_they_were_written(rows, size, for_excel):
     assert b"".join(one.text for one in blocks) == data.partition(b"\n")[2]
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(*[WORDS | st.text('ab,"\n', max_size=6)] * 2), max_size=8), st.integers(1, 30))
+def test_a_line_break_in_quotes_is_text(rows, size):
+    """A table that was Parquet may hold them."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([("op", "slot"), *rows])
+    found = read_rows("t.csv", pieces(text.getvalue().encode(), size))
+    assert [(row["op"], row["slot"]) for row in found] == rows
+
+
 def test_numbers_survive():
     numbers = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0, float("inf"), float("nan")]
     data = encoded(csv_of(("op", "rel_l2"), {"op": ["nan"] * len(numbers), "rel_l2": numbers}))
