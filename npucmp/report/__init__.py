@@ -20,6 +20,7 @@ from npucmp.model.collector import uncollected
 from npucmp.report.answer import Answer
 
 REPORTS = ("csv", "json", "html")
+PAGES = "html"  # is made first: what makes the page of a step and rank makes its rows of the tables too
 
 
 def answer_of(result: Result, metrics: Sequence[str] = ()) -> Answer:
@@ -49,9 +50,10 @@ def render(answer: Answer, form: Form = Form()) -> dict[str, Any]:
     from npucmp.report.files import LAST, after
 
     names = (*REPORTS, "xlsx") if form.xlsx else REPORTS
-    modules: list[Any] = [import_module(f"{__name__}.{name}") for name in names]
+    modules: dict[str, Any] = {name: import_module(f"{__name__}.{name}") for name in names}
     with uncollected():
-        found = {name: data for module in modules for name, data in module.render(answer).items()}
+        made = {name: modules[name].render(answer) for name in sorted(names, key=lambda name: name != PAGES)}
+        found = {name: data for module in names for name, data in made[module].items()}
     if form.excel:
         found.update((name, after(BOM_UTF8, data)) for name, data in found.items() if name.endswith(".csv"))
     return {**found, LAST: json.with_files(found[LAST], found)}

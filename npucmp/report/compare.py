@@ -118,13 +118,14 @@ def _lost_files(where: Sequence[Where], filing: Filing, number: int, because: st
 def answer(report: Report, metrics: Sequence[str] = ()) -> Answer:
     """What a comparison says; `metrics` are further columns of tensors.csv."""
     parts = Parts(report, metrics)
-    found = told(parts)
+    files = _Files(parts)
+    found = told(parts, files=files)
     if len(parts.every) < 2:
         return found
     from npucmp.report.matrix import cells_of_runs
     from npucmp.report.overview import over
 
-    return over(found, parts.every, cells_of_runs(report), partial(_pages, report, parts.metrics))
+    return over(found, parts.every, cells_of_runs(report), files.pages)
 
 
 class _Paged(NamedTuple):
@@ -136,33 +137,25 @@ class _Paged(NamedTuple):
     shown: Shown
 
 
-def _pages(
-    report: Report, metrics: tuple[str, ...], within: Mapping[int, Within], shown: Shown
-) -> Iterator[tuple[int, Piece]]:
-    """The pages of these comparisons, made where they lie."""
-    from npucmp.report.filed import Filing
-
-    folder = report.comparisons.folder if isinstance(report.comparisons, StoredComparisons) else ""
-    common = replace(report, comparisons=(), broken=(), unpaired=(), unlike="")
-    numbers, paged = sorted(within), _Paged(common, Filing(metrics, folder), within, shown)
-    return zip(numbers, each(report.comparisons, partial(_page, paged), _lost_page, numbers))
-
-
-def _page(paged: _Paged, number: int, one: Comparison) -> Piece:
+def _page(paged: _Paged, number: int, one: Comparison) -> tuple[Piece, Filed]:
+    """The page of a comparison, and its rows in the tables, which have the same cells."""
     seen = tuple(look for look in paged.report.looks if look.run == number)
-    found = told(Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics))
-    alone = replace(found, remarks=lambda folder: ())  # they are of all comparisons together
-    return paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
+    parts = Parts(replace(paged.report, comparisons=(one,), looks=seen), paged.filing.metrics)
+    files = _Files(parts)
+    alone = replace(told(parts, files=files), remarks=lambda folder: ())  # they are of all comparisons together
+    page = paged.filing.piece(number, "html", paged.shown(alone, paged.within[number]))
+    return page, files.filed(paged.filing, number, 0, one)
 
 
-def _lost_page(number: int, because: str) -> Piece:
-    return b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
+def _lost_page(number: int, because: str) -> tuple[Piece, Optional[Filed]]:
+    page = b"<!doctype html><meta charset=utf-8><p>Making this page ended the process. tensors.csv has its rows.</p>\n"
+    return page, None
 
 
-def told(parts: Parts, figures: Sequence[str] = FIGURES) -> Answer:
+def told(parts: Parts, figures: Sequence[str] = FIGURES, files: Optional[_Files] = None) -> Answer:
     """What the parts of a comparison say; `figures` are columns that a page shows first."""
     report = parts.report
-    files = _Files(parts)
+    files = files or _Files(parts)
     sections = sorted((one.section for one in parts.every), key=lambda one: one.place)
     if report.unlike:
         first = parts.every[0].section
@@ -206,25 +199,51 @@ def told(parts: Parts, figures: Sequence[str] = FIGURES) -> Answer:
 
 
 class _Files:
-    """What is only made where a report is written: the rows and the wishes of each comparison."""
+    """What is only made where a report is written: the rows, the pages and the wishes of each comparison."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._metrics = parts, parts.metrics
         self._comparisons = parts.report.comparisons
         self._cells = cache(lambda number: tables.columns_of(self._comparisons[number], parts.metrics))
         self._linked = cache(lambda number: _linked_in(self._comparisons[number]))
+        self._paged: dict[int, Filed] = {}  # rows that were made with a page
         self.every = cache(self._every)
 
-    def _every(self) -> list[Filed]:
-        from npucmp.report.filed import Filing, filed
+    def filed(self, filing: Filing, number: int, at: int, one: Comparison) -> Filed:
+        """The rows of a comparison, of which `number` is the number among all."""
+        from npucmp.report.filed import filed
 
-        comparisons = self._comparisons
-        if isinstance(comparisons, StoredComparisons):
-            filing = Filing(self._metrics, comparisons.folder)
-            lost = partial(_lost_files, comparisons.where, filing)
-            return [*comparisons.each(partial(filed, filing), lost)]
-        every = enumerate(comparisons)
-        return [filed(Filing(self._metrics), at, one, self._cells(at), self._linked(at)) for at, one in every]
+        return filed(filing, number, one, self._cells(at), partial(self._linked, at))
+
+    def _every(self) -> list[Filed]:
+        from npucmp.report.filed import filed
+
+        if len(self._comparisons) == 1 and not isinstance(self._comparisons, StoredComparisons):
+            return [self.filed(self._filing, 0, 0, self._comparisons[0])]
+        lost = partial(_lost_files, where_of(self._comparisons), self._filing)
+        numbers = [at for at in range(len(self._comparisons)) if at not in self._paged]
+        found = {
+            **self._paged,
+            **dict(zip(numbers, each(self._comparisons, partial(filed, self._filing), lost, numbers))),
+        }
+        return [found[at] for at in range(len(self._comparisons))]
+
+    @property
+    def _filing(self) -> Filing:
+        from npucmp.report.filed import Filing
+
+        folder = self._comparisons.folder if isinstance(self._comparisons, StoredComparisons) else ""
+        return Filing(self._metrics, folder)
+
+    def pages(self, within: Mapping[int, Within], shown: Shown) -> Iterator[tuple[int, Piece]]:
+        """The pages of these comparisons, made where the comparisons lie."""
+        common = replace(self._parts.report, comparisons=(), broken=(), unpaired=(), unlike="")
+        numbers, paged = sorted(within), _Paged(common, self._filing, within, shown)
+        made = each(self._comparisons, partial(_page, paged), _lost_page, numbers)
+        for number, (page, filed) in zip(numbers, made):
+            if filed is not None:
+                self._paged[number] = filed
+            yield number, page
 
     def tables(self) -> list[Table]:
         report = self._parts.report

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import heapq
 import tempfile
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.localise.next_dump import Wishes
 from npucmp.model import Comparison, Verdict, Where
@@ -47,12 +48,12 @@ def filed(
     number: int,
     one: Comparison,
     columns: Optional[Columns] = None,
-    linked: Optional[pairs.Linked] = None,
+    linked: Optional[Callable[[], pairs.Linked]] = None,
 ) -> Filed:
     """Of a comparison wherever it lies; `columns` and `linked` if they are known."""
     cells = tables.columns_of(one, filing.metrics) if columns is None else columns
     roots = tables.by_column(tables.root_rows([(one.roots, one.step, one.rank)]), tables.ROOT_COLUMNS)
-    wishes = Wishes.of(one, lambda: pairs.linked_in(one) if linked is None else linked)
+    wishes = Wishes.of(one, linked or partial(pairs.linked_in, one))
     return Filed(
         filing.piece(number, "tensors.csv", _lines((*tables.TENSOR_COLUMNS, *filing.metrics), cells)),
         filing.piece(number, "roots.csv", _lines(tables.ROOT_COLUMNS, roots)),

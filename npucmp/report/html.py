@@ -47,8 +47,8 @@ _dumps = partial(json.dumps, ensure_ascii=True, allow_nan=False, separators=(","
 
 def render(answer: Answer) -> dict[str, Content]:
     """The page, and those of single steps and ranks."""
+    pages = [*answer.pages(page)]  # first: they are made with the rows of the tables, which tell of the next dump
     found: dict[str, Content] = {"report.html": page(answer)}
-    pages = answer.pages(page)
     return {**found, **{name: one if isinstance(one, bytes) else Joined([one]) for name, one in pages}}
 
 

@@ -94,11 +94,11 @@ def _compared(
     everyone += [run for _, run in source.broken]
     remarks = [*unfit_numbers(options, everyone), *(_remarks(found, options) if found else ())]
     said = [one.reduced for one in found]
-    reduced = True in said and False not in said
-    if reduced:
+    if True in said and False not in said:
+        tasks.work = replace(tasks.work, reduced=True)
         broken += tasks.judge_again(readable)
     steps = _Steps(tasks, readable)
-    finished = _finished(steps.searched(), reduced)
+    finished = _finished(steps.searched())
     context = options.context(source.target, source.golden)
     return Report(
         paths=(str(source.target), str(source.golden)),
@@ -337,7 +337,7 @@ class _Steps:
         return self._tasks.every(rank_tasks.search, given)
 
 
-def _finished(found: Sequence[tuple[StepRank, Searched]], reduced: bool) -> list[Finished]:
+def _finished(found: Sequence[tuple[StepRank, Searched]]) -> list[Finished]:
     """All steps and ranks in order, with the places of their roots among those of all."""
     ranked = [
         (precedence(place.step, cause), clock, place.number, at, cause)
@@ -352,7 +352,6 @@ def _finished(found: Sequence[tuple[StepRank, Searched]], reduced: bool) -> list
     return [
         Finished(
             place,
-            reduced,
             one.tally._replace(first=first.get(place.number)),
             tuple(places[place.number][at] for at in range(len(places[place.number]))),
         )

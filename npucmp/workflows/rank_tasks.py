@@ -119,7 +119,8 @@ class StepRank(NamedTuple):
 @dataclass(frozen=True)
 class Work:
     """What all tasks of a comparison know. `began` is in seconds since 1970; `alone`: there is one step and rank;
-    `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank."""
+    `in_memory`: runs are open, and results stay in this process; `several_steps`: of a rank; `reduced`: products show
+    11 bits in all steps and ranks, which is known behind the measurement."""
 
     target: StrPath
     golden: StrPath
@@ -129,6 +130,7 @@ class Work:
     alone: bool = False
     in_memory: bool = False
     several_steps: bool = True
+    reduced: bool = False
 
     def rules(self) -> Rulebook:
         return Rulebook(self.options.skip_rules)
@@ -273,15 +275,13 @@ def _each_measured(
 def judge(work: Work, one: StepRank) -> None:
     """Judge a step and rank again, of runs whose products show 11 bits."""
     known: Comparison = work.store.get(one.number, "judged")
-    _put_judged(work, one, known, [each.measurement for each in known.findings], reduced=True)
+    _put_judged(work, one, known, [each.measurement for each in known.findings])
 
 
-def _put_judged(
-    work: Work, one: StepRank, known: Comparison, found: Sequence[Measurement], reduced: bool = False
-) -> None:
+def _put_judged(work: Work, one: StepRank, known: Comparison, found: Sequence[Measurement]) -> None:
     """Judge each tensor by itself, and put the comparison, and what the next step asks of its parameters, into the
     store."""
-    findings = judged(found, work.options.decides(), work.rules(), reduced)
+    findings = judged(found, work.options.decides(), work.rules(), work.reduced)
     if work.several_steps:
         work.store.put(one.number, "updates", Updates(findings))
     ordered = known.target.ordered and known.golden.ordered
@@ -309,11 +309,12 @@ _FIELDS = Finding._fields[1:JUDGED]  # what a judgement says of a measurement
 
 
 class _Roots(NamedTuple):
-    """The result of a search in the store: rows that it changed, the coverage, and for each root its clock, the row of
-    its pair and its other fields."""
+    """The result of a search in the store: rows that it changed, the coverage, notes, and for each root its clock, the
+    row of its pair and its other fields."""
 
     changes: dict[int, tuple[Any, ...]]
     coverage: Coverage
+    notes: tuple[str, ...]
     roots: list[tuple[int, int, dict[str, Any]]]
 
 
@@ -343,8 +344,10 @@ def _put_roots(
     coverage = coverage_of(findings, known.left_out, work.options.context(work.target, work.golden))
     both = enumerate(zip(findings, known.findings))
     changes = {at: new[1:JUDGED] for at, (new, old) in both if new[1:JUDGED] != old[1:JUDGED]}
-    work.store.put(one.number, "roots", _Roots(changes, coverage, bare))
-    counted = replace(known, findings=findings, roots=tuple(root for _, root in roots), coverage=coverage)
+    every = tuple(root for _, root in roots)
+    notes = notes_of(findings, every, work.reduced)
+    work.store.put(one.number, "roots", _Roots(changes, coverage, notes, bare))
+    counted = replace(known, findings=findings, roots=every, coverage=coverage)
     return Searched(Tally.of(counted), [(clock, root.cause) for clock, root in roots])
 
 
@@ -359,11 +362,9 @@ def _rows(findings: Sequence[Finding], some: Iterable[Pair]) -> list[int]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A step and rank when the search is done: whether products show 11 bits in all of them, its counts, and the places
-    of its roots."""
+    """A step and rank when the search is done: its counts, and the places of its roots."""
 
     one: StepRank
-    reduced: bool
     tally: Tally
     places: tuple[int, ...]
 
@@ -379,7 +380,7 @@ class Finished:
             for place, (_, row, fields) in sorted(zip(self.places, found.roots), key=lambda both: both[0])
         ]
         placed = with_parameters(table, roots)
-        notes = (*known.notes, *notes_of(table, placed, self.reduced))
+        notes = (*known.notes, *found.notes)
         return replace(known, findings=table, roots=placed, notes=notes, coverage=found.coverage)
 
 
