@@ -134,9 +134,14 @@ def test_killed_at_any_time_and_resumed(dump, place):
     old = content(place / "out")
     chance = random.Random(5)
     kept = 0
-    for _ in range(TRIALS):
+    for trial in range(TRIALS):
         before = content(place / "out")
-        forked(lambda: main(command(place, "--resume")), chance.uniform(0, whole))
+        if trial % 2:
+            forked(lambda: main(command(place, "--resume")), chance.uniform(0, whole))
+        else:
+            tensors = chance.randrange(1, 20)
+            status = forked(lambda count=tensors: killed_after(count, command(place, "--resume")))
+            assert status == 1 or begun(place)
         check_killed(place, old, before)
         kept += begun(place)
         if chance.random() < 0.3:
@@ -147,6 +152,20 @@ def test_killed_at_any_time_and_resumed(dump, place):
     assert kept > TRIALS // 8
     assert expected.keys() == old.keys()
     assert all(expected[name] == old[name] for name in TABLES)
+
+
+def killed_after(tensors, words):
+    """kill -9 once so many tensors are in the checkpoint."""
+    add = Checkpoint.add
+    left = iter(range(tensors))
+
+    def counted(self, measurement):
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        add(self, measurement)
+
+    Checkpoint.add = counted  # in a child alone
+    main(words)
 
 
 CALLS = ("open", "write", "fsync", "replace", "ftruncate", "unlink", "mkdir", "chmod", "close")
