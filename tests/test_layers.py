@@ -15,8 +15,8 @@ from typing import Iterator, NamedTuple
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "npucmp"
 ROOMS = (
-    "errors version presenter model dump align measure judge localise overflow_events run_differences recompute health "
-    "comparability dump_plan workflows report commands cli __main__"
+    "errors version presenter model dump align measure flow judge localise overflow_events run_differences recompute "
+    "health comparability dump_plan workflows report commands cli __main__"
 ).split(" ")
 HEAVY = {"pandas", "distributed", "h5py", "ml_dtypes", "tqdm", "yaml", "jinja2"}  # slow to import, or needed by few
 DOOR = "npucmp"  # npucmp/__init__.py loads names when they are asked for; it is exempt
@@ -143,6 +143,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
     "align": ("errors", "model", "dump.context", "dump.readers", "dump.graphs", "dump.layouts", "align"),
     "measure.kernel": ("errors", "model", "measure.kernel"),
     "measure.metrics": ("errors", "model"),
+    "flow": ("model", "dump.readers.names", "flow"),
     "dump_plan": ("errors", "model", "dump_plan"),
     "report": (  # opens no dump, judges nothing
         "errors",
@@ -150,6 +151,7 @@ INDEPENDENT = {  # modules of these rooms → where their imports may lie at mos
         "model",
         "dump.readers.csv_table",  # its own tables
         "measure.metrics",
+        "flow",
         "localise",
         "overflow_events",
         "dump_plan",

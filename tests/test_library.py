@@ -95,14 +95,14 @@ NOT_OF_ONE_RANK = {  # packages and modules that a plain comparison of one step 
     *(f"align.{name}" for name in ("chains", "mapping", "worlds.alignment", "worlds.parts", "worlds.weights")),
     "dump.graphs", "dump.join", "dump.micro",
     *(f"localise.{name}" for name in (
-        "arrivals", "communications", "coordinates", "golden_graph", "history", "joint", "next_dump",
+        "arrivals", "coordinates", "golden_graph", "history", "joint", "next_dump",
         "noise", "noise_facts", "open_tensors", "peers", "rank_equality", "rerun", "suspects",
     )),
     *(f"measure.{name}" for name in ("bits", "cluster", "checkpoint", "figures", "profile", "views")),
     *(f"report.{name}" for name in (
         "begins", "csv", "filed", "html", "matrix", "next_dump", "overview", "page_data", "picture", "xlsx",
     )),
-    *(f"workflows.{name}" for name in (
+    "flow.communications", *(f"workflows.{name}" for name in (
         "also", "graphs", "parquet", "replay_roots", "scratch",
     )),
 }  # fmt: skip

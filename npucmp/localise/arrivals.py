@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+from npucmp.flow.communications import groups_of, is_buffer, sends
+from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
-from npucmp.localise.communications import groups_of, is_buffer, sends
 from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.past import differs
 from npucmp.localise.producers import Fingerprint, Producers, Source, fingerprint
 from npucmp.localise.walk import Walk

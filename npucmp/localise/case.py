@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Callable, NamedTuple, Optional
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE, Precision, round_off_of, terms_summed
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import Scale, amplification, scale_of
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.terms import Terms, terms
 from npucmp.measure import metrics
 from npucmp.model import Finding, Moments, Pair, Verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
-from npucmp.localise.nodes import OperatorFindings
+from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.row_cache import of_row
 from npucmp.model import Finding
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import AbstractSet, Iterator, Sequence
 
 from npucmp.dump.readers.names import escaped
-from npucmp.localise.producers import Producers, fingerprint
+from npucmp.flow.contents import target_content_of
 from npucmp.localise.slices import is_read_in_slices, unwritten
 from npucmp.model import DECIDED, Finding, Side
 from npucmp.model.dtypes import lookup
@@ -26,13 +26,13 @@ SUM_WALK = 4.0  # roundings of the norm of all terms that the sum over a tensor 
 def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: AbstractSet[int]) -> Iterator[int]:
     """The places of operators of the target alone of which no output is read or compared, in merged graph order.
     `matched` are the places of operators that both sides have, `again` those of operators that only ran once more."""
-    read: Producers[bool] = Producers()
+    read: set[int] = set()
     named: set[str] = set()
     sums: dict[int, list[Side]] = defaultdict(list)  # of compared gradients, by elements
     for finding in findings:
         pair = finding.pair
         if pair.target is not None and (finding.verdict in DECIDED or not is_output(pair)):
-            read.add(fingerprint(finding, of_target=True), True)
+            read.add(target_content_of(finding))
             named.add(escaped(pair.target.source))
             if finding.verdict in DECIDED and is_gradient(pair.operator) and finding.measurement.moments:
                 sums[math.prod(pair.target.shape)].append(finding.measurement.moments.target)
@@ -47,7 +47,7 @@ def dead_ends(findings: Sequence[Finding], matched: Sequence[int], again: Abstra
         lost = [
             one
             for one in wrote
-            if not read.find(fingerprint(one, of_target=True))
+            if (not (content := target_content_of(one)) or content not in read)
             and escaped(f"{operator.name}:{one.pair.slot.partition(':')[2]}") not in named
         ]
         if is_gradient(operator):

@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from typing import Hashable, Iterable, Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import escaped
-from npucmp.localise.again import ran_again
+from npucmp.flow.contents import content_of
+from npucmp.flow.repeated_execution import ran_again
 from npucmp.localise.dead_ends import dead_ends
 from npucmp.localise.golden_rows import (
     Content,
@@ -20,7 +21,6 @@ from npucmp.localise.golden_rows import (
     rounds_to,
     side_of,
 )
-from npucmp.localise.producers import Producers, fingerprint
 from npucmp.model import DECIDED, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
@@ -65,7 +65,7 @@ class GoldenGraph:
 
     def _link(self) -> None:
         """Finds out which rows hold one content."""
-        known: Producers[Content] = Producers()
+        known: dict[int, Content] = {}
         named: dict[str, Content] = {}
         latest: deque[GoldenRow] = deque(maxlen=LATEST)
         for row in sorted(self._golden, key=lambda row: (row.operator.order, is_output(row.finding.pair))):
@@ -80,14 +80,15 @@ class GoldenGraph:
                 self._of_size[row.elements].append(row)
                 self._orders[row.elements].append(row.operator.order)
             writes = is_output(finding.pair)
-            mark = fingerprint(finding)
+            number = content_of(finding)
             content = None if writes or not tensor.source else named.get(escaped(tensor.source))
-            content = content or known.find(mark)
+            content = content or known.get(number)
             if content is None and not writes:
                 content = self._expanded(row, latest)
             if content is None:
                 content = Content()
-                known.add(mark, content)
+                if number:
+                    known[number] = content
             if writes:
                 latest.append(row)
                 named[escaped(f"{row.operator.name}:{finding.pair.slot.partition(':')[2]}")] = content

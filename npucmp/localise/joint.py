@@ -11,8 +11,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.localise.communications import groups_of, peer_of
-from npucmp.localise.producers import SUM_ROUNDING, Fingerprint, fingerprint
+from npucmp.flow.communications import groups_of, peer_of
+from npucmp.flow.contents import content_of
 from npucmp.model import DIFFERS, Comparison, Finding, Operator, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
 from npucmp.model.roles import is_output, is_parameter
@@ -49,9 +49,9 @@ class Joint(NamedTuple):
 def joint_of(one: Comparison) -> Joint:
     """What a comparison tells of what its rank shares with others."""
     backward = min((op.order for op in one.golden.operators if is_gradient(op)), default=len(one.golden.operators))
-    held = {(op.name, finding.pair.slot): (kind, finding, mark)
+    held = {(op.name, finding.pair.slot): (kind, finding, content)
             for finding in one.findings if (op := finding.pair.golden_op) is not None
-            and (kind := _kind(op, finding, backward)) and (mark := fingerprint(finding)) is not None}  # fmt: skip
+            and (kind := _kind(op, finding, backward)) and (content := content_of(finding))}  # fmt: skip
     calls = [op for op in one.golden.operators if op_type_of(op).has("collective")]
     return Joint(
         one.step,
@@ -59,7 +59,7 @@ def joint_of(one: Comparison) -> Joint:
         tuple(held),
         "".join(kind for kind, _, _ in held.values()),
         "".join(_verdict(finding) for _, finding, _ in held.values()),
-        b"".join(_digest(_known(mark)) for _, _, mark in held.values()),
+        b"".join(content.to_bytes(SIZE, "big") for _, _, content in held.values()),
         b"".join(_digest(_of_target(finding)) for _, finding, _ in held.values()),
         tuple(dict.fromkeys(group for op in calls if op.order < backward for group in groups_of(op))),
         tuple(_peers(calls)),
@@ -79,18 +79,12 @@ def _verdict(finding: Finding) -> str:
     return DIFFERENT if finding.verdict in DIFFERS else AGREES if finding.verdict is Verdict.MATCH else OPEN
 
 
-def _known(mark: Fingerprint) -> object:
-    """What a golden tensor is known by on any rank: sums depend on what the target's differ from it in their last bits,
-    as blocks of equal bytes are added up otherwise. So they are rounded; those of a target need not be: where golden
-    tensors are the same, the same bytes were added up in the same way."""
-    (total, squares), (scale, _) = mark.sums, mark.scale
-    return mark.key, round(total / scale / SUM_ROUNDING) if scale else 0, f"{squares:.9g}"
-
-
 def _of_target(finding: Finding) -> object:
     """What the target's tensor is known by, be it a constant or all NaN."""
-    mark, moments = fingerprint(finding, of_target=True), finding.measurement.moments
-    return mark or (moments.target if moments is not None else finding.measurement.statistics[0])
+    moments, tensor = finding.measurement.moments, finding.pair.target
+    if moments is not None:
+        return moments.target
+    return (tensor.identity if tensor is not None and tensor.checksum else None) or finding.measurement.statistics[0]
 
 
 def _digest(mark: object) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Sequence
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import Precision, is_counted, round_off_of
 from npucmp.judge.tolerances import Tolerances
 from npucmp.judge.verdicts import Limit, judge
 from npucmp.localise.autograd_nodes import undecided_nodes
 from npucmp.localise.case import Case
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.working import work_in_other_types, working_precisions
 from npucmp.model import Finding, Measurement, Verdict

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.producers import Link
+from npucmp.flow.edges import Link
 from npucmp.model import Cause, Comparison, Finding, Pair, Root
 from npucmp.model.roles import containers
 

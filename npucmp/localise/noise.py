@@ -15,10 +15,10 @@ import math
 from bisect import bisect_left
 from typing import Callable, NamedTuple, Optional, Sequence
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
 from npucmp.localise.movement import SINGLE, Movement, movement
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise_facts import FEW, SUMS, Facts, level, reuse, round_offs
 from npucmp.localise.past import Past
 from npucmp.localise.producers import is_few

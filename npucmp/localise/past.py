@@ -7,11 +7,11 @@ from bisect import insort
 from collections import deque
 from typing import Mapping, Optional, Sequence
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Mapping, NamedTuple, Sequence
 
+from npucmp.flow.contents import content_of
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
-from npucmp.localise.nodes import OperatorFindings
-from npucmp.localise.producers import Fingerprint, fingerprint
 from npucmp.model import Side
 from npucmp.model.optypes import op_type_of
 
@@ -24,7 +24,7 @@ class Output(NamedTuple):
     how far rounding may put two ranks apart, relative to the tensor."""
 
     slot: str
-    content: Fingerprint
+    content: int
     target: Side
     error: float
     room: float
@@ -44,9 +44,9 @@ def outputs_of(node: OperatorFindings) -> list[Output]:
     if not op.has("collective") or op.has("point to point", "asynchronous"):
         return []
     return [
-        Output(one.pair.slot, mark, moments.target, one.error or 0.0, ROUNDINGS * round_off_of(one.pair))
+        Output(one.pair.slot, content, moments.target, one.error or 0.0, ROUNDINGS * round_off_of(one.pair))
         for one in node.outputs
-        if (moments := one.measurement.moments) is not None and (mark := fingerprint(one)) is not None
+        if (moments := one.measurement.moments) is not None and (content := content_of(one))
     ]
 
 
@@ -61,7 +61,7 @@ def inequalities(some: Sequence[tuple[int, Sequence[Output]]]) -> list[dict[str,
                 (number, other)
                 for place, (number, rest) in enumerate(some)
                 for other in rest
-                if place != at and other.slot == one.slot and other.content.agrees(one.content)
+                if place != at and other.slot == one.slot and other.content == one.content
             ]
             apart = [(number, size) for number, other in others if (size := _distance(one, other)) > one.room]
             if len(others) == 1:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator, Optional, Sequence
 
-from npucmp.localise.nodes import OperatorFindings, Place
+from npucmp.flow.operators import OperatorFindings, Place
 from npucmp.localise.root import Told
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.updates import Updates
@@ -19,8 +19,8 @@ from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Comparison, Finding, Root
 
 if TYPE_CHECKING:
+    from npucmp.flow.communications import Communications
     from npucmp.localise.arrivals import Arrival
-    from npucmp.localise.communications import Communications
     from npucmp.localise.history import History
     from npucmp.localise.noise import Noise
 
@@ -145,8 +145,8 @@ class _Ranks:
 
     def _communications(self) -> Communications:
         """What the ranks tell each other, and of `_read` which tensors of other ranks an operator reads."""
+        from npucmp.flow.communications import Communications
         from npucmp.localise.arrivals import contents, golden_of, read_elsewhere, without_buffers
-        from npucmp.localise.communications import Communications
 
         for walk, number in zip(self._walks, self._numbers):
             without_buffers(walk, number)

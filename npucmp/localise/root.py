@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.verdicts import Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import error_of
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.measure import metrics
 from npucmp.model import Cause, Evidence, Finding, Root
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from itertools import combinations
 from typing import Iterator, NamedTuple, Sequence
 
-from npucmp.localise.producers import SUM_ROUNDING, Producers, fingerprint
+from npucmp.flow.contents import SUM_ROUNDING, target_content_of
 from npucmp.model import Finding, Side
 from npucmp.model.roles import is_output, is_parameter
 
@@ -27,21 +27,21 @@ class Unwritten(NamedTuple):
 
 def unwritten(findings: Sequence[Finding]) -> list[Unwritten]:
     """Tensors of the target that no operator wrote, each where it is read first, in merged graph order."""
-    written: Producers[bool] = Producers()
+    written: set[int] = set()
     for finding in findings:
         if finding.pair.target is not None and is_output(finding.pair):
-            written.add(fingerprint(finding, of_target=True), True)
+            written.add(target_content_of(finding))
     return [*_first_reads(findings, written)]
 
 
-def _first_reads(findings: Sequence[Finding], known: Producers[bool]) -> Iterator[Unwritten]:
+def _first_reads(findings: Sequence[Finding], known: set[int]) -> Iterator[Unwritten]:
     for finding in findings:
         pair, moments = finding.pair, finding.measurement.moments
         if pair.target is None or moments is None or is_output(pair) or is_parameter(pair):
             continue
-        mark = fingerprint(finding, of_target=True)
-        if mark is not None and not known.find(mark):
-            known.add(mark, True)
+        content = target_content_of(finding)
+        if content and content not in known:
+            known.add(content)
             yield Unwritten(pair.order, math.prod(pair.target.shape), moments.target)
 
 

@@ -11,9 +11,9 @@ import math
 from dataclasses import replace
 from typing import Iterable, Iterator, Mapping, NamedTuple, Optional
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.evidence import argument_reasons, is_fed, measured, reason
 from npucmp.localise.movement import FIGURES
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.localise.noise import Noise, Standing
 from npucmp.localise.root import Told
 from npucmp.model import Cause, Finding, Pair, Root, Verdict

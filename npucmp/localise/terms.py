@@ -10,9 +10,9 @@ import math
 from itertools import combinations, permutations
 from typing import Iterable, NamedTuple, Sequence
 
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import terms_summed
 from npucmp.localise.condition import Scale, scale_of
-from npucmp.localise.nodes import OperatorFindings
 from npucmp.model import Finding
 
 ORDER = 0.42  # of a round-off: standard deviation of the rounding of one partial sum

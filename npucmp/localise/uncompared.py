@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import Hashable, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import escaped
-from npucmp.localise.nodes import OperatorFindings
+from npucmp.flow.operators import OperatorFindings
 from npucmp.model import Finding, Pair, TensorRef, Verdict
 from npucmp.model.roles import is_meaningless, is_output, is_parameter
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional, Sequence
 
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import error_of, gain_of, proven_size
 from npucmp.localise.condition import MOST, scale_of
 from npucmp.localise.movement import likely_error
-from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.model import Finding, Statistics, Verdict
 from npucmp.model.roles import is_parameter
 

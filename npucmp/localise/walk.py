@@ -12,12 +12,12 @@ from collections import deque
 from itertools import count, takewhile
 from typing import Mapping, Optional, Sequence
 
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.limits import disregard, overwritten
-from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.past import Past, differs, is_alike
 from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.root import Own, explained, root_of

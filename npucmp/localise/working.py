@@ -12,8 +12,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
-from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup

@@ -14,7 +14,7 @@ import numpy as np
 
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import values
-from npucmp.localise.producers import TINY, is_computed
+from npucmp.flow.contents import TINY, is_computed
 from npucmp.model import Operator
 from npucmp.model.dtypes import lookup
 from npucmp.recompute.stored import READ_ERRORS, payload_of

@@ -7,7 +7,7 @@ from itertools import accumulate, chain
 from operator import gt
 from typing import Any, NamedTuple, Optional, Sequence
 
-from npucmp.localise.producers import Link, links
+from npucmp.flow.edges import Link, links
 from npucmp.model import Comparison, Finding, Moments, Operator, Pair, Root, Tolerance
 from npucmp.model.arguments import by_name, differing_arguments
 from npucmp.model.roles import is_argument

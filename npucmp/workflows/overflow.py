@@ -13,8 +13,8 @@ from npucmp.align.worlds.vendor import Names
 from npucmp.dump.context import ReadContext
 from npucmp.dump.readers import opdebug
 from npucmp.errors import DumpError, UsageError
-from npucmp.localise.communications import Communications
-from npucmp.localise.nodes import Place
+from npucmp.flow.communications import Communications
+from npucmp.flow.operators import Place
 from npucmp.localise.ranks import GRAVITY
 from npucmp.measure.executor import default_jobs
 from npucmp.measure.profile import Scanned, scan, scan_tensor

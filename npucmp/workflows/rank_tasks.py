@@ -30,8 +30,8 @@ from npucmp.align.extent import extent
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import open_head
 from npucmp.errors import UsageError
+from npucmp.flow.repeated_execution import ran_again
 from npucmp.judge.precision import reduced_in
-from npucmp.localise.again import ran_again
 from npucmp.localise.coverage import coverage_of
 from npucmp.localise.limits import judged
 from npucmp.localise.notes import notes_of
@@ -191,7 +191,7 @@ def measure(work: Work, one: StepRank, progress: Optional[Progress] = None) -> M
     others: Sequence[Pair] = left_out
     notes: tuple[str, ...] = ()
     if not (target.ordered or golden.ordered):
-        from npucmp.localise.execution_order import in_content_order
+        from npucmp.flow.execution_order import in_content_order
 
         rows, others, notes = in_content_order(target, golden, found, left_out)
     alone = len(alignment.only_target), len(alignment.only_golden)

@@ -19,8 +19,8 @@ from typing import Iterable, NamedTuple, Optional, Sequence
 from npucmp.dump.context import ReadContext
 from npucmp.dump.formats import calls_of
 from npucmp.errors import MissingExtra, NpucmpError
+from npucmp.flow.edges import links
 from npucmp.localise.evidence import reason
-from npucmp.localise.producers import links
 from npucmp.localise.ranks import placed
 from npucmp.measure.executor import default_jobs
 from npucmp.model import REPLAYED, Cause, Comparison, Evidence, Finding, Judged, Replayed, Report, Root, Run

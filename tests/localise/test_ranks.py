@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npucmp
-from npucmp.localise.communications import Communications, is_buffer
-from npucmp.localise.nodes import Place
+from npucmp.flow.communications import Communications, is_buffer
+from npucmp.flow.operators import Place
 from npucmp.model import Group, Operator, TensorRef
 from tests.synthetic import write_run
 

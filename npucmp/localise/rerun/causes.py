@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Hashable, Iterable, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ANYWHERE, ReadContext
+from npucmp.flow.contents import content_of
+from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
-from npucmp.localise.nodes import OperatorFindings, nodes_of
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Producers, fingerprint
 from npucmp.localise.ranks import with_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of
@@ -57,16 +57,16 @@ def _left_over(node: OperatorFindings) -> Root:
 
 def _linked(findings: Iterable[Finding], context: ReadContext) -> Iterator[Finding]:
     """The findings; an input that differs names the output before it that is equal, and has its content."""
-    different: Producers[bool] = Producers()
+    different: set[int] = set()
     equal = _Equal(context)
     for finding in findings:
         golden = finding.pair.golden
         if is_output(finding.pair):
             if differs(finding):
-                different.add(fingerprint(finding), True)
+                different.add(content_of(finding))
             elif finding.measurement.same and golden is not None:
                 equal.add(finding.pair)
-        elif golden is not None and _is_traceable(finding) and different.find(fingerprint(finding)) is None:
+        elif golden is not None and _is_traceable(finding) and content_of(finding) not in different:
             producer = equal.find(golden)
             pair = finding.pair._replace(golden=golden._replace(source=producer))
             finding = finding._replace(measurement=finding.measurement._replace(pair=pair))
@@ -78,7 +78,7 @@ def _is_traceable(finding: Finding) -> bool:
     moments, golden = finding.measurement.moments, finding.pair.golden
     if not differs(finding) or moments is None or golden is None or golden.source or is_parameter(finding.pair):
         return False
-    return fingerprint(finding) is not None and moments.golden.minimum != moments.golden.maximum
+    return content_of(finding) != 0 and moments.golden.minimum != moments.golden.maximum
 
 
 class _Equal:

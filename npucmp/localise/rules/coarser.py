@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Iterable, Sequence
 
+from npucmp.flow.contents import content_of
+from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.case import Case, Rule, proven_size
-from npucmp.localise.nodes import OperatorFindings
-from npucmp.localise.producers import fingerprint
 from npucmp.model import Finding, Pair
 from npucmp.model.dtypes import lookup
 
@@ -31,7 +31,7 @@ def habit(nodes: Sequence[OperatorFindings]) -> float:
         return 1.0
     begins = sum(map(_begins, have))
     if not any(node.outputs for node in nodes):  # inputs alone: each tensor once
-        begins = len({fingerprint(one) for node in have for one in node.inputs if _coarser(one.pair)})
+        begins = len({content_of(one) for node in have for one in node.inputs if _coarser(one.pair)})
     return max(0, begins - 1) / max(1, len(counted))
 
 

@@ -12,7 +12,7 @@ import heapq
 from collections import defaultdict
 from typing import Iterator, Mapping, NamedTuple, Optional, Sequence
 
-from npucmp.localise.producers import Producers, fingerprint_of
+from npucmp.flow.contents import golden_content
 from npucmp.model import Measurement, Operator, Pair, Run
 from npucmp.model.roles import is_output
 
@@ -93,14 +93,15 @@ class _Content(NamedTuple):
 
 
 def _contents(measured: Sequence[Measurement]) -> list[_Content]:
-    known: Producers[_Content] = Producers()
+    known: dict[int, _Content] = {}
     found: list[_Content] = []
     for one in measured:
-        mark = fingerprint_of(one)
-        content = known.find(mark)
+        number = golden_content(one)
+        content = known.get(number)
         if content is None:
             content = _Content(set(), set())
-            known.add(mark, content)
+            if number:
+                known[number] = content
             found.append(content)
         (content.writers if is_output(one.pair) else content.readers).add(one.pair.order)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Hashable, Iterator, NamedTuple, Optional, Sequence
 
-from npucmp.localise.producers import Producers, fingerprint
+from npucmp.flow.contents import content_of, target_content_of
 from npucmp.model import Finding, Operator
 from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_output
@@ -40,7 +40,7 @@ def ran_again(findings: Sequence[Finding]) -> frozenset[int]:
 
 
 def _executions(findings: Sequence[Finding], of_target: bool) -> Iterator[_Execution]:
-    seen: dict[str, Producers[int]] = {}
+    seen: dict[str, set[int]] = {}
     for order, group in groupby(findings, key=lambda finding: finding.pair.order):
         rows = list(group)
         pair = rows[0].pair
@@ -49,12 +49,11 @@ def _executions(findings: Sequence[Finding], of_target: bool) -> Iterator[_Execu
         if operator is None or not outputs:
             continue
         alone = pair.target_op is None or pair.golden_op is None
-        known = seen.setdefault(_kind(operator), Producers())
-        marks = [mark for one in outputs if (mark := fingerprint(one, of_target)) is not None]
-        again = all(known.find(mark) is not None for mark in marks) if marks else None
-        for mark in marks:
-            known.add(mark, order)
-        yield _Execution(order, alone, again, None if marks else _figures(operator, rows, of_target))
+        known = seen.setdefault(_kind(operator), set())
+        contents = [*filter(None, map(target_content_of if of_target else content_of, outputs))]
+        again = known.issuperset(contents) if contents else None
+        known.update(contents)
+        yield _Execution(order, alone, again, None if contents else _figures(operator, rows, of_target))
 
 
 def _between(executions: Sequence[_Execution]) -> Iterator[int]:

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 from itertools import groupby
 from typing import Iterator, Mapping, Optional, Sequence
 
-from npucmp.localise.nodes import Place
+from npucmp.flow.operators import Place
 from npucmp.model import Group, Operator, TensorRef
 from npucmp.model.optypes import op_type_of
 

@@ -1,0 +1,88 @@
+"""The content of a tensor as one number, by which it is found again within its run.
+
+Two tensors of one run with equal content are the same tensor: an output and the inputs that read it, a view, a reshape,
+a transpose. Numbers that dumps hold by chance alike link nothing: constants and zeros, and what people write: 0, 1, a
+half. Without values, the recorded figures or the checksum are the content.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+from npucmp.model import Finding, Measurement, TensorRef
+from npucmp.model.moments import Side
+
+TINY = 4  # elements
+SUM_ROUNDING = 1e-9  # sums of one tensor in another order agree to this, relative to their scale
+_MASK = (1 << 64) - 1
+
+
+def content_of(finding: Finding) -> int:
+    """The content of the golden tensor of a row; 0 if it is not known, or if equality would say nothing."""
+    flow = finding.flow
+    return golden_content(finding.measurement) if flow is None else flow.content
+
+
+def target_content_of(finding: Finding) -> int:
+    """The content of the target tensor of a row; 0 likewise."""
+    flow = finding.flow
+    return target_content(finding.measurement) if flow is None else flow.target_content
+
+
+def golden_content(measurement: Measurement) -> int:
+    """The content of the golden tensor of a pair; 0 if it is not known, or if equality would say nothing."""
+    return _content(measurement, measurement.pair.golden, of_target=False)
+
+
+def target_content(measurement: Measurement) -> int:
+    """The content of the target tensor of a pair; 0 likewise."""
+    return _content(measurement, measurement.pair.target, of_target=True)
+
+
+def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: bool) -> int:
+    if tensor is None:
+        return 0
+    moments, count = measurement.moments, math.prod(tensor.shape)
+    if not count:
+        return 0
+    if moments is not None:
+        side = moments.target if of_target else moments.golden
+        if side.minimum != side.minimum:
+            return 0
+        if count < TINY:
+            few = (side.minimum, side.maximum, side.total)
+            return _number(moments.elements, *few) if any(map(is_computed, few)) else 0
+        if side.minimum == side.maximum:  # a constant is known again by its error only
+            return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
+        return _number(moments.elements, *_figures(side, count))
+    recorded = tensor.statistics
+    if count < TINY and not (recorded is not None and any(map(is_computed, recorded))):
+        return 0
+    if count >= TINY and recorded is not None and recorded.max == recorded.min:
+        return 0
+    if tensor.checksum:
+        return _number(count, int.from_bytes(str(tensor.identity).encode(), "big")) if tensor.identity else 0
+    if recorded is not None and None not in recorded:
+        return _number(count, *recorded)
+    return 0
+
+
+def _figures(side: Side, count: int) -> tuple[object, ...]:
+    """Figures that do not depend on the order of elements; sums are rounded, as blocks add them up in another order."""
+    squares = side.squares
+    total = round(side.total / math.sqrt(squares * count) / SUM_ROUNDING) if squares else 0
+    return side.minimum, side.maximum, side.nan, side.posinf, side.neginf, total, f"{squares:.9g}"
+
+
+def _number(*parts: object) -> int:
+    """One number of 64 bits, the same in all processes."""
+    plain = tuple(int.from_bytes(one.encode(), "big") if isinstance(one, str) else one for one in parts)
+    if any(one != one for one in plain):  # NaN equals nothing
+        return 0
+    return hash(plain) & _MASK or 1
+
+
+def is_computed(value: Optional[float]) -> bool:
+    """Whether a number is none that people write or count: more than 4 significant bits."""
+    return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0
