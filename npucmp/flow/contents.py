@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Optional
 
+from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding, Measurement, TensorRef
 from npucmp.model.moments import Side
 
@@ -18,16 +19,16 @@ SUM_ROUNDING = 1e-9  # sums of one tensor in another order agree to this, relati
 _MASK = (1 << 64) - 1
 
 
+@of_row
 def content_of(finding: Finding) -> int:
     """The content of the golden tensor of a row; 0 if it is not known, or if equality would say nothing."""
-    flow = finding.flow
-    return golden_content(finding.measurement) if flow is None else flow.content
+    return golden_content(finding.measurement)
 
 
+@of_row
 def target_content_of(finding: Finding) -> int:
     """The content of the target tensor of a row; 0 likewise."""
-    flow = finding.flow
-    return target_content(finding.measurement) if flow is None else flow.target_content
+    return target_content(finding.measurement)
 
 
 def golden_content(measurement: Measurement) -> int:
@@ -86,3 +87,13 @@ def _number(*parts: object) -> int:
 def is_computed(value: Optional[float]) -> bool:
     """Whether a number is none that people write or count: more than 4 significant bits."""
     return value is not None and math.isfinite(value) and abs(math.frexp(value)[0] * 16.0) % 1.0 != 0.0
+
+
+def is_few(finding: Finding) -> bool:
+    """Whether a tensor is a number, or hardly more."""
+    return finding.pair.golden is not None and math.prod(finding.pair.golden.shape) < TINY
+
+
+def is_vector(finding: Finding) -> bool:
+    """Whether a tensor has one axis or none, as the sums over all others have."""
+    return finding.pair.golden is not None and len(finding.pair.golden.shape) <= 1

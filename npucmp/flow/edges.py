@@ -7,45 +7,57 @@ The golden run is asked, whose numbers no fault disturbs; the target only where 
 from __future__ import annotations
 
 import math
-from itertools import groupby
-from typing import Iterable, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.dump.readers.names import escaped
 from npucmp.flow.communications import is_buffer
-from npucmp.flow.contents import TINY, golden_content, target_content
-from npucmp.model import DataFlow, Finding, Measurement, Pair
+from npucmp.flow.contents import TINY, content_of, target_content_of
+from npucmp.model import Finding, Pair
+from npucmp.model.optypes import op_type_of
 from npucmp.model.roles import is_argument, is_output
 
 
 class _Index:
     """The latest row that holds a tensor, by the names that graphs have for it and by its content."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_names: bool) -> None:
         self.by_content: dict[int, int] = {}
-        self.by_target: dict[int, int] = {}  # outputs, by the content of the target's tensor
+        self._by_target: dict[int, int] = {}  # outputs, by the content of the target's tensor
+        self._unasked: list[tuple[int, Finding]] = []  # outputs that are not among these yet: few dumps need them
         self._named: dict[tuple[str, str], int] = {}
+        self._has_names = has_names
 
     def named(self, pair: Pair) -> int:
         """The row of the tensor that a graph names as the producer; -1 without one."""
-        for side, tensor in (("target", pair.target), ("golden", pair.golden)):
+        for side, tensor in (("target", pair.target), ("golden", pair.golden)) if self._has_names else ():
             if tensor is not None and tensor.source:
                 found = self._named.get((side, escaped(tensor.source)), -1)
                 if found >= 0:
                     return found
         return -1
 
-    def found(self, pair: Pair, content: int, of_target: int) -> int:
+    def found(self, finding: Finding, content: int) -> int:
         """The row of equal content: of the golden tensor, or of the target's where the golden has none that tells."""
-        golden = pair.golden
+        golden = finding.pair.golden
         if golden is None or (not content and math.prod(golden.shape) < TINY):
-            return self.by_target.get(of_target, -1) if of_target else -1
+            return self.of_target(finding)
         return self.by_content.get(content, -1) if content else -1
 
-    def wrote(self, row: int, pair: Pair, content: int, of_target: int) -> None:
+    def of_target(self, finding: Finding) -> int:
+        """The row of the output whose target tensor has the content of the target tensor of a row."""
+        for row, output in self._unasked:
+            self._by_target[target_content_of(output)] = row
+        self._unasked.clear()
+        content = target_content_of(finding)
+        return self._by_target.get(content, -1) if content else -1
+
+    def wrote(self, row: int, finding: Finding, content: int) -> None:
         if content:
             self.by_content[content] = row
-        if of_target:
-            self.by_target[of_target] = row
+        self._unasked.append((row, finding))
+        if not self._has_names:
+            return
+        pair = finding.pair
         index = pair.slot.partition(":")[2]
         golden = None if pair.golden is None and pair.is_inside else pair.golden_op  # inside a fused one: no such name
         for side, operator in (("target", pair.target_op), ("golden", golden)):
@@ -53,56 +65,85 @@ class _Index:
                 self._named[side, escaped(f"{operator.name}:{index}")] = row
 
 
-def edges_of(measurements: Iterable[Measurement], rank: Optional[int] = None) -> list[DataFlow]:
-    """The edge of each row of one step and rank, in graph order.
+class Edges:
+    """The edges of one step and rank, as columns with an entry for each row of its table.
 
-    Raises nothing: where nothing tells a producer, its row is -1.
+    contents  the golden tensor as one number; 0 if it is not known
+    sources   the row that holds the same tensor before this one, of operators that both runs have: the latest output,
+              else the first input; -1 without one
     """
-    matched, every = _Index(), _Index()
-    found: list[DataFlow] = []
-    for _, group in groupby(measurements, key=lambda one: one.pair.order):
-        rows = [(at, one.pair, golden_content(one), target_content(one)) for at, one in enumerate(group, len(found))]
-        first = rows[0][1]
-        both = first.target_op is not None and first.golden_op is not None
-        for _, pair, content, of_target in rows:
-            found.append(_edge(pair, content, of_target, matched, every))
-        for row, pair, content, _ in rows if both else ():
-            if content and not is_output(pair) and not is_argument(pair) and not _is_buffer(pair, rank):
-                matched.by_content.setdefault(content, row)
-        for row, pair, content, of_target in rows:
-            if is_output(pair):
-                every.wrote(row, pair, content, of_target)
-                if both:
-                    matched.wrote(row, pair, content, of_target)
-    return found
+
+    __slots__ = ("_findings", "_outputs", "_rows", "contents", "sources")
+
+    def __init__(self, findings: Sequence[Finding], rank: Optional[int] = None) -> None:
+        self._findings = findings
+        self._outputs: Optional[dict[int, list[int]]] = None
+        self._rows: Optional[dict[int, list[int]]] = None
+        self.contents = [*map(content_of, findings)]
+        self.sources: list[int] = []
+        index, contents, sources = _Index(_has_names(findings)), self.contents, self.sources
+        for operator in _operators(findings):
+            rows = range(len(sources), len(sources) + len(operator))
+            pair = operator[0].pair
+            both = pair.target_op is not None and pair.golden_op is not None
+            outputs = [row for row, one in zip(rows, operator) if is_output(one.pair)]
+            receives = both and op_type_of(pair.golden_op or pair.operator).has("receives")
+            for row, one in zip(rows, operator):
+                named = index.named(one.pair) if row not in outputs else -1
+                sources.append(named if named >= 0 else index.found(one, contents[row]))
+            if not both:
+                continue
+            for row, one in zip(rows, operator):
+                is_read = contents[row] and row not in outputs and not is_argument(one.pair)
+                if is_read and not (receives and _is_buffer(one.pair, rank)):
+                    index.by_content.setdefault(contents[row], row)
+            for row in outputs:
+                index.wrote(row, findings[row], contents[row])
+
+    def rows_of(self, content: int) -> Sequence[int]:
+        """The rows that hold a content and have no source, or write it, in graph order; empty for the content 0."""
+        if self._rows is None:
+            self._rows = {}
+            for at, (one, source) in enumerate(zip(self.contents, self.sources)):
+                if one and (source < 0 or is_output(self._findings[at].pair)):
+                    self._rows.setdefault(one, []).append(at)
+        return self._rows.get(content, ()) if content else ()
+
+    def of_target(self, row: int) -> int:
+        """The latest output before a row whose target tensor has the content of the row's; -1 without one."""
+        if self._outputs is None:
+            self._outputs = {}
+            for at, one in enumerate(self._findings):
+                pair = one.pair
+                if pair.target_op is not None and pair.golden_op is not None and is_output(pair):
+                    self._outputs.setdefault(target_content_of(one), []).append(at)
+        content = target_content_of(self._findings[row])
+        order = self._findings[row].pair.order
+        earlier = (at for at in reversed(self._outputs.get(content, ())) if self._findings[at].pair.order < order)
+        return next(earlier, -1) if content else -1
 
 
-def _edge(pair: Pair, content: int, of_target: int, matched: _Index, every: _Index) -> DataFlow:
-    target = matched.by_target.get(of_target, -1) if of_target else -1
-    if is_output(pair):
-        return DataFlow(content, of_target, matched.found(pair, content, of_target), target)
-    named = matched.named(pair)
-    source = named if named >= 0 else matched.found(pair, content, of_target)
-    writer = every.named(pair)
-    is_named = writer >= 0
-    if not is_named:
-        writer = every.found(pair, content, of_target)
-        writer = writer if writer >= 0 or not of_target else every.by_target.get(of_target, -1)
-    return DataFlow(content, of_target, source, target, writer, named >= 0, is_named)
+def _has_names(findings: Sequence[Finding]) -> bool:
+    """Whether a graph names the producer of any tensor."""
+    sides = ((one.pair.target, one.pair.golden) for one in findings)
+    return any((target and target.source) or (golden and golden.source) for target, golden in sides)
+
+
+def _operators(findings: Sequence[Finding]) -> Iterator[Sequence[Finding]]:
+    """The rows of each operator, in graph order."""
+    start = 0
+    for at, one in enumerate(findings):
+        if one.pair.order != findings[start].pair.order:
+            yield findings[start:at]
+            start = at
+    if findings:
+        yield findings[start:]
 
 
 def _is_buffer(pair: Pair, rank: Optional[int]) -> bool:
     """Whether an input is memory that a received tensor is put into."""
     operator, tensor = pair.golden_op or pair.operator, pair.golden or pair.target
     return tensor is not None and is_buffer(operator, tensor, rank)
-
-
-def with_edges(findings: Sequence[Finding], rank: Optional[int] = None) -> Sequence[Finding]:
-    """The findings with their edges; those that have edges are returned as they are."""
-    if all(one.flow is not None for one in findings):
-        return findings
-    edges = edges_of([one.measurement for one in findings], rank)
-    return [one._replace(flow=flow) for one, flow in zip(findings, edges)]
 
 
 class Link(NamedTuple):
@@ -112,12 +153,21 @@ class Link(NamedTuple):
     how: str
 
 
-def links(findings: Sequence[Finding]) -> list[Optional[Link]]:
-    """The producer of what each row reads, for findings in graph order; None for outputs, and where nothing tells."""
-    known = with_edges(findings)
-    return [None if one.flow is None or one.flow.writer < 0 else _link(one.flow, known) for one in known]
-
-
-def _link(flow: DataFlow, findings: Sequence[Finding]) -> Link:
-    how = "by the graph" if flow.writer_is_named else "by equal content"
-    return Link(findings[flow.writer].pair.order, how)
+def links(findings: Sequence[Finding]) -> Iterator[Optional[Link]]:
+    """The producer of what each row reads, of operators of one run too, for findings in graph order; None for outputs,
+    and where nothing tells."""
+    index, row = _Index(_has_names(findings)), 0
+    for own in _operators(findings):
+        for finding in own:
+            if is_output(finding.pair):
+                yield None
+            elif (named := index.named(finding.pair)) >= 0:
+                yield Link(findings[named].pair.order, "by the graph")
+            else:
+                found = index.found(finding, content_of(finding))
+                found = found if found >= 0 else index.of_target(finding)
+                yield None if found < 0 else Link(findings[found].pair.order, "by equal content")
+        for at, finding in enumerate(own, row):
+            if is_output(finding.pair):
+                index.wrote(at, finding, content_of(finding))
+        row += len(own)

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.communications import groups_of, is_buffer, sends
+from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import reason
 from npucmp.localise.limits import disregard
 from npucmp.localise.past import differs
-from npucmp.localise.producers import Fingerprint, Producers, Source, fingerprint
+from npucmp.localise.sources import Source
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Finding, Operator, Root
 
@@ -28,7 +29,7 @@ class Arrival(NamedTuple):
 class Content(NamedTuple):
     """A tensor of a rank, known by its content: of operator number `at`, its tensor `number`."""
 
-    mark: Fingerprint
+    content: int
     at: int
     number: int
 
@@ -58,7 +59,7 @@ def own_error(node: OperatorFindings) -> float:
 def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
     """A tensor as the walk of its own rank sees it, so far."""
     seen = walk.revised.get(finding.row, finding)
-    source = walk.past.trail.source(finding)
+    source = walk.past.sources.of(finding)
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
 
 
@@ -67,8 +68,8 @@ def take_in(walk: Walk, node: OperatorFindings, read: Sequence[Arrival], given: 
     brings an error that descends from a root, None if none does."""
     brought = None
     for one in read:
-        if walk.past.trail.by_content(one.finding) is None:
-            walk.past.trail.read(Source(one.finding, one.tainted))
+        if not walk.past.sources.is_known(one.finding, node.row):
+            walk.past.sources.replace(Source(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
     node.arrived = bool(given)
@@ -104,21 +105,20 @@ def arrived(root: Root, brought: Arrival) -> Root:
 def contents(nodes: Sequence[OperatorFindings]) -> Contents:
     """Of one rank: what may have come from others by receives that return before the data is there, or that were not
     recorded; and what others may have got so."""
-    seen: Producers[bool] = Producers()
+    seen: set[int] = set()
     found = Contents([], [])
     for at, node in enumerate(nodes):
-        is_sent = sends(golden_of(node))
+        is_sent, is_joint = sends(golden_of(node)), node.op.has("collective")
         for index, finding in enumerate((*node.inputs, *node.outputs)):
-            mark, is_read = fingerprint(finding), index < len(node.inputs)
-            if mark is None:
+            content, is_read = content_of(finding), index < len(node.inputs)
+            if not content:
                 continue
-            is_new = seen.find(mark) is None
-            seen.add(mark, True)
+            is_new = content not in seen
+            seen.add(content)
             if is_new and is_read:
-                found.wanted.append(Content(mark, at, index))
-            wrote = is_new and not is_read and not node.op.has("collective")
-            if wrote or (is_read and is_sent):
-                found.made.append(Content(mark, at, index))
+                found.wanted.append(Content(content, at, index))
+            if (is_new and not is_read and not is_joint) or (is_read and is_sent):
+                found.made.append(Content(content, at, index))
     return found
 
 
@@ -146,18 +146,17 @@ def read_elsewhere(
     ranks: Sequence[Contents],
 ) -> Iterator[tuple[tuple[int, int], list[tuple[int, int, int]]]]:
     """(rank, operator) that reads what another rank wrote or sent → where: rank, operator, tensor."""
-    made: list[Producers[Content]] = [Producers() for _ in ranks]
-    makers: dict[object, dict[int, None]] = {}  # the ranks that made something of a key
+    made: list[dict[int, Content]] = [{} for _ in ranks]
+    makers: dict[int, dict[int, None]] = {}  # the ranks that made something of a content
     for rank, one in enumerate(ranks):
         for some in one.made:
-            made[rank].add(some.mark, some)
-            makers.setdefault(some.mark.key, {})[rank] = None
+            made[rank][some.content] = some
+            makers.setdefault(some.content, {})[rank] = None
     for rank, one in enumerate(ranks):
-        by_operator: dict[int, list[Content]] = {}
+        by_operator: dict[int, list[tuple[int, int, int]]] = {}
         for some in one.wanted:
-            by_operator.setdefault(some.at, []).append(some)
-        for at, wanted in by_operator.items():
-            others = [(some.mark, other) for some in wanted for other in makers.get(some.mark.key, ()) if other != rank]
-            found = [(other, sent.at, sent.number) for mark, other in others if (sent := made[other].find(mark))]
-            if found:
-                yield (rank, at), found
+            for other in makers.get(some.content, ()):
+                if other != rank:
+                    sent = made[other][some.content]
+                    by_operator.setdefault(some.at, []).append((other, sent.at, sent.number))
+        yield from (((rank, at), found) for at, found in by_operator.items())

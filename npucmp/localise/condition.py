@@ -11,7 +11,7 @@ import math
 from typing import NamedTuple, Optional
 
 from npucmp.flow.operators import OperatorFindings
-from npucmp.localise.row_cache import of_row
+from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding
 
 CONDITIONED = {"exponential", "bounded slope", "norm", "logarithm", "quotient", "reciprocal", "tangent", "power"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Hashable, NamedTuple, Optional
 
-from npucmp.localise.producers import SUM_ROUNDING
+from npucmp.flow.contents import SUM_ROUNDING
 from npucmp.model import Finding, Operator, Side
 from npucmp.model.dtypes import lookup
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Optional
 
+from npucmp.flow.row_cache import of_row
 from npucmp.judge.precision import round_off_of
 from npucmp.localise.condition import MOST
-from npucmp.localise.row_cache import of_row
 from npucmp.model import Finding, Statistics
 from npucmp.model.finding import OTHER_NODE
 

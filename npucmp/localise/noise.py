@@ -15,13 +15,13 @@ import math
 from bisect import bisect_left
 from typing import Callable, NamedTuple, Optional, Sequence
 
+from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
 from npucmp.localise.movement import SINGLE, Movement, movement
 from npucmp.localise.noise_facts import FEW, SUMS, Facts, level, reuse, round_offs
 from npucmp.localise.past import Past
-from npucmp.localise.producers import is_few
 from npucmp.localise.terms import terms
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
@@ -132,7 +132,7 @@ class Noise:
 
     def _of_input(self, node: OperatorFindings, finding: Finding, moved: Movement, past: Past) -> Optional[Standing]:
         """An input held against the same tensor where it was written; from nowhere, against all before."""
-        source = past.trail.source(finding)
+        source = past.sources.of(finding)
         if node.op.has("in place") or (source is not None and source.meaningless):
             return None
         if source is not None:

@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Iterator, NamedTuple, Optional, Sequence
 
 from npucmp.flow.operators import OperatorFindings
+from npucmp.flow.row_cache import of_row
 from npucmp.judge.precision import REDUCED_ERROR
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import scale_of
 from npucmp.localise.history import Level
 from npucmp.localise.movement import SINGLE, Movement, movement
-from npucmp.localise.row_cache import of_row
 from npucmp.localise.working import USUAL, count_types
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup

@@ -7,14 +7,15 @@ from bisect import insort
 from collections import deque
 from typing import Mapping, Optional, Sequence
 
+from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
-from npucmp.localise.producers import Source, Trail, is_few
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.rules.background import QUANTILE
+from npucmp.localise.sources import Source, Sources
 from npucmp.measure.recorded import has_equal_xor
 from npucmp.model import DIFFERS, Finding, Verdict
 from npucmp.model.optypes import is_gradient, op_type_of
@@ -31,8 +32,15 @@ class Past:
     unproven: how large an error may be that came of the parameters and that statistics do not prove.
     """
 
-    def __init__(self, rules: Rulebook, by_round_off: bool, scopes: Mapping[str, str], unproven: float = 0.0) -> None:
-        self.trail = Trail()
+    def __init__(
+        self,
+        rules: Rulebook,
+        by_round_off: bool,
+        scopes: Mapping[str, str],
+        sources: Sources,
+        unproven: float = 0.0,
+    ) -> None:
+        self.sources = sources
         self.any_tainted = False
         self.flipped = 0.0  # largest share of a choice that fell otherwise, as near ties do
         self.last_agreeing: Optional[Finding] = None
@@ -111,7 +119,7 @@ class Past:
         """What the operator reads, with its error if that is known; memory that nobody wrote left out."""
         found = []
         for finding in node.inputs:
-            source = self.trail.source(finding)
+            source = self.sources.of(finding)
             if source is not None and source.meaningless:
                 continue
             error = self._stand_in(node, finding) if self.overwritten(node, finding) else self._error(finding)
@@ -122,7 +130,7 @@ class Past:
 
     def _is_reached(self, finding: Finding) -> bool:
         """Whether an error is known to come in here."""
-        source = self.trail.source(finding)
+        source = self.sources.of(finding)
         return differs(finding) or (finding.error is None and source is not None and source.tainted)
 
     def _is_unseen(self, node: OperatorFindings, finding: Finding) -> bool:
@@ -147,7 +155,7 @@ class Past:
 
     def seen(self, finding: Finding) -> Finding:
         """What an operator reads, as it was written if it was only compared there."""
-        source = self.trail.source(finding) if finding.error is None else None
+        source = self.sources.of(finding) if finding.error is None else None
         return source.finding if source else finding
 
     def overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
@@ -155,7 +163,7 @@ class Past:
         asked = node.op.has("in place", "averages")  # of no other, but for checksums
         if not asked and finding.metric != "checksum":
             return False
-        nowhere = asked and self.trail.source(finding) is None
+        nowhere = asked and self.sources.of(finding) is None
         return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
 
     def background(self, finding: Finding) -> float:
@@ -181,7 +189,7 @@ class Past:
     def origin(self, finding: Finding) -> Optional[Finding]:
         """The tensor of equal content that either run wrote or read before, if that agrees: what one run read from
         there, the other run changed on the way."""
-        found = self.trail.source(finding), self.trail.by_content(finding, of_target=True)
+        found = self.sources.of(finding), self.sources.of_target(finding)
         return next((one.finding for one in found if one and not one.tainted and _agrees(one.finding)), None)
 
     def may_cancel(self, finding: Finding) -> bool:
@@ -196,33 +204,32 @@ class Past:
         if not node.inputs:
             return bool(node.presumed) and all(one.row in self.left_over for one in node.presumed)
         worst = max(node.inputs, key=error_size, default=None)
-        source = self.trail.source(worst) if worst is not None and error_size(worst) else None
+        source = self.sources.of(worst) if worst is not None and error_size(worst) else None
         return source is not None and source.wanders
 
     def hands_on_nothing(self, node: OperatorFindings) -> bool:
         """Whether an operator copies memory that nobody wrote, or looks at it."""
         if not node.inputs or not node.op.has("copies", "hands on", "views"):
             return False
-        return all(source is not None and source.meaningless for source in map(self.trail.source, node.inputs))
+        return all(source is not None and source.meaningless for source in map(self.sources.of, node.inputs))
 
     def pass_on_nothing(self, node: OperatorFindings) -> None:
         """What it wrote is memory that nobody wrote, too."""
         for finding in node.outputs:
-            self.trail.wrote(node.pair, Source(finding, tainted=False, meaningless=True), hidden=False)
+            self.sources.learn(Source(finding, tainted=False, meaningless=True))
 
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
-        for finding in filter(self.trail.is_new, node.inputs):
+        for finding in node.inputs:
             left = wanders or finding.row in self.left_over
             tainted = (node.tainted or node.inherits) and differs(finding)
-            self.trail.read(Source(finding, tainted, wanders=left and differs(finding)))
+            self.sources.learn(Source(finding, tainted, wanders=left and differs(finding)))
         for finding in node.outputs:
             if finding.pair.golden is not None and error_of(finding) is not None:
                 self._latest[finding.pair.golden.shape] = error_size(finding)
             tainted = node.tainted and (differs(finding) or finding.error is None)
-            hidden = finding.row in self.behind
             left = finding.row in self.left_over or (wanders and differs(finding))
-            self.trail.wrote(node.pair, Source(finding, tainted, is_meaningless(finding.pair), left), hidden)
+            self.sources.learn(Source(finding, tainted, is_meaningless(finding.pair), left))
             if left and math.isfinite(error_size(finding)):
                 self.left = max(self.left, error_size(finding))
                 self.left_over.add(finding.row)

@@ -116,7 +116,7 @@ class _Ranks:
         self._numbers = [one.rank for one in comparisons]
         first_rows = accumulate((len(one.findings) for one in comparisons), initial=0)
         self._walks = [
-            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row)
+            Walk(one.findings, by_round_off, rules, told, one.left_out, first_row, one.rank)
             for one, told, first_row in zip(comparisons, updates, first_rows)
         ]
         self._told: Optional[Communications] = None  # of several ranks

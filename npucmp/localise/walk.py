@@ -12,17 +12,19 @@ from collections import deque
 from itertools import count, takewhile
 from typing import Mapping, Optional, Sequence
 
+from npucmp.flow.contents import content_of, is_few, is_vector
+from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
+from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
 from npucmp.judge.verdicts import FACTOR, Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
 from npucmp.localise.limits import disregard, overwritten
 from npucmp.localise.past import Past, differs, is_alike
-from npucmp.localise.producers import Source, is_few, is_vector
 from npucmp.localise.root import Own, explained, root_of
-from npucmp.localise.row_cache import numbered
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
@@ -50,6 +52,7 @@ class Walk:
         updates: Optional[Updates] = None,
         left_out: Sequence[Pair] = (),
         first_row: int = 0,
+        rank: Optional[int] = None,
     ) -> None:
         rules = rules or Rulebook()
         self._findings = [
@@ -64,7 +67,10 @@ class Walk:
         uncompared = Uncompared(left_out)
         updates = updates or Updates()
         updates.hold(self._findings)
-        self._search = _Search(rules, by_round_off, alone, scopes, updates, coarser.habit(self.nodes), uncompared)
+        sources = Sources(self._findings, Edges(self._findings, rank), first_row)
+        self._search = _Search(
+            rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
+        )
         self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
@@ -81,6 +87,7 @@ class _Search:
         by_round_off: bool,
         alone: Mapping[int, Pair],
         scopes: Mapping[str, str],
+        sources: Sources,
         updates: Updates,
         habit: float,
         uncompared: Uncompared,
@@ -92,7 +99,7 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.past = Past(rules, by_round_off, scopes, updates.unproven)
+        self.past = Past(rules, by_round_off, scopes, sources, updates.unproven)
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
         self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
@@ -115,7 +122,9 @@ class _Search:
         inherits |= bool(diverged and self._culprit(node))
         if gap:
             self._add(node, *self._gap(node, gap), known)
-            self.past.trail.read(Source(gap.finding, tainted=True))  # its other readers are no further gaps
+            self.past.sources.replace(
+                Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row
+            )  # its other readers are no further gaps
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
             self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, known)
@@ -181,7 +190,7 @@ class _Search:
 
     def _writer(self, gap: Finding) -> Optional[Writer]:
         """The output that an input comes from, if it is known and was not compared."""
-        source = self.past.trail.source(gap)
+        source = self.past.sources.of(gap)
         if source is not None:
             unseen = source.finding.error is None and is_output(source.finding.pair)
             unseen = unseen and not is_alike(source.finding)  # then the target read what it did not write
@@ -229,7 +238,7 @@ class _Search:
         inherits = False
         unwritten = []  # inputs that nothing recorded wrote
         for finding in node.inputs:
-            source = self.past.trail.source(finding)
+            source = self.past.sources.of(finding)
             if source is None and not is_parameter(finding.pair):
                 unwritten.append(finding)
             if source is not None and source.tainted:
@@ -365,7 +374,7 @@ class _Search:
 
     def _written_inside(self, finding: Finding) -> Optional[Limit]:
         """What explained the error of the same tensor where an operator inside this module wrote it."""
-        source = self.past.trail.by_content(finding)
+        source = self.past.sources.of(finding)
         if source is None or source.tainted or error_size(finding) != error_size(source.finding):
             return None
         seen = self.revised.get(source.finding.row, source.finding)

@@ -12,9 +12,9 @@ from collections import Counter
 from functools import lru_cache
 from typing import Iterable, Mapping, NamedTuple, Sequence
 
+from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
-from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
 from npucmp.model.optypes import op_type_of
@@ -39,7 +39,7 @@ def working_precisions(measurements: Sequence[Measurement], reduced: bool = Fals
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
     findings = [Finding(one, Verdict.UNKNOWN, "", row=row) for row, one in enumerate(measurements)]
-    flow = _Flow(reduced, _usual(findings), kept)
+    flow = _Flow(findings, reduced, _usual(findings), kept)
     for node in nodes_of(findings):
         flow.visit(node)
     return [flow.of.get(finding.row) or flow.alone(finding) for finding in findings]
@@ -103,11 +103,11 @@ def float_types(pair: Pair) -> set[str]:
 class _Flow:
     """Follows precisions through the operators, in order."""
 
-    def __init__(self, reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
-        self._kept = kept
+    def __init__(self, findings: Sequence[Finding], reduced: bool, usual: Precision, kept: Mapping[int, float]) -> None:
+        self._findings, self._kept = findings, kept
+        self._sources = Edges(findings).sources
         self.of: dict[int, Working] = {}  # by row
         self._reduced = reduced
-        self._trail = Trail()
         self._usual = usual
         self._clock = Precision()
 
@@ -136,9 +136,6 @@ class _Flow:
         through = coarsest([own, *read, self._usual] if unsaved else [own, *read])
         for finding in node.outputs:
             self.of[finding.row] = Working(own if known else through, through)
-            self._trail.wrote(node.pair, Source(finding, False), hidden=False)
-        for finding in filter(self._trail.is_new, node.inputs):
-            self._trail.read(Source(finding, False))
 
     def _own(self, node: OperatorFindings) -> Precision:
         """Of the types that it reads and writes; of a module, whose inside may be coarser, of all that ran so far."""
@@ -152,9 +149,9 @@ class _Flow:
         return coarsest(found)
 
     def _came_in(self, finding: Finding) -> Precision:
-        source = self._trail.source(finding)
-        if source is not None:
-            return coarsest([self._of_values(finding), self.of[source.finding.row].through])
+        source = self._sources[finding.row]
+        if source in self.of:
+            return coarsest([self._of_values(finding), self.of[source].through])
         own = self._of_values(finding)
         is_rounded = own != Precision()  # whole numbers are not
         if not is_rounded or _is_same(finding.measurement) or is_parameter(finding.pair):
@@ -170,8 +167,8 @@ class _Flow:
     def _is_measured(self, finding: Finding) -> bool:
         if finding.measurement.moments is not None:
             return True
-        source = self._trail.source(finding)
-        return source is not None and source.finding.measurement.moments is not None
+        source = self._sources[finding.row]
+        return source >= 0 and self._findings[source].measurement.moments is not None
 
 
 def own_precision(measurement: Measurement, kept: float = 0.0) -> Precision:

@@ -12,7 +12,7 @@ from npucmp.model.call import Call, Slot, Tree, Word
 from npucmp.model.cause import Cause, Evidence, Fact, Reasoned, Root, brief, first_of, sentences
 from npucmp.model.comparison import DECIDED, Comparison, PartOf, StoredComparisons, Tally, Where, each
 from npucmp.model.dump import Device, Group, Head, Operator, Payload, Run, Scalar, Statistics, Task, TensorRef, position
-from npucmp.model.finding import DIFFERS, DataFlow, Finding, Measurement, Tolerance, Verdict
+from npucmp.model.finding import DIFFERS, Finding, Measurement, Tolerance, Verdict
 from npucmp.model.look import DifferenceMap, Histogram, Look, Number, Peek, Worst
 from npucmp.model.moments import HISTOGRAM_BINS, Extremes, Moments, Side
 from npucmp.model.pair import Match, Pair
@@ -40,7 +40,6 @@ __all__ = [
     "Call",
     "Cause",
     "Comparison",
-    "DataFlow",
     "Device",
     "DifferenceMap",
     "Edge",

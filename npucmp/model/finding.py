@@ -72,26 +72,6 @@ class Tolerance:
     why: str = ""
 
 
-class DataFlow(NamedTuple):
-    """How a tensor is connected with others of its run (flow/edges.py). Rows are numbers in the table of the step and
-    rank, -1 for none.
-
-    content         of the golden tensor as one number, 0 if it is not known; `target_content`: of the target's
-    source          the row that holds the same tensor before this one: of operators that both runs have
-    target_source   the output of equal content in the target
-    writer          the row of the output that an input reads: of operators of one run too
-    is_named        whether a graph names the source; `writer_is_named`: the writer
-    """
-
-    content: int = 0
-    target_content: int = 0
-    source: int = -1
-    target_source: int = -1
-    writer: int = -1
-    is_named: bool = False
-    writer_is_named: bool = False
-
-
 class _Judged(NamedTuple):
     measurement: Measurement
     verdict: Verdict
@@ -105,7 +85,6 @@ class _Judged(NamedTuple):
     working: float = 0.0
     row: int = -1
     cache: Any = None
-    flow: Optional[DataFlow] = None
 
 
 class Finding(_Judged):
@@ -117,13 +96,12 @@ class Finding(_Judged):
     `explained_limit` the largest error that they make by it.
     `working` is the coarsest unit round-off that its values went through. `row` is the number of its row in the table,
     -1 outside of one; in a search over several ranks no two findings have one number. `cache` is of that search.
-    `flow` is None before the edges of its run are known.
     """
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        fields = (f"{name}={value!r}" for name, value in zip(self._fields[:-3], self))
+        fields = (f"{name}={value!r}" for name, value in zip(self._fields[:-2], self))
         return f"Finding({', '.join(fields)})"
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from npucmp.model.dump import Operator, Statistics, TensorRef
-from npucmp.model.finding import DataFlow, Finding, Measurement, Verdict
+from npucmp.model.finding import Finding, Measurement, Verdict
 from npucmp.model.moments import FIELDS, SIDE_FIELDS, Field, Merge, Moments, Side
 from npucmp.model.pair import Pair
 
@@ -74,9 +74,6 @@ ROW = np.dtype(
         ("limit", "f8"),
         ("explained_limit", "f8"),
         ("working", "f8"),
-        ("content", "u8", (2,)),  # of the golden, of the target
-        ("producer", "i4", (3,)),  # source, target_source and writer of DataFlow
-        ("named", "?", (2,)),
     ]
 )
 _BOUND, _SETTLED, _ERROR, _SIDES = 1, 2, 4, (8, 16)
@@ -201,11 +198,10 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
     for one in some:
         if isinstance(one, Finding):
             _, verdict, because, error, limit, metric, rule, explained_by, explained_limit, working = one[:10]
-            measurement, code, flow = one[0], _NUMBERS[verdict], one.flow
+            measurement, code = one[0], _NUMBERS[verdict]
         else:
             measurement, code, error, limit, explained_limit, working = one, -1, None, 0.0, 0.0, 0.0
             because = metric = rule = explained_by = ""
-            flow = None
         pair, moments, bound, same, problem, unlike, shapes_differ, statistics, read, settled = measurement[:10]
         order, slot, target_op, golden_op, target, golden, via, confidence, note = pair[:9]
         if (
@@ -251,25 +247,9 @@ def columns_of(some: Iterable[Union[Finding, Measurement]]) -> Columns:
                 limit,
                 explained_limit,
                 working,
-                *_flow_columns(flow),
             )
         )
     return Columns(np.array(rows, dtype=ROW), records_of(measured), operators, targets, goldens, words.texts)
-
-
-_UNKNOWN = -2  # source of a row whose edges are not known
-
-
-def _flow_columns(flow: Optional[DataFlow]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
-    if flow is None:
-        return (0, 0), (_UNKNOWN, -1, -1), (False, False)
-    return flow[:2], flow[2:5], flow[5:]
-
-
-def _flows(rows: Records) -> Iterator[Optional[DataFlow]]:
-    columns = (rows[name].tolist() for name in ("content", "producer", "named"))
-    for contents, producers, named in zip(*columns):
-        yield None if producers[0] == _UNKNOWN else DataFlow(*contents, *producers, *named)
 
 
 def pairs_of(columns: Columns) -> list[Pair]:
@@ -328,14 +308,11 @@ def findings_of(columns: Columns) -> list[Finding]:
             explained_limit,
             working,
             row,
-            None,
-            flow,
         )
         for row, (
             measurement,
             (known, verdict, because, error, limit, metric, rule, by, explained_limit, working),
-            flow,
-        ) in enumerate(zip(measurements_of(columns), zip(*numbers), _flows(columns.rows)))
+        ) in enumerate(zip(measurements_of(columns), zip(*numbers)))
     ]
 
 

@@ -9,8 +9,8 @@ overwrites, they differ between two identical runs.
 
 from __future__ import annotations
 
+from npucmp.flow.contents import content_of, is_few, is_vector
 from npucmp.localise.case import Case, Rule
-from npucmp.localise.producers import fingerprint, is_few, is_vector
 
 
 def _applies(case: Case) -> bool:
@@ -26,10 +26,8 @@ def _applies(case: Case) -> bool:
         return False
     if case.nowhere and node.writes_to(finding):
         return True
-    mark = fingerprint(finding)
-    return mark is not None and any(
-        other is not None and mark.agrees(other) for other in map(fingerprint, node.outputs)
-    )
+    content = content_of(finding)
+    return content != 0 and any(content_of(other) == content for other in node.outputs)
 
 
 RULE = Rule(

@@ -1,0 +1,81 @@
+"""What is known of the tensors that a search has seen: whether their error descends from a root, and what they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Sequence
+
+from npucmp.flow.contents import content_of
+from npucmp.flow.edges import Edges
+from npucmp.model import Finding
+from npucmp.model.roles import is_meaningless, is_output
+
+
+class Source(NamedTuple):
+    """The row that an input comes from: the same tensor seen earlier. Whether its error descends from a root, whether
+    it is memory that no operator wrote, and whether it is what is left of a sum that cancels."""
+
+    finding: Finding
+    tainted: bool
+    meaningless: bool = False
+    wanders: bool = False
+
+
+class Sources:
+    """The tensors of one step and rank by row, along the edges of its run."""
+
+    def __init__(self, findings: Sequence[Finding], edges: Edges, first_row: int = 0) -> None:
+        self._findings, self._edges, self._first = findings, edges, first_row
+        self._known: dict[int, Source] = {}  # by row
+        self._latest = -1  # row that something was learned of
+        self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
+
+    def of(self, finding: Finding) -> Optional[Source]:
+        """Where a tensor comes from; None if nothing that was compared holds it before."""
+        at = finding.row - self._first
+        if not 0 <= at < len(self._findings):
+            return self._of_another_rank(finding)
+        row = self._edges.sources[at]
+        if self._instead:
+            start, other = self._instead.get(self._edges.contents[at], (at, None))
+            if other is not None and start <= at and (row < start or not is_output(self._findings[row].pair)):
+                return other
+        if row < 0:  # nothing holds it before; once it was read, it is its own
+            return self._known.get(finding.row) if self._edges.contents[at] else None
+        return self.at(row + self._first)
+
+    def _of_another_rank(self, finding: Finding) -> Optional[Source]:
+        """The latest row so far that holds what another rank has."""
+        content = content_of(finding)
+        if content in self._instead:
+            return self._instead[content][1]
+        rows = [row for row in self._edges.rows_of(content) if row <= self._latest]
+        return self.at(rows[-1] + self._first) if rows else None
+
+    def of_target(self, finding: Finding) -> Optional[Source]:
+        """The output whose target tensor is the same; None without one."""
+        row = self._edges.of_target(finding.row - self._first)
+        return None if row < 0 else self.at(row + self._first)
+
+    def at(self, row: int) -> Source:
+        """What is known of a row."""
+        found = self._known.get(row)
+        if found is None:
+            finding = self._findings[row - self._first]
+            found = self._known[row] = Source(finding, False, is_output(finding.pair) and is_meaningless(finding.pair))
+        return found
+
+    def learn(self, source: Source) -> None:
+        """Takes in what the search found out about a row of this step and rank."""
+        self._known[source.finding.row] = source
+        self._latest = max(self._latest, source.finding.row - self._first)
+
+    def replace(self, source: Source, content: int, start: int) -> None:
+        """Makes all that read a content, from row `start` on, read this source, until an operator writes it again."""
+        if content:
+            self._instead[content] = start - self._first, source
+
+    def is_known(self, finding: Finding, start: int) -> bool:
+        """Whether the golden tensor of another rank is one that this rank had before row `start`."""
+        content = content_of(finding)
+        rows = self._edges.rows_of(content)
+        return content in self._instead or (bool(rows) and rows[0] < start - self._first)
