@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from typing import Mapping, Optional, Sequence
+from typing import Iterator, Mapping, Optional, Sequence
 
 from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
@@ -41,9 +41,10 @@ class Past:
         unproven: float = 0.0,
     ) -> None:
         self.sources = sources
+        self._passed: list[OperatorFindings] = []  # operators that were passed by, whose errors are not known here yet
         self.any_tainted = False
         self.flipped = 0.0  # largest share of a choice that fell otherwise, as near ties do
-        self.last_agreeing: Optional[Finding] = None
+        self._last_agreeing: Optional[Finding] = None
         self.inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self.behind: dict[int, Optional[float]] = {}  # output without partner → error of what it is made of
         self._rules = rules
@@ -56,7 +57,17 @@ class Past:
         self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
         self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
         self._errors: list[float] = []  # of what else descends from no root, sorted
-        self._latest: dict[tuple[int, ...], float] = {}  # shape → error of the latest output
+        self._latest: dict[tuple[int, ...], tuple[int, float]] = {}  # shape → row and error of the latest output
+
+    @property
+    def any_marked(self) -> bool:
+        """Whether any tensor has a mark that an operator hands on: an error of a root, or that it means nothing."""
+        return self.any_tainted or self.sources.any_meaningless
+
+    def is_marked(self, finding: Finding) -> bool:
+        """Whether an input comes from a tensor that has such a mark."""
+        source = self.sources.of(finding)
+        return source is not None and (source.tainted or source.meaningless)
 
     def is_half_known(self, node: OperatorFindings) -> bool:
         """Whether an error is about already that may have come in by what was not recorded."""
@@ -144,8 +155,10 @@ class Past:
         for running statistics that a gradient does not depend on."""
         if node.is_gradient:
             return 0.0
+        self._catch_up()
         shape = finding.pair.golden.shape if finding.pair.golden else ()
-        return max(self._latest.get(shape, self.background(finding)), Case(finding).round_off)
+        error = self._latest[shape][1] if shape in self._latest else self.background(finding)
+        return max(error, Case(finding).round_off)
 
     def _error(self, finding: Finding) -> Optional[float]:
         error = error_of(finding)
@@ -169,6 +182,7 @@ class Past:
     def background(self, finding: Finding) -> float:
         """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
         be what is left of a sum that cancels, the largest."""
+        self._catch_up()
         if not (self._errors or self.left) or not self._rules.holds("background", Case(finding)):
             return 0.0
         if is_few(finding):
@@ -182,6 +196,7 @@ class Past:
         operator = finding.pair.operator
         if is_output(finding.pair) or not (is_gradient(operator) or op_type_of(operator).has("collective")):
             return 0.0
+        self._catch_up()
         size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
         rounding = unit * max(self._sizes, default=0.0)
         return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
@@ -197,6 +212,7 @@ class Past:
         latest gradients is no such sum: the backward pass begins with a number that only constants multiplied."""
         if not is_gradient(finding.pair.operator):
             return is_few(finding)
+        self._catch_up()
         return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
 
     def wanders(self, node: OperatorFindings) -> bool:
@@ -218,6 +234,52 @@ class Past:
         for finding in node.outputs:
             self.sources.learn(Source(finding, tainted=False, meaningless=True))
 
+    def pass_by(self, node: OperatorFindings) -> None:
+        """Takes in an operator of which no tensor differs and that no error reaches."""
+        self._passed.append(node)
+
+    def _catch_up(self) -> None:
+        """Takes in the errors of the operators that were passed by."""
+        if not self._passed:
+            return
+        passed, self._passed = self._passed, []
+        found = [error for node in passed for error in self._errors_of(node)]
+        self._errors = sorted(self._errors + found)
+        for node in passed:
+            self._learn_shapes(node)
+        for node in passed[-RECENT:]:
+            self._learn_sizes(node)
+        for node in [node for node in passed if node.is_gradient][-RECENT:]:
+            self._gradients.append(_largest_norm(node))
+        agreeing = (one for node in reversed(passed) for one in _latest_first(node) if _agrees(one))
+        self._last_agreeing = next(agreeing, self._last_agreeing)
+
+    @property
+    def last_agreeing(self) -> Optional[Finding]:
+        """The latest tensor that agrees, of operators that no error reaches."""
+        self._catch_up()
+        return self._last_agreeing
+
+    def _errors_of(self, node: OperatorFindings, wanders: bool = False) -> Iterator[float]:
+        """The errors of what an operator reads and writes, as far as they are known, without what is left of sums."""
+        read = [] if wanders else [one for one in node.inputs if not self.overwritten(node, one)]
+        for finding in (*read, *node.outputs):
+            error = error_of(finding) if finding.error is not None else finding.measurement.bound
+            if error is not None and math.isfinite(error) and finding.row not in self.left_over:
+                yield error
+
+    def _learn_shapes(self, node: OperatorFindings) -> None:
+        for finding in node.outputs:
+            if finding.pair.golden is not None and error_of(finding) is not None:
+                row, _ = self._latest.get(finding.pair.golden.shape, (-1, 0.0))
+                if row < finding.row:
+                    self._latest[finding.pair.golden.shape] = finding.row, error_size(finding)
+
+    def _learn_sizes(self, node: OperatorFindings) -> None:
+        self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
+        own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
+        self._recent.append(max(filter(math.isfinite, own), default=0.0))
+
     def remember(self, node: OperatorFindings) -> None:
         wanders = self.wanders(node)
         for finding in node.inputs:
@@ -225,34 +287,34 @@ class Past:
             tainted = (node.tainted or node.inherits) and differs(finding)
             self.sources.learn(Source(finding, tainted, wanders=left and differs(finding)))
         for finding in node.outputs:
-            if finding.pair.golden is not None and error_of(finding) is not None:
-                self._latest[finding.pair.golden.shape] = error_size(finding)
             tainted = node.tainted and (differs(finding) or finding.error is None)
             left = finding.row in self.left_over or (wanders and differs(finding))
             self.sources.learn(Source(finding, tainted, is_meaningless(finding.pair), left))
             if left and math.isfinite(error_size(finding)):
                 self.left = max(self.left, error_size(finding))
                 self.left_over.add(finding.row)
+        self._learn_shapes(node)
         if node.tainted:
             self.any_tainted = True
             for container in containers(node.operator, self._scopes):
                 self.inside.setdefault(container, node.operator.name)
-        else:
-            read = [] if wanders else [one for one in node.inputs if not self.overwritten(node, one)]
-            for finding in [*read, *node.outputs]:
-                if finding.row in self.left_over:
-                    continue
-                error = error_of(finding) if finding.error is not None else finding.measurement.bound
-                if error is not None and math.isfinite(error):
-                    insort(self._errors, error)
-            self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
-            if node.is_gradient:
-                scales = map(scale_of, (*node.inputs, *node.outputs))
-                self._gradients.append(max((one.rms * math.sqrt(one.elements) for one in scales), default=0.0))
-            own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
-            self._recent.append(max(filter(math.isfinite, own), default=0.0))
-            agreeing = (one for one in (*node.outputs, *node.inputs[::-1]) if _agrees(one))
-            self.last_agreeing = next(agreeing, self.last_agreeing)
+            return
+        self._catch_up()
+        for error in self._errors_of(node, wanders):
+            insort(self._errors, error)
+        self._learn_sizes(node)
+        if node.is_gradient:
+            self._gradients.append(_largest_norm(node))
+        self._last_agreeing = next(filter(_agrees, _latest_first(node)), self._last_agreeing)
+
+
+def _latest_first(node: OperatorFindings) -> Iterator[Finding]:
+    return iter((*node.outputs, *node.inputs[::-1]))
+
+
+def _largest_norm(node: OperatorFindings) -> float:
+    scales = map(scale_of, (*node.inputs, *node.outputs))
+    return max((one.rms * math.sqrt(one.elements) for one in scales), default=0.0)
 
 
 def _share(node: OperatorFindings, finding: Finding, error: Optional[float]) -> Optional[float]:

@@ -27,6 +27,7 @@ class Sources:
         self._findings, self._edges, self._first = findings, edges, first_row
         self._known: dict[int, Source] = {}  # by row
         self._latest = -1  # row that something was learned of
+        self.any_meaningless = any(is_output(one.pair) and is_meaningless(one.pair) for one in findings)
         self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
 
     def of(self, finding: Finding) -> Optional[Source]:
@@ -67,6 +68,7 @@ class Sources:
     def learn(self, source: Source) -> None:
         """Takes in what the search found out about a row of this step and rank."""
         self._known[source.finding.row] = source
+        self.any_meaningless |= source.meaningless
         self._latest = max(self._latest, source.finding.row - self._first)
 
     def replace(self, source: Source, content: int, start: int) -> None:

@@ -109,6 +109,9 @@ class _Search:
 
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
+        if self._is_quiet(node):
+            self.past.pass_by(node)
+            return
         self._explained.clear()
         if self.past.hands_on_nothing(node):
             self.revised.update((one.row, disregard(one)) for one in (*node.inputs, *node.outputs))
@@ -158,6 +161,25 @@ class _Search:
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
             self._unseen[node.operator.name] = node, known or 0.0
+
+    def _is_quiet(self, node: OperatorFindings) -> bool:
+        """Whether an operator has nothing to decide, and nothing that later operators have to know of it but its
+        errors: no tensor of it differs or can be accused, and no error reaches it."""
+        if (
+            node.carried
+            or node.unequal
+            or self._unseen
+            or not node.outputs
+            or (self.past.left_over and not node.inputs)
+        ):
+            return False
+        if not (all(map(_is_still, node.outputs)) and all(map(_is_still, node.inputs))):
+            return False
+        if self.past.is_half_known(node) or self._reads_what_differs(node):
+            return False
+        if any(output.pair.golden is None and output.pair.is_inside for output in node.outputs):
+            return False
+        return not (self.past.any_marked and any(map(self.past.is_marked, node.inputs)))
 
     def _gap(self, node: OperatorFindings, gap: Own) -> tuple[Cause, Own, list[Evidence]]:
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
@@ -457,6 +479,16 @@ class _Search:
         self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]
     ) -> None:
         self.roots.append(root_of(node, cause, own, reasons, known))
+
+
+def _is_still(finding: Finding) -> bool:
+    """Whether the two sides hold the same bits, or statistics that prove no difference."""
+    if finding.verdict is not Verdict.MATCH and finding.verdict is not Verdict.UNKNOWN:
+        return False
+    if finding.error is None:
+        return True
+    moments = finding.measurement.moments
+    return finding.error == 0.0 and (moments is None or moments.equal == moments.elements)
 
 
 def _may_read(alone: Pair, read: Finding) -> bool:
