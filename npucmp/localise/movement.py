@@ -8,19 +8,26 @@ bfloat16, within rounding element by element, moves their norm by 500 of these u
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from npucmp.flow.row_cache import of_row
 from npucmp.judge.precision import round_off_of
-from npucmp.localise.condition import MOST
-from npucmp.model import Finding, Statistics
+from npucmp.localise.condition import MOST, scale_of
+from npucmp.localise.history import Level
+from npucmp.model import Finding, Pair, Statistics
 from npucmp.model.finding import OTHER_NODE
+
+Floats = npt.NDArray[np.float64]
 
 FIGURES = "max", "min", "mean", "norm"
 SINGLE = 2.0**-24
 RESOLUTION = 2.0**-23  # relative: figures are summed and written in float32 at best
 SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in any order
 ONE_VALUE = 0.01  # of its mean square, that mean times extreme may lack if a tensor holds zeros and one value alone
+SUMS = slice(2, 4)  # of the figures
 _STILL = (0.0,) * len(FIGURES)
 
 
@@ -104,3 +111,86 @@ def likely_error(finding: Finding) -> Optional[float]:
     nothing was recorded."""
     moved = movement(finding)
     return None if moved is None else min(1.0, max(moved.each[2:]) * moved.unit)
+
+
+def level(finding: Finding) -> Level:
+    """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
+    return Level() if finding.rule == OTHER_NODE else _level(finding)
+
+
+@of_row
+def _level(finding: Finding) -> Level:
+    moved, scale = movement(finding), scale_of(finding)
+    if moved is None:
+        return Level()
+    ratio = scale.largest / scale.rms if scale.rms else math.inf
+    share = min(1.0, ratio * ratio / math.sqrt(moved.elements))
+    extremes = max(moved.each[:2])
+    extremes = extremes if math.isfinite(extremes) else 0.0
+    sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
+    return Level(extremes, max(sums, share * extremes)).times(moved.unit)
+
+
+class Movements(NamedTuple):
+    """The movements of many tensors, as columns. `extremes` and `sums` are those of `level`, 0 where nothing is known;
+    `unit` is 0 where no figures of floats were recorded on both sides."""
+
+    extremes: Floats
+    sums: Floats
+    unit: Floats
+
+
+def movements(findings: Sequence[Finding]) -> Movements:
+    """The movements of rows, bit for bit those of `movement` and `level`."""
+    count = len(findings)
+    found = Movements(np.zeros(count), np.zeros(count), np.zeros(count))
+    plain = [at for at, one in enumerate(findings) if _is_plain(one)]
+    if plain:
+        for column, values in zip(found, _movements([findings[at] for at in plain])):
+            column[plain] = values
+    for at in {*range(count)}.difference(plain):
+        moved = movement(findings[at])
+        if moved is not None:
+            (found.extremes[at], found.sums[at]), found.unit[at] = level(findings[at]), moved.unit
+    return found
+
+
+def _is_plain(finding: Finding) -> bool:
+    """Whether all four figures of a float tensor are finite numbers on both sides, as nearly all are."""
+    measurement, pair = finding.measurement, finding.pair
+    x, y = measurement.statistics
+    if measurement.moments is not None or x is None or y is None or pair.target is None or pair.golden is None:
+        return False
+    if measurement.shapes_differ or None in x or None in y or not math.isfinite(sum(x) + sum(y)):  # type: ignore[arg-type]
+        return False
+    return finding.rule != OTHER_NODE and y[3] != 0.0 and 0 < math.prod(pair.golden.shape) < MOST
+
+
+def _movements(findings: Sequence[Finding]) -> Movements:
+    """The movements of rows with all figures."""
+    x = np.array([one.measurement.statistics[0] for one in findings], dtype=np.float64)
+    y = np.array([one.measurement.statistics[1] for one in findings], dtype=np.float64)
+    own = np.array([round_off_of(one.pair) for one in findings])
+    count = np.array([math.prod(one.pair.golden.shape) for one in findings], dtype=np.float64)  # type: ignore[union-attr]
+    rounding = np.array([_rounding(one.pair) for one in findings])
+    unit, root, norm = np.where(own > 0.0, np.maximum(SINGLE, own), 0.0), np.sqrt(count), y[:, 3]
+    rms, most, least = norm / root, np.abs(y[:, 0]), np.abs(y[:, 1])
+    with np.errstate(all="ignore"):
+        alone = (np.abs(y[:, 2:3] * y[:, :2] / (rms * rms)[:, None] - 1.0) < ONE_VALUE).any(axis=1)
+        mean = np.where(alone, unit * np.abs(y[:, 2]), np.maximum(unit / root, SUMMED) * rms)
+        steps = (unit * np.maximum(most, rms), unit * np.maximum(least, rms), mean, unit * np.where(alone, norm, rms))
+        apart = np.where(x == y, 0.0, np.maximum(0.0, np.abs(x - y) - rounding[:, None]))
+        units = np.stack(steps, axis=1)
+        each = np.where(units != 0.0, apart / units, np.where(apart != 0.0, math.inf, 0.0))
+        largest = np.maximum(np.maximum(most, least), rms) / rms
+        share = np.minimum(1.0, largest * largest / root)
+        extremes = each[:, :2].max(axis=1)
+        extremes = np.where(np.isfinite(extremes), extremes, 0.0)
+        sums = np.where(np.isfinite(each[:, SUMS]), each[:, SUMS], 0.0).max(axis=1)
+    known = own > 0.0
+    sums = np.maximum(sums, share * extremes)
+    return Movements(np.where(known, extremes * unit, 0.0), np.where(known, sums * unit, 0.0), unit)
+
+
+def _rounding(pair: Pair) -> float:
+    return sum(one.rounding for one in (pair.target, pair.golden) if one is not None)

@@ -19,8 +19,8 @@ from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
-from npucmp.localise.movement import SINGLE, Movement, movement
-from npucmp.localise.noise_facts import FEW, SUMS, Facts, level, reuse, round_offs
+from npucmp.localise.movement import SINGLE, SUMS, Movement, level, movement
+from npucmp.localise.noise_facts import FEW, Facts, reuse, round_offs
 from npucmp.localise.past import Past
 from npucmp.localise.terms import terms
 from npucmp.model import Finding, Root
@@ -267,7 +267,7 @@ def _shared(node: OperatorFindings, finding: Finding, moved: Movement, unit: flo
     round to other types, each of them counts once."""
     if len(round_offs(finding)) == 1 and moved.unit == unit:
         return 1.0
-    return reuse(node, moved, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
+    return reuse(node, moved.elements, finding.pair.golden.shape[-1:] if finding.pair.golden else ())
 
 
 def _differs(finding: Finding) -> bool:

@@ -6,22 +6,21 @@ import math
 from collections import Counter
 from typing import Iterator, NamedTuple, Optional, Sequence
 
+import numpy as np
+
 from npucmp.flow.operators import OperatorFindings
 from npucmp.flow.row_cache import of_row
 from npucmp.judge.precision import REDUCED_ERROR
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.condition import scale_of
-from npucmp.localise.history import Level
-from npucmp.localise.movement import SINGLE, Movement, movement
+from npucmp.localise.movement import SINGLE, movements
 from npucmp.localise.working import USUAL, count_types
 from npucmp.model import Finding
 from npucmp.model.dtypes import lookup
-from npucmp.model.finding import OTHER_NODE
 from npucmp.model.roles import containers, is_parameter
 
 FEW = 16  # elements below which figures hardly average anything
 REDUCED = 2.0**-12  # round-off of 11 bits, to which HF32 and TF32 round the operands of products
-SUMS = slice(2, 4)
 
 
 class RankFacts(NamedTuple):
@@ -54,13 +53,52 @@ class Facts(NamedTuple):
     first: bool
 
 
-def facts_of(nodes: Sequence[OperatorFindings]) -> RankFacts:
-    measured = [one.measurement for node in nodes for one in (*node.inputs, *node.outputs)]
-    given = [max(level(one)) for one in _parameters(nodes) if movement(one)]
-    units = Counter(max(kinds) for node in nodes for one in node.outputs or node.inputs if (kinds := round_offs(one)))
-    products, most = _products(nodes)
+def facts_of(nodes: Sequence[OperatorFindings], findings: Sequence[Finding]) -> RankFacts:
+    """The facts of one rank: its operators, and all its rows, which have consecutive numbers."""
+    columns = _Columns(findings)
+    rows = [row for node in nodes for row in (*node.inputs, *node.outputs)]
+    given = [columns.largest_of(one) for one in _parameters(nodes) if columns.has_moved(one)]
+    coarse = (max(map(columns.round_off_of, node.outputs or node.inputs), default=0.0) for node in nodes)
+    products, most = _products(nodes, columns)
     modules = frozenset(contained(nodes))
-    return RankFacts(modules, dict(units), count_types(measured), max(given, default=None), tuple(products), most)
+    counts = dict(Counter(unit for unit in coarse if unit))
+    types = count_types([one.measurement for one in rows])
+    return RankFacts(modules, counts, types, max(given, default=None), tuple(products), most)
+
+
+class _Columns:
+    """What the movements of all rows say, as lists with an entry for each row."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self._first = findings[0].row if findings else 0
+        found = movements(findings)
+        self._sums: list[float] = found.sums.tolist()
+        self._unit: list[float] = found.unit.tolist()
+        self._largest: list[float] = np.maximum(found.extremes, found.sums).tolist()
+        by_types: dict[tuple[str, str], float] = {}
+        self._round_off: list[float] = []
+        for one in findings:
+            target, golden = one.pair.target, one.pair.golden
+            types = target.dtype if target else "", golden.dtype if golden else ""
+            if types not in by_types:
+                by_types[types] = max(round_offs(one), default=0.0)
+            self._round_off.append(by_types[types])
+
+    def has_moved(self, finding: Finding) -> bool:
+        """Whether figures of floats were recorded on both sides."""
+        return self._unit[finding.row - self._first] > 0.0
+
+    def unit_of(self, finding: Finding) -> float:
+        return self._unit[finding.row - self._first]
+
+    def sums_of(self, finding: Finding) -> float:
+        return self._sums[finding.row - self._first]
+
+    def largest_of(self, finding: Finding) -> float:
+        return self._largest[finding.row - self._first]
+
+    def round_off_of(self, finding: Finding) -> float:
+        return self._round_off[finding.row - self._first]
 
 
 def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0) -> Facts:
@@ -84,21 +122,22 @@ def joined(ranks: Sequence[RankFacts], first: bool = True, unproven: float = 0.0
 
 
 def _products(
-    nodes: Sequence[OperatorFindings],
+    nodes: Sequence[OperatorFindings], columns: _Columns
 ) -> tuple[list[tuple[Optional[float], float, bool]], float]:
     """Products of float32, as RankFacts has them, and the most that was written."""
     low, high = REDUCED_ERROR
     said: list[tuple[Optional[float], float, bool]] = []
     before = 0.0  # what the last outputs moved by stands for operands that were not recorded
     for node in nodes:
-        wrote = [(level(one), moved) for one in node.outputs if (moved := movement(one)) is not None]
-        single = all(moved.unit == SINGLE for _, moved in wrote)
-        if not node.is_gradient and node.op.has("contracts") and wrote and single:
-            read = [max(level(one)) for one in node.inputs if movement(one) is not None]
+        wrote = [one for one in node.outputs if columns.has_moved(one)]
+        single = not node.is_gradient and all(columns.unit_of(one) == SINGLE for one in wrote)
+        if single and wrote and node.op.has("contracts"):
+            read = [columns.largest_of(one) for one in node.inputs if columns.has_moved(one)]
             came = max(read, default=math.inf) if node.inputs else None
-            moved_so = all(low / 4 < one.sums < high * 4 * reuse(node, moved) for one, moved in wrote)
+            most = [high * 4 * reuse(node, scale_of(one).elements) for one in wrote]
+            moved_so = all(low / 4 < columns.sums_of(one) < bar for one, bar in zip(wrote, most))
             said.append((came, before, moved_so))
-        before = max([before, *(max(one) for one, _ in wrote)])
+        before = max([before, *map(columns.largest_of, wrote)])
     return said, before
 
 
@@ -117,33 +156,16 @@ def _parameters(nodes: Sequence[OperatorFindings]) -> Iterator[Finding]:
     return (one for node in nodes for one in node.inputs if is_parameter(one.pair))
 
 
-def reuse(node: OperatorFindings, moved: Movement, last: tuple[int, ...] = ()) -> float:
+def reuse(node: OperatorFindings, elements: int, last: tuple[int, ...] = ()) -> float:
     """√ of how many elements share one element of the smallest operand; of the last axis, if none was recorded."""
     sizes = [one.elements for one in map(scale_of, (*node.inputs, *node.context)) if one.elements >= FEW]
-    return math.sqrt(max(1.0, moved.elements / max(min(sizes or last, default=1), 1)))
+    return math.sqrt(max(1.0, elements / max(min(sizes or last, default=1), 1)))
 
 
 @of_row
 def round_offs(finding: Finding) -> set[float]:
     sides = finding.pair.target, finding.pair.golden
     return {row.round_off for tensor in sides if tensor and (row := lookup(tensor.dtype)) and row.round_off}
-
-
-def level(finding: Finding) -> Level:
-    """What the movements of one tensor say of the others' it becomes: one element that is off tells little of sums."""
-    return Level() if finding.rule == OTHER_NODE else _level(finding)
-
-
-@of_row
-def _level(finding: Finding) -> Level:
-    moved, scale = movement(finding), scale_of(finding)
-    if moved is None:
-        return Level()
-    share = min(1.0, (scale.largest / scale.rms) ** 2 / math.sqrt(moved.elements)) if scale.rms else 1.0
-    extremes = max(moved.each[:2])
-    extremes = extremes if math.isfinite(extremes) else 0.0
-    sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
-    return Level(extremes, max(sums, share * extremes)).times(moved.unit)
 
 
 def contained(nodes: Sequence[OperatorFindings]) -> set[str]:

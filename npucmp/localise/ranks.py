@@ -137,7 +137,7 @@ class _Ranks:
             from npucmp.localise.noise import Noise
             from npucmp.localise.noise_facts import facts_of, joined
 
-            facts = [facts_of(walk.nodes) for walk in self._walks]
+            facts = [facts_of(walk.nodes, walk.findings) for walk in self._walks]
             unproven = max(one.unproven for one in updates)
             self._noise = Noise(joined(facts, all(one.are_first for one in updates), unproven))
             self._history = History()

@@ -55,19 +55,19 @@ class Walk:
         rank: Optional[int] = None,
     ) -> None:
         rules = rules or Rulebook()
-        self._findings = [
+        self.findings = [
             disregard(one) if differs(one) and rules.holds("meaningless", Case(one)) else one
             for one in numbered(findings, first_row)
         ]
-        self.nodes = nodes_of(self._findings)
+        self.nodes = nodes_of(self.findings)
         alone = {
             one.pair.order: one.pair for one in findings if one.pair.target_op is None or one.pair.golden_op is None
         }
         scopes = {node.operator.name: node.operator.scope for node in self.nodes if node.operator.scope}
         uncompared = Uncompared(left_out)
         updates = updates or Updates()
-        updates.hold(self._findings)
-        sources = Sources(self._findings, Edges(self._findings, rank), first_row)
+        updates.hold(self.findings)
+        sources = Sources(self.findings, Edges(self.findings, rank), first_row)
         self._search = _Search(
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
         )
@@ -75,7 +75,7 @@ class Walk:
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
         self._search.finish()
-        return [self.revised.get(finding.row, finding) for finding in self._findings], self._search.roots
+        return [self.revised.get(finding.row, finding) for finding in self.findings], self._search.roots
 
 
 class _Search:
