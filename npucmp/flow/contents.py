@@ -73,15 +73,15 @@ def _figures(side: Side, count: int) -> tuple[object, ...]:
     """Figures that do not depend on the order of elements; sums are rounded, as blocks add them up in another order."""
     squares = side.squares
     total = round(side.total / math.sqrt(squares * count) / SUM_ROUNDING) if squares else 0
-    return side.minimum, side.maximum, side.nan, side.posinf, side.neginf, total, f"{squares:.9g}"
+    return side.minimum, side.maximum, side.nan, side.posinf, side.neginf, total, float(f"{squares:.9g}")
 
 
 def _number(*parts: object) -> int:
-    """One number of 64 bits, the same in all processes."""
-    plain = tuple(int.from_bytes(one.encode(), "big") if isinstance(one, str) else one for one in parts)
-    if any(one != one for one in plain):  # NaN equals nothing
-        return 0
-    return hash(plain) & _MASK or 1
+    """One number of 64 bits, the same in all processes for numbers."""
+    for one in parts:
+        if one != one:  # NaN equals nothing
+            return 0
+    return hash(parts) & _MASK or 1
 
 
 def is_computed(value: Optional[float]) -> bool:

@@ -86,7 +86,7 @@ class Edges:
             rows = range(len(sources), len(sources) + len(operator))
             pair = operator[0].pair
             both = pair.target_op is not None and pair.golden_op is not None
-            outputs = [row for row, one in zip(rows, operator) if is_output(one.pair)]
+            outputs = {row for row, one in zip(rows, operator) if is_output(one.pair)}
             receives = both and op_type_of(pair.golden_op or pair.operator).has("receives")
             for row, one in zip(rows, operator):
                 named = index.named(one.pair) if row not in outputs else -1
@@ -97,7 +97,7 @@ class Edges:
                 is_read = contents[row] and row not in outputs and not is_argument(one.pair)
                 if is_read and not (receives and _is_buffer(one.pair, rank)):
                     index.by_content.setdefault(contents[row], row)
-            for row in outputs:
+            for row in sorted(outputs):
                 index.wrote(row, findings[row], contents[row])
 
     def rows_of(self, content: int) -> Sequence[int]:

@@ -27,7 +27,7 @@ class Sources:
         self._findings, self._edges, self._first = findings, edges, first_row
         self._known: dict[int, Source] = {}  # by row
         self._latest = -1  # row that something was learned of
-        self.any_meaningless = any(is_output(one.pair) and is_meaningless(one.pair) for one in findings)
+        self.any_meaningless = any(is_meaningless(one.pair) for one in findings)
         self._instead: dict[int, tuple[int, Source]] = {}  # by content: the row from which on, and what is read instead
 
     def of(self, finding: Finding) -> Optional[Source]:
@@ -62,7 +62,7 @@ class Sources:
         found = self._known.get(row)
         if found is None:
             finding = self._findings[row - self._first]
-            found = self._known[row] = Source(finding, False, is_output(finding.pair) and is_meaningless(finding.pair))
+            found = self._known[row] = Source(finding, False, is_meaningless(finding.pair))
         return found
 
     def learn(self, source: Source) -> None:

@@ -93,11 +93,16 @@ def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
     return sum(len(kind) > 1 for kind in kinds), len(kinds)
 
 
-def float_types(pair: Pair) -> set[str]:
+def float_types(pair: Pair) -> frozenset[str]:
     """The float types of a pair; none where a side has none."""
-    names = [tensor.dtype for tensor in (pair.target, pair.golden) if tensor is not None]
+    target, golden = pair.target, pair.golden
+    return _float_types(target.dtype, golden.dtype) if target is not None and golden is not None else frozenset()
+
+
+@lru_cache(maxsize=1024)
+def _float_types(*names: str) -> frozenset[str]:
     rows = [lookup(name) for name in names]
-    return set(names) if len(names) == 2 and all(row and row.round_off for row in rows) else set()
+    return frozenset(names) if all(row and row.round_off for row in rows) else frozenset()
 
 
 class _Flow:
