@@ -10,8 +10,8 @@ from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import reason
+from npucmp.localise.intervals import differs
 from npucmp.localise.limits import disregard
-from npucmp.localise.past import differs
 from npucmp.localise.sources import Source
 from npucmp.localise.walk import Walk
 from npucmp.model import Cause, Finding, Operator, Root
@@ -59,7 +59,7 @@ def own_error(node: OperatorFindings) -> float:
 def as_seen(walk: Walk, rank: Optional[int], finding: Finding) -> Arrival:
     """A tensor as the walk of its own rank sees it, so far."""
     seen = walk.revised.get(finding.row, finding)
-    source = walk.past.sources.of(finding)
+    source = walk.sources.of(finding)
     return Arrival(rank, seen, source is not None and source.tainted and differs(seen))
 
 
@@ -68,8 +68,8 @@ def take_in(walk: Walk, node: OperatorFindings, read: Sequence[Arrival], given: 
     brings an error that descends from a root, None if none does."""
     brought = None
     for one in read:
-        if not walk.past.sources.is_known(one.finding, node.row):
-            walk.past.sources.replace(Source(one.finding, one.tainted), content_of(one.finding), node.row)
+        if not walk.sources.is_known(one.finding, node.row):
+            walk.sources.replace(Source(one.finding, one.tainted), content_of(one.finding), node.row)
             brought = one if one.tainted else brought
     node.context += [one.finding for one in given]
     node.arrived = bool(given)

@@ -21,8 +21,8 @@ from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
 from npucmp.localise.movement import SINGLE, SUMS, Movement, level, movement
 from npucmp.localise.noise_facts import FEW, Facts, reuse, round_offs
-from npucmp.localise.past import Past
 from npucmp.localise.terms import terms
+from npucmp.localise.walk import Walk
 from npucmp.model import Finding, Root
 from npucmp.model.dtypes import lookup
 from npucmp.model.roles import is_meaningless, is_parameter
@@ -86,12 +86,12 @@ class Noise:
             one.finding.pair.operator.name == node.operator.name for one in self.standing.values()
         )
 
-    def visit(self, node: OperatorFindings, past: Past, now: Before) -> Optional[Contribution]:
-        """Holds an operator against what was seen before it; `past` knows the tensors written and read before. What it
+    def visit(self, node: OperatorFindings, walk: Walk, now: Before) -> Optional[Contribution]:
+        """Holds an operator against what was seen before it; `walk` knows the tensors written and read before. What it
         adds to that."""
         self._now = now
         read, came = self._read(node)
-        found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, past)) is not None]
+        found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
         for finding in node.outputs if came is not None else ():
             moved = movement(finding)
             if moved is None or came is None or is_meaningless(finding.pair):
@@ -130,9 +130,9 @@ class Noise:
         operator = node.operator
         return operator.name in self._containing or f"{operator.phase} {operator.path}" in self._containing
 
-    def _of_input(self, node: OperatorFindings, finding: Finding, moved: Movement, past: Past) -> Optional[Standing]:
+    def _of_input(self, node: OperatorFindings, finding: Finding, moved: Movement, walk: Walk) -> Optional[Standing]:
         """An input held against the same tensor where it was written; from nowhere, against all before."""
-        source = past.sources.of(finding)
+        source = walk.sources.of(finding)
         if node.op.has("in place") or (source is not None and source.meaningless):
             return None
         if source is not None:
@@ -146,7 +146,7 @@ class Noise:
         least = GIVEN * moved.unit if is_given else LEAST * self._unit(node, finding)
         if is_parameter(finding.pair):
             return self._held(finding, moved, Level(least, least)) if self._first else None
-        if (self._now.moved and past.may_cancel(finding)) or past.below_rounding(finding):
+        if (self._now.moved and walk.seen.may_cancel(finding)) or walk.seen.below_rounding(finding):
             return None
         few = 0 if is_few(finding) else FEW  # a number moves as single elements do: no figure of it averages anything
         if not self._now.moved:

@@ -185,7 +185,7 @@ class _Ranks:
 
         assert self._history is not None
         before = self._history.before(kind_of(node))
-        found = noise.visit(node, walk.past, before)
+        found = noise.visit(node, walk, before)
         standing = noise.standing.get(node.row)
         if standing is not None:
             noise.standing[node.row] = counted(standing, sorted(self._history.largest))

@@ -52,6 +52,11 @@ class Sources:
         rows = [row for row in self._edges.rows_of(content) if row <= self._latest]
         return self.at(rows[-1] + self._first) if rows else None
 
+    def is_marked(self, finding: Finding) -> bool:
+        """Whether a tensor comes from one whose error descends from a root, or that means nothing."""
+        source = self.of(finding)
+        return source is not None and (source.tainted or source.meaningless)
+
     def of_target(self, finding: Finding) -> Optional[Source]:
         """The output whose target tensor is the same; None without one."""
         row = self._edges.of_target(finding.row - self._first)

@@ -17,19 +17,20 @@ from npucmp.flow.edges import Edges
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.flow.row_cache import numbered
 from npucmp.judge.precision import round_off_of
-from npucmp.judge.verdicts import FACTOR, Limit
+from npucmp.judge.verdicts import Limit
 from npucmp.localise import evidence
 from npucmp.localise.case import Case, error_size
+from npucmp.localise.intervals import Interval, Intervals, Reads, differs, share_of
 from npucmp.localise.limits import disregard, overwritten
-from npucmp.localise.past import Past, differs, is_alike
 from npucmp.localise.root import Own, explained, root_of
 from npucmp.localise.rules import Rulebook, coarser, constant_rows, gradual, routed
+from npucmp.localise.seen_errors import SeenErrors, agrees, is_alike
 from npucmp.localise.sources import Source, Sources
 from npucmp.localise.uncompared import Uncompared, Writer
 from npucmp.localise.updates import Updates
 from npucmp.model import Cause, Evidence, Finding, Pair, Root, Verdict
 from npucmp.model.optypes import is_gradient
-from npucmp.model.roles import is_output, is_parameter
+from npucmp.model.roles import containers, is_meaningless, is_output, is_parameter
 
 LAW = "law"  # the accusation that needs nothing of what an operator reads
 BRANCHES = 3  # operators that may have written what an operator reads, where outputs were not recorded
@@ -71,7 +72,8 @@ class Walk:
         self._search = _Search(
             rules, by_round_off, alone, scopes, sources, updates, coarser.habit(self.nodes), uncompared
         )
-        self.visit, self.past, self.revised = self._search.visit, self._search.past, self._search.revised
+        self.visit, self.revised, self.sources = self._search.visit, self._search.revised, sources
+        self.seen = self._search.seen
 
     def finished(self) -> tuple[list[Finding], list[Root]]:
         self._search.finish()
@@ -99,7 +101,11 @@ class _Search:
         self._updates = updates
         self._habit = habit
         self._uncompared = uncompared
-        self.past = Past(rules, by_round_off, scopes, sources, updates.unproven)
+        self.seen = SeenErrors()
+        self.sources = sources
+        self._intervals = Intervals(rules, by_round_off, sources, self.seen, updates)
+        self._scopes = scopes
+        self._inside: dict[str, str] = {}  # container → the first operator in it that has the error
         self._alone = alone  # operators that one side has, by their place
         self._unseen: dict[str, tuple[OperatorFindings, float]] = {}  # outputs not recorded, with the error read
         self._last_unseen: deque[str] = deque(maxlen=BRANCHES)
@@ -110,82 +116,114 @@ class _Search:
     def visit(self, node: OperatorFindings) -> None:
         """Decides one operator and what follows from it for the tensors it wrote."""
         if self._is_quiet(node):
-            self.past.pass_by(node)
+            self.seen.pass_by(node, self._counted(node))
             return
         self._explained.clear()
-        if self.past.hands_on_nothing(node):
+        if self._hands_on_nothing(node):
             self.revised.update((one.row, disregard(one)) for one in (*node.inputs, *node.outputs))
-            self.past.pass_on_nothing(node)
+            for finding in node.outputs:
+                self.sources.learn(Source(finding, tainted=False, meaningless=True))
             return
-        gap, inherits = self._inputs(node)
-        inherits |= node.carried or self._reads_what_differs(node) or self.past.is_half_known(node)
-        known = self.past.input_error(node)
-        own = None if gap else self._own(node, known)
+        gap, inherits = self._edges(node)
+        inherits |= node.carried or self._reads_what_differs(node) or self._intervals.is_half_known(node)
+        reads = self._intervals.reads(node)
+        own = None if gap else self._own(node, reads)
         diverged = [output for output in node.outputs if differs(output)]
         inherits |= bool(diverged and self._culprit(node))
         if gap:
-            self._add(node, *self._gap(node, gap), known)
-            self.past.sources.replace(
-                Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row
-            )  # its other readers are no further gaps
+            self._add(node, *self._gap(node, gap), reads)
+            # its other readers are no further gaps
+            self.sources.replace(Source(gap.finding, tainted=True), content_of(gap.finding), gap.finding.row)
         elif own and self._culprit(node):
             reasons = [evidence.reason("container", "contains {name}, which has the error", name=self._culprit(node))]
-            self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, known)
+            self._add(node, Cause.PROPAGATED, Own(own.finding, "container"), reasons, reads)
         elif own:
-            self._add(node, self._cause(node), own, self._reasons(node, own.finding), known)
+            self._add(node, self._cause(node, reads), own, self._reasons(node, own.finding, reads), reads)
         elif inherits and diverged:
             worst = max(diverged, key=error_size)
             for output in diverged:
-                self.revised[output.row] = explained(output, self._explanation(node, output, known))
+                self.revised[output.row] = explained(output, self._explanation(node, output, reads))
             by, reasons = self.revised[worst.row].explained_by, evidence.passed_reasons(worst, self._worst_read(node))
-            self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, known)
+            self._add(node, Cause.PROPAGATED, Own(worst, by), reasons, reads)
         else:
-            for output in diverged:
-                self._excuse(output, self._explanation(node, output, known))
-                if known is None and is_few(output):  # a number left of a sum that cancels, for all that is known
-                    self.past.left_over.add(output.row)
-            for finding in node.inputs:
-                # an input that was overwritten is what was written
-                if differs(finding) and self.past.overwritten(node, finding) and not node.writes_to(finding):
-                    told = self._explanation(node, finding, known)
-                    self._excuse(finding, told)
-                    if told is None:
-                        self.revised[finding.row] = overwritten(finding)
-            self._watch(node, diverged, known)
+            self._excuse_all(node, diverged, reads)
         hidden = [output for output in node.outputs if output.pair.is_inside and output.pair.golden is None]
-        self.past.behind.update((output.row, known) for output in hidden)
+        self._intervals.behind.update((output.row, reads.error) for output in hidden)
         node.inherits = inherits
         node.tainted = bool(gap or own or (inherits and (diverged or any(o.error is None for o in node.outputs))))
-        self.past.remember(node)
-        self._uncompared.remember(node)
+        self._remember(node)
         if not node.outputs and node.inputs:
             self._last_unseen.append(node.operator.name)
-            self._unseen[node.operator.name] = node, known or 0.0
+            self._unseen[node.operator.name] = node, reads.error or 0.0
+
+    def _excuse_all(self, node: OperatorFindings, diverged: Sequence[Finding], reads: Reads) -> None:
+        """Excuses outputs that differ by no more than the inputs explain, and inputs that were overwritten by them."""
+        for output in diverged:
+            self._excuse(output, self._explanation(node, output, reads))
+            if reads.error is None and is_few(output):  # a number left of a sum that cancels, for all that is known
+                self.seen.leave(output)
+        for finding in node.inputs:
+            # an input that was overwritten is what was written
+            if differs(finding) and self._intervals.is_overwritten(node, finding) and not node.writes_to(finding):
+                told = self._explanation(node, finding, reads)
+                self._excuse(finding, told)
+                if told is None:
+                    self.revised[finding.row] = overwritten(finding)
+        self._watch(node, diverged, reads)
+
+    def _counted(self, node: OperatorFindings) -> list[Finding]:
+        """The inputs whose errors count among those that were seen."""
+        return [one for one in node.inputs if not self._intervals.is_overwritten(node, one)]
+
+    def _hands_on_nothing(self, node: OperatorFindings) -> bool:
+        """Whether an operator copies memory that no operator wrote, or looks at it."""
+        if not node.inputs or not node.op.has("copies", "hands on", "views"):
+            return False
+        return all(source is not None and source.meaningless for source in map(self.sources.of, node.inputs))
+
+    def _remember(self, node: OperatorFindings) -> None:
+        """Notes what later operators have to know of one."""
+        seen, wanders = self.seen, self._intervals.wanders(node)
+        for finding in node.inputs:
+            left = wanders or finding.row in seen.left_over
+            tainted = (node.tainted or node.inherits) and differs(finding)
+            self.sources.learn(Source(finding, tainted, wanders=left and differs(finding)))
+        for finding in node.outputs:
+            tainted = node.tainted and (differs(finding) or finding.error is None)
+            left = finding.row in seen.left_over or (wanders and differs(finding))
+            self.sources.learn(Source(finding, tainted, is_meaningless(finding.pair), left))
+            if left:
+                seen.learn_left(finding)
+        seen.learn_shapes(node)
+        if node.tainted:
+            self._intervals.any_tainted = True
+            for container in containers(node.operator, self._scopes):
+                self._inside.setdefault(container, node.operator.name)
+        else:
+            seen.learn(node, [] if wanders else self._counted(node))
+        self._uncompared.remember(node)
 
     def _is_quiet(self, node: OperatorFindings) -> bool:
         """Whether an operator has nothing to decide, and nothing that later operators have to know of it but its
         errors: no tensor of it differs or can be accused, and no error reaches it."""
-        if (
-            node.carried
-            or node.unequal
-            or self._unseen
-            or not node.outputs
-            or (self.past.left_over and not node.inputs)
-        ):
+        if node.carried or node.unequal or self._unseen or not node.outputs:
+            return False
+        if self.seen.left_over and not node.inputs:
             return False
         if not (all(map(_is_still, node.outputs)) and all(map(_is_still, node.inputs))):
             return False
-        if self.past.is_half_known(node) or self._reads_what_differs(node):
+        if self._intervals.is_half_known(node) or self._reads_what_differs(node):
             return False
         if any(output.pair.golden is None and output.pair.is_inside for output in node.outputs):
             return False
-        return not (self.past.any_marked and any(map(self.past.is_marked, node.inputs)))
+        marks = self._intervals.any_tainted or self.sources.any_meaningless
+        return not (marks and any(map(self.sources.is_marked, node.inputs)))
 
     def _gap(self, node: OperatorFindings, gap: Own) -> tuple[Cause, Own, list[Evidence]]:
         """An input that differs although all that was compared before it agrees. Where what wrote it is known and was
         not compared, nobody knows whether it differed there."""
-        finding, source = gap.finding, self.past.origin(gap.finding)
-        last = source or self.past.last_agreeing
+        finding, source = gap.finding, self._origin(gap.finding)
+        last = source or self.seen.last_agreeing
         start = last.pair.order if last else -1
         writer = self._writer(finding)
         if writer is not None and writer.is_dumped:
@@ -193,6 +231,12 @@ class _Search:
         left_out = [] if is_parameter(finding.pair) else self._uncompared.left_out(start, node.pair.order)
         alone = [] if is_parameter(finding.pair) else self._only_one_run(finding, start, source is not None)
         return Cause.GAP, gap, evidence.gap_reasons(finding, last, writer, alone, left_out)
+
+    def _origin(self, finding: Finding) -> Optional[Finding]:
+        """The tensor of equal content that either run wrote or read before, if that agrees: what one run read from
+        there, the other run changed on the way."""
+        found = self.sources.of(finding), self.sources.of_target(finding)
+        return next((one.finding for one in found if one and not one.tainted and agrees(one.finding)), None)
 
     def _only_one_run(self, read: Finding, start: int, is_origin: bool) -> list[Pair]:
         """The operators of one run that may have written an input: those behind `start`; without any the latest before,
@@ -212,7 +256,7 @@ class _Search:
 
     def _writer(self, gap: Finding) -> Optional[Writer]:
         """The output that an input comes from, if it is known and was not compared."""
-        source = self.past.sources.of(gap)
+        source = self.sources.of(gap)
         if source is not None:
             unseen = source.finding.error is None and is_output(source.finding.pair)
             unseen = unseen and not is_alike(source.finding)  # then the target read what it did not write
@@ -220,10 +264,10 @@ class _Search:
         told = next((t.source for t in (gap.pair.target, gap.pair.golden) if t and t.source), "")
         return self._uncompared.writer(gap) or (Writer(told) if told else None)
 
-    def _watch(self, node: OperatorFindings, excused: Sequence[Finding], known: Optional[float]) -> None:
+    def _watch(self, node: OperatorFindings, excused: Sequence[Finding], reads: Reads) -> None:
         """Keeps the steepest of the growths that were excused, and the first error that is too large all the same."""
-        for finding in excused if known and not self.past.wanders(node) else ():
-            case = Case(finding, node, known or 0.0, grown=True)
+        for finding in excused if reads.error and not self._intervals.wanders(node) else ():
+            case = Case(finding, node, reads.error or 0.0, grown=True)
             if not gradual.is_step(case):
                 continue
             growth = error_size(finding) / case.before
@@ -240,71 +284,74 @@ class _Search:
         for kept in (finding, self._hopeless):
             self.revised.pop(kept.row, None)
         reasons = evidence.gradual_reasons(finding, growth, gradual.STEP, self._hopeless)
-        self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self.past.input_error(node))
+        self._add(node, Cause.WORSENED, Own(finding, "gradual"), reasons, self._intervals.reads(node))
 
     def _culprit(self, node: OperatorFindings) -> str:
         """An operator inside this module that has the error already; "" if there is none."""
         operator = node.operator
         if not self.rules.holds("container", Case(node.outputs[0] if node.outputs else node.inputs[0], node)):
             return ""
-        return self.past.inside.get(operator.name) or self.past.inside.get(f"{operator.phase} {operator.path}", "")
+        return self._inside.get(operator.name) or self._inside.get(f"{operator.phase} {operator.path}", "")
 
     def _reads_what_differs(self, node: OperatorFindings) -> bool:
         """Whether something that its forward read or wrote still differs, after what is explained was taken back."""
         read = (self.revised.get(finding.row, finding) for finding in node.context)
-        return self.past.any_tainted and any(map(differs, read))
+        return self._intervals.any_tainted and any(map(differs, read))
 
-    def _inputs(self, node: OperatorFindings) -> tuple[Optional[Own], bool]:
+    def _edges(self, node: OperatorFindings) -> tuple[Optional[Own], bool]:
         """(the input that differs although everything upstream agrees, whether an error is inherited)."""
         gap: Optional[Own] = None
         inherits = False
         unwritten = []  # inputs that nothing recorded wrote
         for finding in node.inputs:
-            source = self.past.sources.of(finding)
+            source = self.sources.of(finding)
             if source is None and not is_parameter(finding.pair):
                 unwritten.append(finding)
             if source is not None and source.tainted:
                 inherits |= source.finding.error is not None or finding.verdict is not Verdict.MATCH
-            if source is None and not differs(finding):
+            if differs(finding):
+                edge = self._intervals.edge(node, finding, source)
+                found = self._beyond_edge(node, finding, edge)
+                gap = gap or found
+                inherits |= edge.source == "behind a root" and source is None
+            elif source is None:
                 gap = gap or self._accused(self._from_nowhere(finding)) or self._unlawful(finding)
-            elif source is not None and not source.tainted and not differs(finding):
+            elif not source.tainted:
                 before = error_size(source.finding)
                 gap = gap or self._single(Case(finding, None, before, inherited=before))
-            if not differs(finding):
-                continue
-            if self.past.overwritten(node, finding):
-                if node.writes_to(finding):
-                    self.revised[finding.row] = disregard(finding)
-                else:
-                    self.revised[finding.row] = overwritten(finding) if finding.metric == "checksum" else finding
-            elif source is not None and source.meaningless:
-                self.revised[finding.row] = disregard(finding)
-            elif source is not None and not source.tainted:
-                by = self._explains(Case(finding, None, error_size(source.finding), flipped=self.past.flipped))
-                gap = gap or (None if by else Own(finding, finding.rule))
-                self._excuse(finding, by)
-            elif source is None and is_parameter(finding.pair) and self._updates.faulty and self.by_round_off:
-                inherits = True
-            elif source is None and is_parameter(finding.pair):
-                by = self._explains(Case(finding, None, inherited=self._updates.bound(finding)))
-                gap = gap or (None if by else Own(finding, finding.rule))
-                self._excuse(finding, by)
-            elif source is None and self.past.any_tainted:
-                inherits = True
-            elif source is None:
-                case = self._from_nowhere(finding)
-                by = self._explains(case)
-                if by is None:
-                    told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
-                    case, by = next(iter(told), (case, None))
-                found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
-                gap = gap or found
-                if by and is_few(finding):  # likewise
-                    self.past.left_over.add(finding.row)
-                self._excuse(finding, None if found else by)
         for finding in unwritten:
             self._claim(finding)
         return gap, inherits
+
+    def _beyond_edge(self, node: OperatorFindings, finding: Finding, edge: Interval) -> Optional[Own]:
+        """An input whose error is more than came along its edge; None if it is explained, which is noted."""
+        if edge.source == "uninitialised" or (edge.source == "overwritten" and node.writes_to(finding)):
+            self.revised[finding.row] = disregard(finding)
+        elif edge.source == "overwritten":
+            self.revised[finding.row] = overwritten(finding) if finding.metric == "checksum" else finding
+        if edge.source in ("uninitialised", "overwritten", "behind a root"):
+            return None
+        if edge.source == "unknown producer":
+            return self._beyond_seen(finding)
+        if edge.source == "written":
+            by = self._explains(Case(finding, None, edge.high, flipped=self.seen.flipped))
+        else:
+            by = self._explains(Case(finding, None, inherited=edge.high))
+        self._excuse(finding, by)
+        return None if by else Own(finding, finding.rule)
+
+    def _beyond_seen(self, finding: Finding) -> Optional[Own]:
+        """The same of an input that nothing recorded wrote, by the errors seen before it."""
+        case = self._from_nowhere(finding)
+        by = self._explains(case)
+        if by is None:
+            told = [(one, limit) for one in self._unseen_writers(finding) if (limit := self._explains(one))]
+            case, by = next(iter(told), (case, None))
+        found = self._accused(case) or self._unlawful(finding) if by else Own(finding, finding.rule)
+        if by and is_few(finding):  # what is left of a sum that cancels, for all that is known
+            self.seen.leave(finding)
+        self._excuse(finding, None if found else by)
+        return found
 
     def _claim(self, finding: Finding) -> None:
         """Takes the latest operator whose outputs were not recorded for the writer of an input, so that it wrote no
@@ -315,7 +362,7 @@ class _Search:
 
     def _unlawful(self, finding: Finding) -> Optional[Own]:
         """An input that breaks a law of the operator just before it, of which only the inputs were recorded."""
-        found = (self._accused(case, LAW) for case in self._unseen_writers(finding) if not self.past.any_tainted)
+        found = (self._accused(case, LAW) for case in self._unseen_writers(finding) if not self._intervals.any_tainted)
         return next(filter(None, found), None)
 
     def _unseen_writers(self, finding: Finding) -> list[Case]:
@@ -327,14 +374,14 @@ class _Search:
         seen = [self._unseen[name] for name in named or self._last_unseen if name in self._unseen]
         backward = is_gradient(finding.pair.operator)
         seen = [(node, known) for node, known in seen if named or node.is_gradient == backward]
-        return [Case(finding, node, known, flipped=self.past.flipped) for node, known in seen]
+        return [Case(finding, node, known, flipped=self.seen.flipped) for node, known in seen]
 
     def _from_nowhere(self, finding: Finding) -> Case:
         """A tensor that nothing dumped wrote, held against what was seen before it."""
-        before = 0.0 if self.past.any_tainted else self.past.background(finding)
+        tainted = self._intervals.any_tainted
+        before = 0.0 if tainted else self._intervals.unknown_producer(finding).high
         inherited = self._updates.bound(finding)
-        nowhere = not self.past.any_tainted
-        flipped = self.past.flipped
+        nowhere, flipped = not tainted, self.seen.flipped
         return Case(finding, None, before, inherited=inherited, nowhere=nowhere, flipped=flipped, habit=self._habit)
 
     def _accused(self, case: Case, only: str = "") -> Optional[Own]:
@@ -350,21 +397,23 @@ class _Search:
         """The tensor, if single elements of it are wrong: this shows without the inputs of the operator."""
         return self._accused(case) if self.rules.holds("single_element", case) else None
 
-    def _own(self, node: OperatorFindings, known: Optional[float]) -> Optional[Own]:
+    def _own(self, node: OperatorFindings, reads: Reads) -> Optional[Own]:
         """The output whose error is more than what the inputs explain, else one that is accused; the largest if there
         are several."""
-        unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, known)]
+        unexplained = [one for one in node.outputs if differs(one) and not self._explanation(node, one, reads)]
         if unexplained:
             worst = max(unexplained, key=error_size)
             return Own(worst, worst.rule)
         if not self.by_round_off:
             return None
         cases = [
-            Case(one, node, self.past.came_in(node, one, known), habit=self._habit, flipped=self.past.flipped)
+            Case(
+                one, node, self._intervals.came_in(node, one, reads).high, habit=self._habit, flipped=self.seen.flipped
+            )
             for one in node.outputs
-            if not self._is_rounding_alone(node, one, known)
+            if not self._is_rounding_alone(node, one, reads)
         ]
-        if known is None:  # a law and a single wrong element show for any inputs, known or not
+        if reads.error is None:  # a law and a single wrong element show for any inputs, known or not
             accused = [case for case in cases if self.rules.accusation(case, LAW)]
             if not accused:
                 return next(filter(None, map(self._single, cases)), None)
@@ -372,31 +421,31 @@ class _Search:
         accused = [case for case in cases if self.rules.accusation(case)]
         return self._accused(max(accused, key=lambda case: error_size(case.finding))) if accused else None
 
-    def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> bool:
+    def _is_rounding_alone(self, node: OperatorFindings, finding: Finding, reads: Reads) -> bool:
         """Whether some rows of an output hold rounding alone, of which no accusation knows."""
         if finding.measurement.settled is None or not differs(finding):
             return False
-        by = self._explanation(node, finding, known)
+        by = self._explanation(node, finding, reads)
         return by is not None and by.rule == constant_rows.NAME
 
-    def _explanation(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
+    def _explanation(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Limit]:
         """What explains an output's error, None if nothing does; behind a root, inputs below the limit count as at
         the limit."""
-        key = finding.row, self.past.flipped
+        key = finding.row, self.seen.flipped
         if key not in self._explained:
-            self._explained[key] = self._sought(node, finding, known)
+            self._explained[key] = self._sought(node, finding, reads)
         return self._explained[key]
 
-    def _sought(self, node: OperatorFindings, finding: Finding, known: Optional[float]) -> Optional[Limit]:
-        before = self.past.came_in(node, finding, known)
-        if known is not None and self.past.any_tainted and self.rules.holds("behind_root", Case(finding, node)):
-            before = max(before, finding.limit, FACTOR * finding.working)
-        by = self._explains(Case(finding, node, before, flipped=self.past.flipped))
+    def _sought(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Optional[Limit]:
+        before = self._intervals.came_in(node, finding, reads).high
+        if reads.error is not None:
+            before = max(before, self._intervals.behind_a_root(node, finding).high)
+        by = self._explains(Case(finding, node, before, flipped=self.seen.flipped))
         return by or (self._written_inside(finding) if node.operator.path else None)
 
     def _written_inside(self, finding: Finding) -> Optional[Limit]:
         """What explained the error of the same tensor where an operator inside this module wrote it."""
-        source = self.past.sources.of(finding)
+        source = self.sources.of(finding)
         if source is None or source.tainted or error_size(finding) != error_size(source.finding):
             return None
         seen = self.revised.get(source.finding.row, source.finding)
@@ -406,65 +455,75 @@ class _Search:
         """Where the user's own rules decide, inputs that agree by them explain nothing."""
         return self.rules.explanation(case) if self.by_round_off or case.before > 0 else None
 
-    def _cause(self, node: OperatorFindings) -> Cause:
+    def _cause(self, node: OperatorFindings, reads: Reads) -> Cause:
         if self._is_argued(node):
             return Cause.BORN
-        if not self.past.is_known(node, self.past.read(node)) or not self.past.is_saved_known(node):
+        if not reads.is_known or not self._intervals.is_saved_known(node):
             return Cause.UNKNOWN
         if self._disagreeing(node):
             return Cause.WORSENED
         if node.unheard:
             return Cause.UNKNOWN
-        return Cause.UNKNOWN if self.past.is_half_known(node) else Cause.BORN
+        return Cause.UNKNOWN if self._intervals.is_half_known(node) else Cause.BORN
 
     def _is_argued(self, node: OperatorFindings) -> bool:
         """Whether an argument differs, and what the operator reads has statistics that agree: then the argument makes
         the difference that they prove of its output."""
-        read = [self.past.seen(one) for one in node.inputs]
+        read = [self._intervals.as_written(one) for one in node.inputs]
         agree = all(is_alike(one) or one.verdict is Verdict.MATCH for one in read) and node.reads_recorded
         told = any(map(is_alike, (*read, *node.outputs))) or any(one.measurement.bound for one in node.outputs)
-        return agree and told and not self.past.any_tainted and bool(evidence.argument_reasons(node.pair))
+        return agree and told and not self._intervals.any_tainted and bool(evidence.argument_reasons(node.pair))
 
     def _disagreeing(self, node: OperatorFindings) -> list[tuple[Finding, bool]]:
         """What the operator reads that differs, after errors that are explained were taken back, and whether it is no
         input of its own; as it was written where it was only compared there."""
-        read = [(self.past.seen(one), at >= len(node.inputs)) for at, one in enumerate((*node.inputs, *node.context))]
+        every = enumerate((*node.inputs, *node.context))
+        read = [(self._intervals.as_written(one), at >= len(node.inputs)) for at, one in every]
         seen = [(self.revised.get(finding.row, finding), finding, saved) for finding, saved in read]
-        return [(one, saved) for now, one, saved in seen if differs(now) and not self.past.overwritten(node, now)]
+        apart = [(now, one, saved) for now, one, saved in seen if differs(now)]
+        return [(one, saved) for now, one, saved in apart if not self._intervals.is_overwritten(node, now)]
 
-    def _reasons(self, node: OperatorFindings, own: Finding) -> list[Evidence]:
-        read, worst = self.past.read(node), self._worst_read(node)
+    def _reasons(self, node: OperatorFindings, own: Finding, reads: Reads) -> list[Evidence]:
+        worst = self._worst_read(node)
         if not worst.differs and node.unheard:
             return evidence.unheard_reasons(own, bool(node.inputs))
         if self._is_argued(node):
             alike = evidence.Worst(alike="as far as statistics tell")
             return evidence.own_reasons(node.pair, own, alike, bool(node.inputs))
-        if not self.past.is_known(node, read) or (not worst.differs and self.past.is_half_known(node)):
-            return evidence.unknown_reasons(own, [finding for finding, error in read if error is None])
-        if not self.past.is_saved_known(node):
+        if not reads.is_known or (not worst.differs and self._intervals.is_half_known(node)):
+            open_reads = [read.finding for read in reads.inputs if not read.interval.is_known]
+            return evidence.unknown_reasons(own, open_reads)
+        if not self._intervals.is_saved_known(node):
             left_out = self._uncompared.forward_of(node)
-            return evidence.unsaved_reasons(own, self.past.unread(node), left_out, node.recomputed)
-        reads = bool(node.inputs) or node.arrived
-        reasons = evidence.own_reasons(node.pair, own, worst, reads)
+            return evidence.unsaved_reasons(own, self._intervals.unread(node), left_out, node.recomputed)
+        reasons = evidence.own_reasons(node.pair, own, worst, bool(node.inputs) or node.arrived)
         reasons += evidence.folded_reasons(node.inputs)
         return reasons + evidence.follower_reasons(node.pair, self._alone.get(node.pair.order + 1))
 
     def _worst_read(self, node: OperatorFindings) -> evidence.Worst:
         """What differs most of what it reads, as far as it can reach what it writes."""
-        apart = [(self.past.reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
-        read = [finding for finding in (*node.inputs, *node.context) if not self.past.overwritten(node, finding)]
-        return evidence.worst_of(apart, [*map(self.past.seen, read)])
+        apart = [(self._reach(node, one, saved), one, saved) for one, saved in self._disagreeing(node)]
+        read = [one for one in (*node.inputs, *node.context) if not self._intervals.is_overwritten(node, one)]
+        return evidence.worst_of(apart, [*map(self._intervals.as_written, read)])
+
+    @staticmethod
+    def _reach(node: OperatorFindings, finding: Finding, saved: bool) -> float:
+        """The error of what the operator reads, as far as it can reach what it writes; saved: it is no input."""
+        if saved and node.op.has("saves nothing"):
+            return 0.0
+        error, share = error_size(finding), share_of(node, finding)
+        return error * share if error and share else 0.0
 
     def _excuse(self, finding: Finding, by: Optional[Limit]) -> None:
         """Above the limit, but no more than the inputs explain and no descendant of a root: harmless."""
         if by is None:
             return
         if by.rule == "cancellation" and is_vector(finding):
-            self.past.left_over.add(finding.row)
+            self.seen.leave(finding)
         if by.rule == "choice":
-            self.past.flipped = max(self.past.flipped, Case(finding).share_changed)
+            self.seen.flipped = max(self.seen.flipped, Case(finding).share_changed)
         if self.by_round_off and finding.verdict is Verdict.SHAPE:
-            self.past.flipped = max(self.past.flipped, routed.apart(finding))
+            self.seen.flipped = max(self.seen.flipped, routed.apart(finding))
             because = f"{finding.because}; a choice before it fell otherwise"
             self.revised[finding.row] = explained(finding._replace(verdict=Verdict.UNKNOWN, because=because), by)
         elif self.by_round_off and finding.verdict is Verdict.DIVERGED and finding.metric == "rel_l2":
@@ -475,10 +534,8 @@ class _Search:
             verdict = Verdict.MATCH if known else Verdict.UNKNOWN
             self.revised[finding.row] = explained(finding._replace(verdict=verdict, because=because), by)
 
-    def _add(
-        self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], known: Optional[float]
-    ) -> None:
-        self.roots.append(root_of(node, cause, own, reasons, known))
+    def _add(self, node: OperatorFindings, cause: Cause, own: Own, reasons: list[Evidence], reads: Reads) -> None:
+        self.roots.append(root_of(node, cause, own, reasons, reads.error))
 
 
 def _is_still(finding: Finding) -> bool:

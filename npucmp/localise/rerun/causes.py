@@ -14,7 +14,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.flow.contents import content_of
 from npucmp.flow.operators import OperatorFindings, nodes_of
 from npucmp.localise.evidence import reason, tensor_reason
-from npucmp.localise.past import differs
+from npucmp.localise.intervals import differs
 from npucmp.localise.ranks import with_roots
 from npucmp.measure.bits import same_bytes
 from npucmp.measure.pairs import payload_of

@@ -10,7 +10,7 @@ from npucmp.dump.context import ANYWHERE, ReadContext
 from npucmp.judge.exact import same
 from npucmp.localise.case import error_size
 from npucmp.localise.evidence import is_fed
-from npucmp.localise.past import differs
+from npucmp.localise.intervals import differs
 from npucmp.localise.ranks import GRAVITY
 from npucmp.localise.rerun.pattern import look, pattern
 from npucmp.measure.bits import PLACES, Differing

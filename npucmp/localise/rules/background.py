@@ -1,6 +1,6 @@
 """What came in is not known: what was seen so far stands for it.
 
-That is the 95 % quantile of the errors that descend from no root, or the largest just before (localise/past.py); what
+That is the 95 % quantile of the errors that descend from no root, or the largest just before (seen_errors.py); what
 is left of sums that cancel stands for single numbers alone. Evidence: without it every uncaptured function of a clean
 bfloat16 run is a GAP.
 """
@@ -8,8 +8,7 @@ bfloat16 run is a GAP.
 from __future__ import annotations
 
 from npucmp.localise.case import Rule
-
-QUANTILE = 0.95
+from npucmp.localise.seen_errors import QUANTILE
 
 RULE = Rule(
     "fact",

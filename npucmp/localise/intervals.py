@@ -1,0 +1,296 @@
+"""The interval in which the error of each tensor lies that an operator reads, and how it is known.
+
+    measured            [e, e]              values, or checksums that differ or are equal
+    written             as its producer     it was compared where it was written
+    unknown producer    [0, quantile]       nothing recorded wrote it: 95 % of the errors seen so far are no larger
+    saved               [0, round-offs]     a forward saved it, and it was not recorded
+    overwritten         [0, latest]         it was overwritten before it was recorded: the latest error of its shape
+    uninitialised       [0, ∞] no blame     memory that no operator wrote
+    parameter           [0, update]         what the steps before may have made of a parameter
+    left of a sum       [0, largest left]   what is left of a sum that cancels, of unknown size
+    behind a root       [0, limit or more]  an error is about: inputs below their limit may carry as much as the limit
+    no data             [0, ∞]              unreadable, excluded, missing
+
+Each is one function below. An output whose error exceeds what the upper ends explain was born or worsened there; an
+input whose error exceeds the upper end of its edge is a GAP.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.precision import SINGLE
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import Case, error_of, error_size
+from npucmp.localise.condition import Scale, scale_of
+from npucmp.localise.rules import Rulebook
+from npucmp.localise.seen_errors import SeenErrors
+from npucmp.localise.sources import Source, Sources
+from npucmp.localise.updates import Updates
+from npucmp.model import DIFFERS, Finding, Verdict
+from npucmp.model.roles import is_folded, is_parameter
+
+SAVED = 2.0  # round-offs that what a forward saved is off by in float32, where outputs were seen up to 21; 1 in 16 bits
+
+
+class Interval(NamedTuple):
+    """The error of a tensor is at least `low` and at most `high`; `source` is the kind of knowledge."""
+
+    low: float = 0.0
+    high: float = 0.0
+    source: str = "measured"
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was recorded that tells the error."""
+        return self.source != "no data"
+
+
+NO_DATA = Interval(0.0, math.inf, "no data")
+
+
+class Read(NamedTuple):
+    """A tensor that an operator reads, its interval, and the share of its error that reaches the outputs."""
+
+    finding: Finding
+    interval: Interval
+    share: float = 1.0
+
+    @property
+    def high(self) -> float:
+        """The most that reaches the outputs; 0.0 where nothing is known."""
+        return self.interval.high * self.share if self.share and self.interval.is_known else 0.0
+
+
+class Reads(NamedTuple):
+    """All that an operator reads.
+
+    inputs    its own inputs, without memory that no operator wrote
+    saved     what its forward read and wrote, and what other ranks put in
+    is_known  whether something was recorded of each of its inputs
+    reached   whether an error is known to come in
+    """
+
+    inputs: Sequence[Read]
+    saved: Sequence[Read]
+    is_known: bool
+    reached: bool
+
+    @property
+    def error(self) -> Optional[float]:
+        """The largest error that is known to come in; None where what was compared agrees, and there is more."""
+        if not self.is_known and not self.reached:
+            return None
+        return max((read.high for read in (*self.inputs, *self.saved)), default=0.0)
+
+
+class Intervals:
+    """The intervals of one step and rank. `behind` has, of outputs without partner inside a fused operator, the error
+    of what they are made of, None if that is not known."""
+
+    def __init__(
+        self, rules: Rulebook, by_round_off: bool, sources: Sources, seen: SeenErrors, updates: Updates
+    ) -> None:
+        self.any_tainted = False  # whether the error of any tensor descends from a root
+        self.behind: dict[int, Optional[float]] = {}
+        self._rules, self._by_round_off = rules, by_round_off
+        self._sources, self._seen, self._updates = sources, seen, updates
+        self._unproven = updates.unproven
+
+    # What an operator reads
+
+    def reads(self, node: OperatorFindings) -> Reads:
+        """What an operator reads, each tensor with its interval."""
+        inputs = [
+            _read(node, finding, self._of_input(node, finding, source))
+            for finding, source in ((one, self._sources.of(one)) for one in node.inputs)
+            if source is None or not source.meaningless
+        ]
+        context = [] if node.op.has("saves nothing") else node.context
+        saved = [_read(node, one, self._measured(one) or NO_DATA) for one in context]
+        return Reads(inputs, saved, _is_known(node, inputs), any(map(self._is_reached, node.inputs)))
+
+    def _of_input(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
+        if self.is_overwritten(node, finding):
+            return self._overwritten(node, finding)
+        return self._measured(finding) or (self._written(source.finding) if source is not None else NO_DATA)
+
+    def _measured(self, finding: Finding) -> Optional[Interval]:
+        """By values or checksums; where the user's own rules decide, what agrees by them has no error."""
+        error = error_of(finding)
+        if error is None:
+            return None
+        error = error if self._by_round_off or differs(finding) else 0.0
+        return Interval(error, error)
+
+    def _written(self, finding: Finding) -> Interval:
+        """As its producer says."""
+        if finding.row in self.behind:
+            error = self.behind[finding.row]
+            return NO_DATA if error is None else Interval(error, error, "written")
+        known = self._measured(finding)
+        return NO_DATA if known is None else known._replace(source="written")
+
+    def _overwritten(self, node: OperatorFindings, finding: Finding) -> Interval:
+        """The latest error of that shape; none for running statistics that a gradient does not depend on."""
+        if node.is_gradient:
+            return Interval(source="overwritten")
+        error = self._seen.of_shape(finding.pair.golden.shape if finding.pair.golden else ())
+        error = self.unknown_producer(finding).high if error is None else error
+        return Interval(0.0, max(error, Case(finding).round_off), "overwritten")
+
+    def unknown_producer(self, finding: Finding) -> Interval:
+        """Nothing recorded wrote it."""
+        usual = self._seen.usual(finding) if self._rules.uses("background") else 0.0
+        return Interval(0.0, usual, "unknown producer")
+
+    def is_overwritten(self, node: OperatorFindings, finding: Finding) -> bool:
+        """Whether a recorded input says nothing of what the operator read."""
+        asked = node.op.has("in place", "averages")  # of no other, but for checksums
+        if not asked and finding.metric != "checksum":
+            return False
+        nowhere = asked and self._sources.of(finding) is None
+        return self._rules.holds("overwritten", Case(finding, node, nowhere=nowhere))
+
+    def _is_reached(self, finding: Finding) -> bool:
+        source = self._sources.of(finding)
+        return differs(finding) or (finding.error is None and source is not None and source.tainted)
+
+    # What may have come in, for one output
+
+    def came_in(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Interval:
+        """The widest interval of all that may have come in with what an operator reads, for one of its outputs."""
+        return max(self._arriving(node, finding, reads), key=lambda one: one.high)
+
+    def _arriving(self, node: OperatorFindings, finding: Finding, reads: Reads) -> Iterator[Interval]:
+        known = reads.error
+        if known is None:
+            yield self._left_of_a_sum() if self.wanders(node) else self.unknown_producer(finding)
+            if finding.measurement.bound is not None:
+                yield Interval(0.0, self._unproven, "parameter")
+            yield self._unrecorded_parameters(node)
+            return
+        yield Interval(known, known)
+        if not self._by_round_off or self.is_saved_known(node):
+            if not node.is_gradient:
+                yield self._unrecorded_parameters(node)
+            return
+        yield self.unknown_producer(finding)
+        yield self._saved(finding)
+
+    def behind_a_root(self, node: OperatorFindings, finding: Finding) -> Interval:
+        """An error is about: inputs below their limit may carry as much as the limit."""
+        if self.any_tainted and self._rules.holds("behind_root", Case(finding, node)):
+            return Interval(0.0, max(finding.limit, FACTOR * finding.working), "behind a root")
+        return Interval()
+
+    def _left_of_a_sum(self) -> Interval:
+        return Interval(0.0, self._seen.largest_left, "left of a sum")
+
+    def _saved(self, finding: Finding) -> Interval:
+        """What a forward saved for its backward and nothing recorded."""
+        unit = Case(finding).round_off
+        return Interval(0.0, unit * (SAVED if unit <= SINGLE else 1.0), "saved")
+
+    def _unrecorded_parameters(self, node: OperatorFindings) -> Interval:
+        """What the updates before may have made of parameters that were not recorded."""
+        unseen = any(is_parameter(one.pair) and one.error is None for one in node.inputs)
+        drifts = unseen or (node.op.parameters and not node.reads_recorded)
+        return Interval(0.0, self._unproven if drifts else 0.0, "parameter")
+
+    def is_half_known(self, node: OperatorFindings) -> bool:
+        """Whether an error is about already that may have come in by what was not recorded."""
+        return self.any_tainted and not node.reads_recorded
+
+    def is_saved_known(self, node: OperatorFindings) -> bool:
+        """Whether what a forward saved for its backward was compared, if it saves anything."""
+        return not node.reads_saved or (bool(node.context) and not self.unread(node))
+
+    def unread(self, node: OperatorFindings) -> list[Finding]:
+        """What its forward read or wrote and could not be compared."""
+        found = [one for one in node.context if self.as_written(one).verdict is Verdict.UNREADABLE]
+        return [one for one in found if not is_parameter(one.pair)]
+
+    def as_written(self, finding: Finding) -> Finding:
+        """What an operator reads, as it was written if it was only compared there."""
+        source = self._sources.of(finding) if finding.error is None else None
+        return source.finding if source else finding
+
+    def wanders(self, node: OperatorFindings) -> bool:
+        """Whether the largest error that an operator reads is that of what was left of a sum that cancels."""
+        if not node.inputs:
+            return bool(node.presumed) and all(one.row in self._seen.left_over for one in node.presumed)
+        worst = max(node.inputs, key=error_size, default=None)
+        source = self._sources.of(worst) if worst is not None and error_size(worst) else None
+        return source is not None and source.wanders
+
+    # What may have come along an edge
+
+    def edge(self, node: OperatorFindings, finding: Finding, source: Optional[Source]) -> Interval:
+        """The interval of an input that differs, by what is known of the tensor before its operator reads it."""
+        if self.is_overwritten(node, finding):
+            return Interval(0.0, math.inf, "overwritten")
+        if source is not None and source.meaningless:
+            return Interval(0.0, math.inf, "uninitialised")
+        if source is not None:
+            high = math.inf if source.tainted else error_size(source.finding)
+            return Interval(0.0, high, "behind a root" if source.tainted else "written")
+        if is_parameter(finding.pair):
+            if self._updates.faulty and self._by_round_off:
+                return Interval(0.0, math.inf, "behind a root")
+            return Interval(0.0, self._updates.bound(finding), "parameter")
+        if self.any_tainted:
+            return Interval(0.0, math.inf, "behind a root")
+        return self.unknown_producer(finding)
+
+
+def _read(node: OperatorFindings, finding: Finding, interval: Interval) -> Read:
+    return Read(finding, interval, share_of(node, finding) if interval.high and interval.is_known else 1.0)
+
+
+def _is_known(node: OperatorFindings, reads: Sequence[Read]) -> bool:
+    """Whether something was recorded of all that the operator reads, here or where it was written. Weights that were
+    folded have nothing to be compared with: what is wrong in them is this operator's."""
+    reads = [read for read in reads if not is_folded(read.finding.pair)]
+    data = [read.interval for read in reads if not is_parameter(read.finding.pair)]
+    if not node.reads_recorded or (data and not any(one.is_known for one in data)):
+        return False
+    return not any(
+        not read.interval.is_known and (read.finding.verdict is not Verdict.MISSING or _is_unseen(node, read.finding))
+        for read in reads
+    )
+
+
+def _is_unseen(node: OperatorFindings, finding: Finding) -> bool:
+    """Whether one of the runs did not record what its operators read, this input among it."""
+    operators = node.pair.target_op, node.pair.golden_op
+    unseen = any(operator is not None and not operator.reads_recorded for operator in operators)
+    return unseen and not is_parameter(finding.pair)
+
+
+def share_of(node: OperatorFindings, finding: Finding) -> float:
+    """The share of the error of what an operator reads that can reach what it writes: of a sum the part that the
+    operand is of it, and so the bias of a product, which reaches no gradient; nor does a gradient read what its forward
+    wrote."""
+    if node.op.has("sums") and node.op.has("saves nothing") and not node.is_gradient:
+        return _part(node, finding)
+    if not node.op.has("contracts"):
+        return 1.0
+    if node.is_gradient and finding.pair.slot.startswith("output"):
+        return 0.0
+    if not is_parameter(finding.pair) or len(finding.pair.golden.shape if finding.pair.golden else ()) != 1:
+        return 1.0
+    return 0.0 if node.is_gradient else _part(node, finding)
+
+
+def _part(node: OperatorFindings, finding: Finding) -> float:
+    """How large an operand is beside the result, 1 at most, and of a sum over elements of one operand."""
+    read, wrote = scale_of(finding), max(map(scale_of, node.outputs), default=Scale())
+    return min(1.0, read.rms / wrote.rms) if wrote.rms and 0 < read.elements <= wrote.elements else 1.0
+
+
+def differs(finding: Finding) -> bool:
+    """Whether the two sides are not the same, as its verdict says."""
+    return finding.verdict in DIFFERS

@@ -1,0 +1,167 @@
+"""The errors that a search has seen so far, of tensors that descend from no root.
+
+They stand for an error that nothing recorded: a quantile of them, or the largest of the operators just before.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import deque
+from typing import Iterator, Optional, Sequence
+
+from npucmp.flow.contents import is_few
+from npucmp.flow.operators import OperatorFindings
+from npucmp.judge.verdicts import FACTOR
+from npucmp.localise.case import error_of, error_size
+from npucmp.localise.condition import scale_of
+from npucmp.measure.recorded import has_equal_xor
+from npucmp.model import Finding, Verdict
+from npucmp.model.optypes import is_gradient, op_type_of
+from npucmp.model.roles import is_output
+
+QUANTILE = 0.95
+RECENT = 8  # operators, whose outputs code that was not dumped most likely reads
+
+
+class SeenErrors:
+    """The errors of the operators before the one whose turn it is.
+
+    left_over    rows of what is left of a sum that cancels
+    largest_left the largest error of those; 0.0 without any
+    flipped      the largest share of a choice that fell otherwise, as near ties do
+    """
+
+    def __init__(self) -> None:
+        self.left_over: set[int] = set()
+        self.largest_left = 0.0
+        self.flipped = 0.0
+        self._last_agreeing: Optional[Finding] = None
+        self._passed: list[tuple[OperatorFindings, Sequence[Finding]]] = []  # not taken in yet
+        self._recent: deque[float] = deque(maxlen=RECENT)  # largest errors of the outputs of the latest operators
+        self._sizes: deque[float] = deque(maxlen=RECENT)  # rms of the outputs of the latest operators
+        self._gradients: deque[float] = deque(maxlen=RECENT)  # norms of those of the latest operators
+        self._errors: list[float] = []  # sorted
+        self._shapes: dict[tuple[int, ...], tuple[int, float]] = {}  # shape → row and error of the latest output
+
+    def usual(self, finding: Finding) -> float:
+        """What stands for an error that is not known: a quantile of those seen so far; for a single number, which may
+        be what is left of a sum that cancels, the largest. 0.0 where none was seen."""
+        self._catch_up()
+        if not (self._errors or self.largest_left):
+            return 0.0
+        if is_few(finding):
+            return max([*self._errors[-1:], self.largest_left])
+        usual = self._errors[int(QUANTILE * (len(self._errors) - 1))] if self._errors else 0.0
+        return max(usual, *self._recent, self.below_rounding(finding))
+
+    def below_rounding(self, finding: Finding) -> float:
+        """The error that rounding of terms as large as what was just written makes of a gradient that is smaller than
+        that rounding: of a bias that the network does not depend on, whose gradient is zero in exact arithmetic."""
+        operator = finding.pair.operator
+        if is_output(finding.pair) or not (is_gradient(operator) or op_type_of(operator).has("collective")):
+            return 0.0
+        self._catch_up()
+        size, unit = scale_of(finding).rms, max(finding.working, finding.limit / FACTOR)
+        rounding = unit * max(self._sizes, default=0.0)
+        return rounding / size if 0.0 < size <= FACTOR * rounding else 0.0
+
+    def may_cancel(self, finding: Finding) -> bool:
+        """Whether an input of few elements may be left over from a sum whose terms cancel. A gradient that exceeds the
+        latest gradients is no such sum: the backward pass begins with a number that only constants multiplied."""
+        if not is_gradient(finding.pair.operator):
+            return is_few(finding)
+        self._catch_up()
+        return is_few(finding) and scale_of(finding).largest < max(self._gradients, default=0.0)
+
+    def of_shape(self, shape: tuple[int, ...]) -> Optional[float]:
+        """The error of the latest output of a shape; None if there was none."""
+        self._catch_up()
+        found = self._shapes.get(shape)
+        return None if found is None else found[1]
+
+    @property
+    def last_agreeing(self) -> Optional[Finding]:
+        """The latest tensor that agrees."""
+        self._catch_up()
+        return self._last_agreeing
+
+    def leave(self, finding: Finding) -> None:
+        """Takes a tensor for what is left of a sum that cancels."""
+        self.left_over.add(finding.row)
+
+    def pass_by(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
+        """Takes in, when somebody asks, an operator of which no tensor differs; `read` are its inputs that count."""
+        self._passed.append((node, read))
+
+    def learn(self, node: OperatorFindings, read: Sequence[Finding]) -> None:
+        """Takes in an operator that no error of a root reaches."""
+        self._catch_up()
+        for error in self._of(node, read):
+            insort(self._errors, error)
+        self._learn_sizes(node)
+        if node.is_gradient:
+            self._gradients.append(_largest_norm(node))
+        self._last_agreeing = next(filter(agrees, _latest_first(node)), self._last_agreeing)
+
+    def learn_shapes(self, node: OperatorFindings) -> None:
+        """Takes in the errors of outputs by their shapes, of any operator."""
+        for finding in node.outputs:
+            if finding.pair.golden is not None and error_of(finding) is not None:
+                row, _ = self._shapes.get(finding.pair.golden.shape, (-1, 0.0))
+                if row < finding.row:
+                    self._shapes[finding.pair.golden.shape] = finding.row, error_size(finding)
+
+    def learn_left(self, finding: Finding) -> None:
+        """Takes in the error of what is left of a sum that cancels."""
+        if math.isfinite(error_size(finding)):
+            self.largest_left = max(self.largest_left, error_size(finding))
+            self.left_over.add(finding.row)
+
+    def _catch_up(self) -> None:
+        if not self._passed:
+            return
+        passed, self._passed = self._passed, []
+        self._errors = sorted(self._errors + [error for one in passed for error in self._of(*one)])
+        nodes = [node for node, _ in passed]
+        for node in nodes:
+            self.learn_shapes(node)
+        for node in nodes[-RECENT:]:
+            self._learn_sizes(node)
+        for node in [node for node in nodes if node.is_gradient][-RECENT:]:
+            self._gradients.append(_largest_norm(node))
+        agreeing = (one for node in reversed(nodes) for one in _latest_first(node) if agrees(one))
+        self._last_agreeing = next(agreeing, self._last_agreeing)
+
+    def _of(self, node: OperatorFindings, read: Sequence[Finding]) -> Iterator[float]:
+        """The errors of what an operator reads and writes, as far as they are known, without what is left of sums."""
+        for finding in (*read, *node.outputs):
+            error = error_of(finding) if finding.error is not None else finding.measurement.bound
+            if error is not None and math.isfinite(error) and finding.row not in self.left_over:
+                yield error
+
+    def _learn_sizes(self, node: OperatorFindings) -> None:
+        self._sizes.append(max((scale_of(one).rms for one in node.outputs), default=0.0))
+        own = [error_size(one) for one in node.outputs if one.row not in self.left_over]
+        self._recent.append(max(filter(math.isfinite, own), default=0.0))
+
+
+def _latest_first(node: OperatorFindings) -> Iterator[Finding]:
+    return iter((*node.outputs, *node.inputs[::-1]))
+
+
+def _largest_norm(node: OperatorFindings) -> float:
+    scales = map(scale_of, (*node.inputs, *node.outputs))
+    return max((one.rms * math.sqrt(one.elements) for one in scales), default=0.0)
+
+
+def agrees(finding: Finding) -> bool:
+    """Whether a comparison found nothing, be it of statistics or of an XOR that prove nothing."""
+    if finding.verdict is not Verdict.UNKNOWN:
+        return finding.verdict is Verdict.MATCH
+    return is_alike(finding)
+
+
+def is_alike(finding: Finding) -> bool:
+    """Whether statistics or an XOR of a tensor were compared that prove no error."""
+    return finding.error is None and (finding.measurement.bound is not None or has_equal_xor(finding.pair))
