@@ -44,7 +44,7 @@ def worst_of(apart: Sequence[tuple[float, Finding, bool]], read: Sequence[Findin
 
 def _alike(read: Sequence[Finding]) -> str:
     """How tensors without any error agree: in their bits, in their values, or only in what was recorded of them."""
-    compared = [one for one in read if one.error is not None]
+    compared = [one for one in read if one.error is not None or one.measurement.bound is not None]
     if any(one.measurement.moments is None and one.measurement.same is None for one in compared):
         return "as far as statistics tell"
     if any(has_other_masks(one) for one in compared):

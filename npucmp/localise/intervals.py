@@ -1,6 +1,7 @@
 """The interval in which the error of each tensor lies that an operator reads, and how it is known.
 
     measured            [e, e]              values, or checksums that differ or are equal
+    statistics          [bound, likely]     recorded figures: what they prove, and what their shift makes likely
     written             as its producer     it was compared where it was written
     unknown producer    [0, quantile]       nothing recorded wrote it: 95 % of the errors seen so far are no larger
     saved               [0, round-offs]     a forward saved it, and it was not recorded
@@ -25,6 +26,7 @@ from npucmp.judge.precision import SINGLE
 from npucmp.judge.verdicts import FACTOR
 from npucmp.localise.case import Case, error_of, error_size
 from npucmp.localise.condition import Scale, scale_of
+from npucmp.localise.movement import likely_error
 from npucmp.localise.rules import Rulebook
 from npucmp.localise.seen_errors import SeenErrors
 from npucmp.localise.sources import Source, Sources
@@ -121,7 +123,7 @@ class Intervals:
         """By values or checksums; where the user's own rules decide, what agrees by them has no error."""
         error = error_of(finding)
         if error is None:
-            return None
+            return _of_statistics(finding)
         error = error if self._by_round_off or differs(finding) else 0.0
         return Interval(error, error)
 
@@ -244,6 +246,18 @@ class Intervals:
         if self.any_tainted:
             return Interval(0.0, math.inf, "behind a root")
         return self.unknown_producer(finding)
+
+
+def _of_statistics(finding: Finding) -> Optional[Interval]:
+    """By recorded figures that prove no difference. Those of whole numbers and masks tell of no error if they agree."""
+    bound = finding.measurement.bound
+    x, y = finding.measurement.statistics
+    if bound is None or finding.measurement.moments is not None:
+        return None
+    likely = likely_error(finding)
+    if likely is None:
+        return Interval(0.0, 0.0, "statistics") if repr(x) == repr(y) else None
+    return Interval(bound, max(bound, likely), "statistics")
 
 
 def _read(node: OperatorFindings, finding: Finding, interval: Interval) -> Read:

@@ -28,6 +28,8 @@ RESOLUTION = 2.0**-23  # relative: figures are summed and written in float32 at 
 SUMMED = 2.0**-25  # of the rms: what float32 leaves of a mean that is summed in any order
 ONE_VALUE = 0.01  # of its mean square, that mean times extreme may lack if a tensor holds zeros and one value alone
 SUMS = slice(2, 4)  # of the figures
+MASK = -1e4  # the largest number that stands for minus infinity
+MASKED_TIMES = 100.0  # times the largest value that such a number is, at least
 _STILL = (0.0,) * len(FIGURES)
 
 
@@ -129,6 +131,18 @@ def _level(finding: Finding) -> Level:
     extremes = extremes if math.isfinite(extremes) else 0.0
     sums = max((one for one in moved.each[SUMS] if math.isfinite(one)), default=0.0)
     return Level(extremes, max(sums, share * extremes)).times(moved.unit)
+
+
+def is_hidden(finding: Finding) -> bool:
+    """Whether a mask hides the values of the golden tensor from its figures: minus infinity, or a number so far below
+    the largest that no exponential sees it and that makes up the norm."""
+    golden = finding.pair.golden
+    recorded = golden.statistics if golden is not None and finding.measurement.moments is None else None
+    if recorded is None or recorded.max is None or recorded.min is None or not math.isfinite(recorded.max):
+        return False
+    if recorded.min == -math.inf:
+        return True
+    return recorded.min <= MASK and abs(recorded.max) * MASKED_TIMES <= -recorded.min
 
 
 class Movements(NamedTuple):

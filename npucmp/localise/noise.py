@@ -19,7 +19,7 @@ from npucmp.flow.contents import is_few
 from npucmp.flow.operators import OperatorFindings
 from npucmp.localise.condition import Scale, amplification, scale_of
 from npucmp.localise.history import Before, Contribution, Level
-from npucmp.localise.movement import SINGLE, SUMS, Movement, level, movement
+from npucmp.localise.movement import SINGLE, SUMS, Movement, is_hidden, level, movement
 from npucmp.localise.noise_facts import FEW, Facts, reuse, round_offs
 from npucmp.localise.terms import terms
 from npucmp.localise.walk import Walk
@@ -78,6 +78,7 @@ class Noise:
         self._units: Optional[tuple[OperatorFindings, float]] = None  # the operator that was asked for last
         self._now = Before()
         self._chosen: set[int] = set()
+        self._hidden: dict[int, Came] = {}  # by row of an output that a mask hides: what came in there
         self.standing: dict[int, Standing] = {}  # by the row of the operator
 
     def is_asked(self, node: OperatorFindings) -> bool:
@@ -90,7 +91,7 @@ class Noise:
         """Holds an operator against what was seen before it; `walk` knows the tensors written and read before. What it
         adds to that."""
         self._now = now
-        read, came = self._read(node)
+        read, came = self._read(node, walk)
         found = [one for finding, moved in read if (one := self._of_input(node, finding, moved, walk)) is not None]
         for finding in node.outputs if came is not None else ():
             moved = movement(finding)
@@ -100,19 +101,16 @@ class Noise:
             found += [one] if one is not None else []
         if found:
             self.standing[node.row] = max(found, key=lambda one: one.ratio)
+        self._hide(node, came or ())
         if now.moved and any(one.measurement.shapes_differ for one in (*node.inputs, *node.outputs)):
             self._chosen.add(node.row)
         return self._contribution(node, read, came)
 
-    def contribution(self, node: OperatorFindings) -> Optional[Contribution]:
-        """What an operator adds, whatever came before it."""
-        return self._contribution(node, *self._read(node))
-
-    def _read(self, node: OperatorFindings) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
+    def _read(self, node: OperatorFindings, walk: Walk) -> tuple[list[tuple[Finding, Movement]], Optional[list[Came]]]:
         """What it reads, and what that and what it saved bring."""
         read = [(finding, moved) for finding in node.inputs if (moved := movement(finding)) is not None]
         saved = [(one, moved) for one in node.context if (moved := movement(one)) is not None]
-        return read, None if self._is_container(node) else self._came(node, [*read, *saved])
+        return read, None if self._is_container(node) else self._came(node, [*read, *saved], walk)
 
     def is_beyond(self, node: OperatorFindings, root: Root) -> bool:
         """Whether a root that is proven stands on more than statistics that moved no further than the noise: on values,
@@ -157,15 +155,34 @@ class Noise:
         usual = max(self._now.last, self._now.levels, least)
         return self._held(finding, moved, Level(usual, usual).times(NOWHERE))
 
-    def _came(self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]]) -> Optional[list[Came]]:
+    def _came(
+        self, node: OperatorFindings, read: Sequence[tuple[Finding, Movement]], walk: Walk
+    ) -> Optional[list[Came]]:
         """The levels of what an operator reads; None where some of it cannot be told."""
         for finding in (*node.inputs, *node.context):
             if movement(finding) is None and _differs(finding):
                 return None
-        came = [Came(level(one), moved.elements, scale_of(one)) for one, moved in read]
+        came = [self._of_read(one, moved, walk) for one, moved in read]
         if not node.inputs:
             came.append(Came(Level(self._now.unseen, self._now.unseen), 1 << 62))
         return came
+
+    def _of_read(self, finding: Finding, moved: Movement, walk: Walk) -> Came:
+        """What one tensor brings; of one whose values a mask hides, what its operator read."""
+        if is_hidden(finding) and (source := walk.sources.of(finding)) is not None:
+            hidden = self._hidden.get(source.finding.row)
+            if hidden is not None:
+                return hidden._replace(elements=moved.elements)
+        return Came(level(finding), moved.elements, scale_of(finding))
+
+    def _hide(self, node: OperatorFindings, came: Sequence[Came]) -> None:
+        """Notes what came in where a mask hides an output."""
+        shown = [one for one in came if math.isfinite(one.scale.rms) and one.scale.rms]
+        if not shown:
+            return
+        for finding in filter(is_hidden, node.outputs):
+            level = Level(max(one.level.extremes for one in shown), max(one.level.sums for one in shown))
+            self._hidden[finding.row] = Came(level, 0, max((one.scale for one in shown), key=lambda one: one.elements))
 
     def _allowed(self, node: OperatorFindings, finding: Finding, moved: Movement, came: list[Came]) -> Level:
         found, scale = Level(), scale_of(finding)
@@ -174,7 +191,10 @@ class Noise:
             one = each.share(scale.rms) if adds and each.elements <= moved.elements else each.level
             grown = math.sqrt(max(1.0, moved.elements / each.elements))
             found = found.most(Level(one.extremes, one.sums * grown)) if math.isfinite(one.extremes) else found
-        found = found.times(amplification(node))
+        hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
+        found = found.times(
+            max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
+        )
         if node.is_gradient and node.op.has("non-smooth") and not any(_is_mask(one) for one in node.context):
             error = max((one.level.sums for one in came if math.isfinite(one.level.sums)), default=0.0)
             flips = FLIPS * error * moved.elements
@@ -254,6 +274,12 @@ def counted(one: Standing, ascending: Sequence[float]) -> Standing:
     """With how many operators were before it, and how many of them moved as much: these are their movements, sorted."""
     bar = one.moved.each[one.figure] * one.moved.unit
     return one._replace(before=len(ascending), as_much=len(ascending) - bisect_left(ascending, bar))
+
+
+def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
+    """By how much an operator may multiply what came in; of an exponential of what a mask hides, by the values there."""
+    hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
+    return max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
 
 
 def _grown(error: float, elements: int) -> float:
