@@ -277,7 +277,7 @@ def counted(one: Standing, ascending: Sequence[float]) -> Standing:
 
 
 def _amplification(node: OperatorFindings, came: Sequence[Came]) -> float:
-    """By how much an operator may multiply what came in; of an exponential of what a mask hides, by the values there."""
+    """By how much an operator may multiply what came in; an exponential, by the values that a mask hides."""
     hidden = [one.scale for one, finding in zip(came, node.inputs) if is_hidden(finding)]
     return max(1.0, hidden[0].largest) if hidden and node.op.has("exponential") else amplification(node)
 
