@@ -95,7 +95,49 @@ def plain_side(values: list) -> Side:
         maximum=float(max(good)) if good else math.nan,
         total=total(good),
         squares=total([v * v for v in good]),
+        hash=plain_hash(values),
     )
+
+
+WORD, LONG = (1 << 32) - 1, (1 << 64) - 1
+PRIMES, SPREAD = (0x9E3779B1, 0x85EBCA77), 0x9E3779B185EBCA87
+
+
+def plain_hash(values: list) -> int:
+    """The hash of a tensor by whole numbers of Python, element by element."""
+    found = [complex_hash(value) if isinstance(value, complex) else number_hash(value) for value in values]
+    return sum(one & WORD for one in found) & WORD | (sum(one >> 32 for one in found) & WORD) << 32
+
+
+def complex_hash(value: complex) -> int:
+    real, imaginary = number_hash(value.real), number_hash(value.imag)
+    return long_hash(real + imaginary * SPREAD) if imaginary else real
+
+
+def number_hash(value) -> int:
+    """What one number adds, both words packed; the remainder of a whole number is what float64 rounds off."""
+    wide = float(value)
+    try:
+        narrow = struct.unpack("<f", struct.pack("<f", wide))[0]
+    except OverflowError:
+        narrow = math.nan
+    remainder = value - int(wide) if isinstance(value, int) else 0
+    if remainder or narrow != wide == wide:
+        return long_hash(int.from_bytes(struct.pack("<d", wide), "little") + remainder * SPREAD)
+    bits = 0x7FC00000 if wide != wide else int.from_bytes(struct.pack("<f", narrow + 0.0), "little")
+    word = bits * PRIMES[0] & WORD
+    word = (word ^ word >> 16) * PRIMES[1] & WORD
+    top = word >> 15
+    return (word ^ top) | (word * top & WORD) << 32
+
+
+def long_hash(key: int) -> int:
+    low, high = key & WORD, key >> 32 & WORD
+    low, high = (low ^ high) * PRIMES[0] & WORD, high * PRIMES[0] & WORD
+    high ^= low
+    low, high = ((one ^ one >> 15) * PRIMES[1] & WORD for one in (low, high))
+    low ^= high
+    return (low ^ low >> 13) | (high ^ high >> 13) << 32
 
 
 def total(values: list) -> float:
@@ -225,6 +267,23 @@ QUICK = settings(  # several classes inherit a contract: that is what it is for
 VALUES = hnp.arrays(np.float32, st.shared(st.integers(1, 40), key="n"), elements=st.floats(width=32))
 
 
+@st.composite
+def any_bits(draw):
+    """A tensor of any type and an even number of elements, of any bits; some are -0, 0 and small whole numbers."""
+    dtype = numpy_dtype(draw(st.sampled_from(PLAIN)))
+    count = 2 * draw(st.integers(1, 12))
+    if dtype.kind == "b":
+        return np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)))
+    raw = draw(st.binary(min_size=count * dtype.itemsize, max_size=count * dtype.itemsize))
+    x = np.frombuffer(raw, np.uint8).view(dtype).copy()
+    for place in draw(st.lists(st.integers(0, count - 1), max_size=6)):
+        x[place] = draw(st.sampled_from([0.0, -0.0, 1.0, 2.0, 3.0]))
+    return x
+
+
+ANY_BITS = any_bits()
+
+
 class KernelContract:
     """A kernel offers measure_block(x, y, bars, start) → Moments and measure_side(x) → Side."""
 
@@ -295,6 +354,55 @@ class KernelContract:
         x = sample(dtype, 50, 10)
         x = x if dtype in INTEGERS else spoil(x, 11)
         assert_same_side(self.side(x), plain_side(numbers(x)), 50)
+
+    @QUICK
+    @given(ANY_BITS, st.randoms(use_true_random=False))
+    def test_the_hash_is_that_of_the_elements_in_any_order(self, x, chance):
+        rows = x.reshape(2, -1)
+        other = x[chance.sample(range(len(x)), len(x))]
+        with np.errstate(all="ignore"):
+            assert self.side(x).hash == plain_hash(numbers(x))
+            for same in (other, rows.T.reshape(-1), x[::-1].copy()):
+                found = self.measure(x, same)
+                assert found.target.hash == found.golden.hash == self.side(x).hash
+
+    @QUICK
+    @given(ANY_BITS)
+    def test_a_cast_that_loses_nothing_keeps_the_hash(self, x):
+        with np.errstate(all="ignore"):
+            for dtype in PLAIN:
+                if x.dtype.kind == "c" != DTYPES[dtype].kind:
+                    continue
+                other = x.astype(numpy_dtype("float32")) if x.dtype.kind not in "biufc" else x
+                other = other.astype(numpy_dtype(dtype))
+                if all(a == b or (a != a and b != b) for a, b in zip(numbers(x), numbers(other))):
+                    assert self.side(other).hash == self.side(x).hash
+
+    @QUICK
+    @given(ANY_BITS, st.integers(0, 99), st.integers(0, 63))
+    def test_one_bit_of_one_element_changes_the_hash(self, x, place, bit):
+        y, place = x.copy(), place % len(x)
+        octets = y[place : place + 1].view(np.uint8)
+        octets[bit // 8 % len(octets)] ^= 1 if x.dtype == bool else 1 << bit % 8
+        with np.errstate(all="ignore"):
+            found = self.measure(y, x)
+        before, after = numbers(x)[place], numbers(y)[place]
+        same = before == after or (is_nan(before) and is_nan(after))
+        assert is_nan(before) or (found.target.hash == found.golden.hash) == same
+
+    @pytest.mark.parametrize("count", [511, 512, 513, 5000])
+    @pytest.mark.parametrize("dtype", PLAIN)
+    def test_the_hash_of_a_side_does_not_depend_on_the_other(self, dtype, count):
+        """Equal, nearly equal, masked and not finite: each takes another way through a kernel."""
+        x = sample(dtype, count, 12)
+        others = [x.copy(), nearly(x, 13), *([] if dtype in INTEGERS else [spoil(x, 14)])]
+        for y in (*others, x[::-1].copy()):
+            found = self.measure(x, y)
+            assert (found.target.hash, found.golden.hash) == (self.side(x).hash, self.side(y).hash)
+        low = others[1]
+        with np.errstate(over="ignore"):
+            low[::7] = x[::7] = np.array(-1e9, np.float32).astype(x.dtype) if dtype in FLOATS else x[0]
+        assert self.measure(x, low).target.hash == self.side(x).hash == plain_hash(numbers(x))
 
     @QUICK
     @given(VALUES, VALUES, st.lists(st.integers(0, 40), max_size=4))

@@ -56,8 +56,10 @@ def moments(error: float, count: int, chance: random.Random) -> Moments:
     """As of `count` normal numbers, the target so far from the golden."""
     yy = count * chance.uniform(0.8, 1.2)
     low, high, mean = chance.uniform(-5, -3), chance.uniform(3, 5), chance.gauss(0, 0.1)
-    golden = Side(minimum=low, maximum=high, total=mean * count, squares=yy)
-    target = Side(minimum=low * (1 + error), maximum=high * (1 - error), total=mean * count * (1 + error), squares=yy)
+    hashes = [chance.getrandbits(64) for _ in range(2)]
+    golden = Side(minimum=low, maximum=high, total=mean * count, squares=yy, hash=hashes[0])
+    target = Side(minimum=low * (1 + error), maximum=high * (1 - error), total=mean * count * (1 + error), squares=yy,
+                  hash=hashes[1])  # fmt: skip
     if not error:
         return Moments(count, golden, golden, count, equal=count, xx=yy, yy=yy, xy=yy, max_ulp=0,
                        below_1e3=count, below_5e3=count, histogram=(count,) + (0,) * (HISTOGRAM_BINS - 1))  # fmt: skip

@@ -1,8 +1,9 @@
 """The content of a tensor as one number, by which it is found again within its run.
 
 Two tensors of one run with equal content are the same tensor: an output and the inputs that read it, a view, a reshape,
-a transpose. Numbers that dumps hold by chance alike link nothing: constants and zeros, and what people write: 0, 1, a
-half. Without values, the recorded figures or the checksum are the content.
+a transpose, a cast that loses nothing. Where values were measured, their number and their hash are the content
+(measure/kernel/content_hash.py). Numbers that dumps hold by chance alike link nothing: constants and zeros, and what
+people write: 0, 1, a half. Without values, the recorded figures or the checksum are the content.
 """
 
 from __future__ import annotations
@@ -12,10 +13,8 @@ from typing import Optional
 
 from npucmp.flow.row_cache import of_row
 from npucmp.model import Finding, Measurement, TensorRef
-from npucmp.model.moments import Side
 
 TINY = 4  # elements
-SUM_ROUNDING = 1e-9  # sums of one tensor in another order agree to this, relative to their scale
 _MASK = (1 << 64) - 1
 
 
@@ -52,11 +51,11 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
         if side.minimum != side.minimum:
             return 0
         if count < TINY:
-            few = (side.minimum, side.maximum, side.total)
-            return _number(moments.elements, *few) if any(map(is_computed, few)) else 0
+            few = side.minimum, side.maximum, side.total
+            return _number(moments.elements, side.hash) if any(map(is_computed, few)) else 0
         if side.minimum == side.maximum:  # a constant is known again by its error only
             return _number(moments.elements, side.minimum, moments.sum_dd, moments.max_abs) if moments.max_abs else 0
-        return _number(moments.elements, *_figures(side, count))
+        return _number(moments.elements, side.hash)
     recorded = tensor.statistics
     if count < TINY and not (recorded is not None and any(map(is_computed, recorded))):
         return 0
@@ -67,13 +66,6 @@ def _content(measurement: Measurement, tensor: Optional[TensorRef], of_target: b
     if recorded is not None and None not in recorded:
         return _number(count, *recorded)
     return 0
-
-
-def _figures(side: Side, count: int) -> tuple[object, ...]:
-    """Figures that do not depend on the order of elements; sums are rounded, as blocks add them up in another order."""
-    squares = side.squares
-    total = round(side.total / math.sqrt(squares * count) / SUM_ROUNDING) if squares else 0
-    return side.minimum, side.maximum, side.nan, side.posinf, side.neginf, total, float(f"{squares:.9g}")
 
 
 def _number(*parts: object) -> int:

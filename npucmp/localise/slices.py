@@ -1,16 +1,18 @@
 """Tensors of the target that operators read in slices: queries, keys and values of one product. Cutting a tensor is a
-view, which most dumps do not record; the figures of the slices add up to those of the whole.
+view, which most dumps do not record; the hashes of the slices add up to that of the whole.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from functools import reduce
 from itertools import combinations
 from typing import Iterator, NamedTuple, Sequence
 
-from npucmp.flow.contents import SUM_ROUNDING, target_content_of
+from npucmp.flow.contents import target_content_of
 from npucmp.model import Finding, Side
+from npucmp.model.moments import add_hashes
 from npucmp.model.roles import is_output, is_parameter
 
 NEXT = 8  # tensors without a writer, behind an operator, among which its slices are looked for
@@ -54,22 +56,12 @@ def is_read_in_slices(written: Finding, reads: Sequence[Unwritten]) -> bool:
     first = bisect_right(reads, (pair.order, math.inf))
     behind = [one for one in reads[first : first + NEXT] if one.elements < elements]
     return any(
-        sum(one.elements for one in some) == elements and _are_whole(whole, elements, [one.side for one in some])
+        sum(one.elements for one in some) == elements and _are_whole(whole, [one.side for one in some])
         for count in range(2, min(MOST, len(behind)) + 1)
         for some in combinations(behind, count)
     )
 
 
-def _are_whole(whole: Side, elements: int, parts: Sequence[Side]) -> bool:
-    """Whether the figures of the parts are together those of the whole."""
-    if whole.nan or whole.inf or any(one.nan or one.inf for one in parts):
-        return False
-    extremes = min(one.minimum for one in parts), max(one.maximum for one in parts)
-    if extremes != (whole.minimum, whole.maximum):
-        return False
-    total, squares = math.fsum(one.total for one in parts), math.fsum(one.squares for one in parts)
-    return (
-        abs(total - whole.total) <= SUM_ROUNDING * math.sqrt(whole.squares * elements)
-        and abs(squares - whole.squares) <= SUM_ROUNDING * whole.squares
-        and whole.squares > 0
-    )
+def _are_whole(whole: Side, parts: Sequence[Side]) -> bool:
+    """Whether the elements of the parts are together those of the whole."""
+    return whole.squares > 0 and reduce(add_hashes, (one.hash for one in parts)) == whole.hash

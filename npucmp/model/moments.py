@@ -55,6 +55,7 @@ class Merge(Enum):
 
     SUM = "sum"
     SUMS = "sums, place by place"
+    WORD_SUMS = "the sums of its lower and of its higher 32 bits, each modulo 2^32"
     LEAST = "the least"
     MOST = "the most"
     PLACE = "where the field of its name without _index stood that is the most, the first if both are"
@@ -76,6 +77,7 @@ Place = Annotated[int, Kept(Merge.PLACE, "int64_t")]
 Exact = Annotated[Optional[int], Kept(Merge.MOST)]
 Ulp = Annotated[Optional[int], Kept(Merge.MOST, "uint64_t")]
 Bits = Annotated[int, Kept(Merge.MOST, "int64_t")]
+Hash = Annotated[int, Kept(Merge.WORD_SUMS, "uint64_t")]
 Decades = Annotated[tuple[int, ...], Kept(Merge.SUMS, "decades_t")]
 
 
@@ -92,6 +94,8 @@ class Side(NamedTuple):
     nonzero     values that are not zero; -inf where a value needs more than 11 bits, as are the next two
     full_8      values whose 8th significant bit is set: the last one of bfloat16
     full_11     values whose 11th significant bit is set: the last one of float16
+
+    hash is that of all elements in any order, masks among them (measure/kernel/content_hash.py).
     """
 
     nan: Count = 0
@@ -106,10 +110,17 @@ class Side(NamedTuple):
     nonzero: Sum = 0.0
     full_8: Sum = 0.0
     full_11: Sum = 0.0
+    hash: Hash = 0
 
     @property
     def inf(self) -> int:
         return self.posinf + self.neginf
+
+
+def add_hashes(a: int, b: int) -> int:
+    """The hash of the elements of two blocks together."""
+    word = (1 << 32) - 1
+    return ((a + b) & word) | (((a >> 32) + (b >> 32) & word) << 32)
 
 
 Half = Annotated[Side, Kept(Merge.HALF, "side_t")]

@@ -29,7 +29,7 @@ def made(kind, *fields, **more):
 
 
 FIGURES = optional(made(Statistics, *[optional(FLOATS)] * 4))
-SIDES = made(Side, COUNTS, COUNTS, COUNTS, *[FLOATS] * 4, COUNTS, *[FLOATS] * 4)
+SIDES = made(Side, COUNTS, COUNTS, COUNTS, *[FLOATS] * 4, COUNTS, *[FLOATS] * 4, COUNTS)
 MEASURED = made(
     Moments, COUNTS, SIDES, SIDES, *[COUNTS] * 4, *[FLOATS] * 6, FLOATS, PLACES, optional(st.integers(0, 2**66)),
     FLOATS, PLACES, FLOATS, *[COUNTS] * 3, optional(st.integers(0, 2**64 - 1)),

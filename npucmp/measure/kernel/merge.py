@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Callable, Union
 
 from npucmp.model import Moments, Side
-from npucmp.model.moments import FIELDS, SIDE_FIELDS, Merge
+from npucmp.model.moments import FIELDS, SIDE_FIELDS, Merge, add_hashes
 
 Record = Union[Moments, Side]
 
@@ -30,6 +30,10 @@ def _sum(name: str, a: Record, b: Record) -> Any:
 
 def _sums(name: str, a: Record, b: Record) -> tuple[Any, ...]:
     return tuple(x + y for x, y in zip(getattr(a, name), getattr(b, name)))
+
+
+def _word_sums(name: str, a: Record, b: Record) -> int:
+    return add_hashes(getattr(a, name), getattr(b, name))
 
 
 def _best(choose: Callable[[Any, Any], Any]) -> Callable[[str, Record, Record], Any]:
@@ -54,6 +58,7 @@ def _half(name: str, a: Record, b: Record) -> Side:
 _HOW: dict[Merge, Callable[[str, Record, Record], Any]] = {
     Merge.SUM: _sum,
     Merge.SUMS: _sums,
+    Merge.WORD_SUMS: _word_sums,
     Merge.LEAST: _best(min),
     Merge.MOST: _best(max),
     Merge.PLACE: _place,

@@ -22,6 +22,9 @@
 #define BEYOND_SHORT 0x00001fffu
 #define PLACE_8 0x00010000u
 #define PLACE_11 0x00002000u
+#define PRIME32_1 0x9e3779b1u /* those of xxHash, as in content_hash.py */
+#define PRIME32_2 0x85ebca77u
+#define NAN32 0x7fc00000u
 
 #ifdef VERSIONS /* given on the command line */
 #elif defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -64,7 +67,8 @@ enum { NO_ULP = 0, SAME = 1, TO_FLOAT32 = 2, TO_FLOAT16 = 3, TO_BFLOAT16 = 4 };
     ROW(double, last_bit, LEAST) \
     ROW(double, nonzero, SUM) \
     ROW(double, full_8, SUM) \
-    ROW(double, full_11, SUM)
+    ROW(double, full_11, SUM) \
+    ROW(uint64_t, hash, WORD_SUMS)
 
 #define MOMENTS(ROW) \
     ROW(int64_t, elements, SUM) \
@@ -265,6 +269,13 @@ INLINE i32x8 in_order(i32x8 bits, int32_t magnitude) {
 }
 
 INLINE uint32_t ulp32(const int32_t *a, const int32_t *b, int64_t n) {
+    uint32_t signs = 0, apart32 = 0; /* two numbers of one sign are as far apart as their bits */
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t d = (uint32_t)a[i] - (uint32_t)b[i], size = (int32_t)d < 0 ? 0 - d : d;
+        apart32 = size > apart32 ? size : apart32;
+        signs |= (uint32_t)(a[i] ^ b[i]);
+    }
+    if (!(signs >> 31)) return apart32;
     i32x8 most = TOP32;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -390,6 +401,78 @@ INLINE int64_t equal_bits(const void *x, const void *y, int type, int64_t at, in
     return found;
 }
 
+INLINE uint64_t joined(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
+
+/* The sums of the lower and of the higher words of two hashes. */
+INLINE uint64_t add_hash(uint64_t a, uint64_t b) {
+    return joined((uint32_t)a + (uint32_t)b, (uint32_t)(a >> 32) + (uint32_t)(b >> 32));
+}
+
+/* Both words of the hash of four doubles. */
+INLINE u32x8 mix64(u64x4 bits) {
+    u32x8 words = (u32x8)(bits ^ bits >> 32) * PRIME32_1;
+    words ^= (u32x8)((u64x4)words << 32);
+    words = (words ^ words >> 15) * PRIME32_2;
+    words ^= (u32x8)((u64x4)words >> 32);
+    return words ^ words >> 13;
+}
+
+/* The hash of float32 numbers, as content_hash.py says; zeros add nothing. */
+INLINE uint64_t hash_floats(const float *values, int64_t n, int finite) {
+    u32x8 low = {0}, high = {0};
+    int64_t whole = n & ~(int64_t)7;
+    float rest[8] = {0};
+    memcpy(rest, values + whole, (size_t)(n - whole) * sizeof *rest);
+    for (int64_t i = 0; i < n; i += 8) {
+        f32x8 v;
+        memcpy(&v, i < whole ? values + i : rest, sizeof v);
+        u32x8 word = (u32x8)(v + 0.0f); /* -0 is 0 */
+        if (!finite) {
+            u32x8 nan = (u32x8)(v != v);
+            word = (word & ~nan) | (nan & NAN32);
+        }
+        word *= PRIME32_1;
+        word = (word ^ word >> 16) * PRIME32_2;
+        u32x8 top = word >> 15;
+        low += word ^ top;
+        high += word * top;
+    }
+    uint32_t sums[2] = {0, 0};
+    for (int k = 0; k < 8; k++) {
+        sums[0] += low[k];
+        sums[1] += high[k];
+    }
+    return joined(sums[0], sums[1]);
+}
+
+/* The hash of doubles, filled up with zeros. Those that float32 does not hold exactly are zeros in the first sum, and
+ * summed in the second. */
+INLINE uint64_t hash_doubles(const double *wide, float *narrow, int64_t n, int finite) {
+    u32x8 words = {0}; /* lower and higher in turn */
+    i64x4 exact = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        f64x4 v;
+        memcpy(&v, wide + i, sizeof v);
+        f32x4 short_v = __builtin_convertvector(v, f32x4);
+        i64x4 beyond = (__builtin_convertvector(short_v, f64x4) != v) & (v == v);
+        short_v = (f32x4)((i32x4)short_v & ~__builtin_convertvector(beyond, i32x4));
+        memcpy(narrow + i, &short_v, sizeof short_v);
+        words += mix64((u64x4)v) & (u32x8)beyond;
+        exact |= ~beyond;
+    }
+    uint32_t low = words[0] + words[2] + words[4] + words[6], high = words[1] + words[3] + words[5] + words[7];
+    uint64_t hash = joined(low, high);
+    return exact[0] | exact[1] | exact[2] | exact[3] ? add_hash(hash, hash_floats(narrow, n, finite)) : hash;
+}
+
+INLINE uint64_t hash_tile(const void *data, int type, int64_t at, int64_t n, const double *wide, int finite) {
+    float narrow[TILE + LANES];
+    if (type == FLOAT32) return hash_floats((const float *)data + at, n, finite);
+    if (type == FLOAT64) return hash_doubles(wide, narrow, n, finite);
+    for (int64_t i = 0; i < n; i++) narrow[i] = (float)wide[i];
+    return hash_floats(narrow, n, finite);
+}
+
 typedef struct {
     f64x4 low, high, total, squares;
 } side_lanes_t;
@@ -435,6 +518,7 @@ INLINE void add_side(side_t *side, const side_t *tile) {
     if (!(side->maximum >= tile->maximum)) side->maximum = tile->maximum;
     side->total += tile->total;
     side->squares += tile->squares;
+    side->hash = add_hash(side->hash, tile->hash);
 }
 
 /* A tile of the same bits on both sides, with nothing to leave out. */
@@ -645,7 +729,7 @@ INLINE void measure_finite(moments_t *m, scratch_t *room, double xx, double yy, 
 }
 
 /* What a tile with NaN or Inf adds to one side. */
-INLINE void add_any(side_t *side, const double *wide, int64_t n) {
+INLINE void add_any(side_t *side, const double *wide, int64_t n, uint64_t hash) {
     i64x4 nan = {0}, posinf = {0}, neginf = {0};
     f64x4 low = splat(INFINITY), high = splat(-INFINITY), total = splat(0.0), squares = splat(0.0);
     for (int64_t i = 0; i < n; i += LANES) { /* the zeros beyond n are taken for NaN that nobody counts */
@@ -668,6 +752,7 @@ INLINE void add_any(side_t *side, const double *wide, int64_t n) {
     side->posinf += count[1];
     side->neginf += count[2];
     if (count[0] + count[1] + count[2] < n) add_side(side, &tile);
+    side->hash = add_hash(side->hash, hash);
 }
 
 INLINE double squares_of(const double *values, int64_t n) {
@@ -739,6 +824,7 @@ static void begin(moments_t *m) {
 #define LEAST(name) if (block->name < total->name || total->name != total->name) total->name = block->name;
 #define MOST(name) if (block->name > total->name || total->name != total->name) total->name = block->name;
 #define PLACE(name) /* goes before the field that it is the place of */
+#define WORD_SUMS(name) total->name = add_hash(total->name, block->name);
 #define SUMS(name) for (int k = 0; k < BINS; k++) total->name[k] += block->name[k];
 #define HALF(name) join_sides(&total->name, &block->name);
 
@@ -769,11 +855,13 @@ INLINE void count_equal(moments_t *m, const float *values, int64_t n) {
 
 INLINE void farther_of(moments_t *m, uint64_t ulp) { m->max_ulp = ulp > m->max_ulp ? ulp : m->max_ulp; }
 
-/* A tile as doubles, and finite_side() of it. */
+/* A tile as doubles, and finite_side() and the hash of it. */
 INLINE int widen_side(side_t *side, double *into, const void *data, int type, int64_t at, int64_t n,
                       const float *table) {
     widen(into, data, type, at, n, table);
-    return finite_side(side, into, n);
+    int fine = finite_side(side, into, n);
+    side->hash = fine ? hash_tile(data, type, at, n, into, 1) : hash_tile(data, type, at, n, into, 0);
+    return fine;
 }
 
 VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t start, const bars_t *bars,
@@ -813,8 +901,8 @@ VERSIONS void npucmp_measure(const void *x, const void *y, int64_t n, int64_t st
             if (single) count_bits(&out->target, (const float *)x + at, some);
             if (single) count_bits(&out->golden, (const float *)y + at, some);
         } else {
-            add_any(&out->target, room.x, some);
-            add_any(&out->golden, room.y, some);
+            add_any(&out->target, room.x, some, target.hash);
+            add_any(&out->golden, room.y, some, golden.hash);
             int64_t kept = gather(out, &room, some, low, bars);
             if (bars->ulp) farther_of(out, gathered_ulp(x, y, &room, at, kept, bars));
             double xx = squares_of(room.x, kept), yy = squares_of(room.y, kept);
@@ -834,9 +922,8 @@ VERSIONS void npucmp_side(const void *x, int64_t n, int32_t type, const float *t
     out->last_bit = INFINITY;
     for (int64_t at = 0; at < n; at += TILE) {
         int64_t some = n - at < TILE ? n - at : TILE;
-        widen(wide, x, type, at, some, table);
         side_t tile;
-        if (finite_side(&tile, wide, some)) add_side(out, &tile);
-        else add_any(out, wide, some);
+        if (widen_side(&tile, wide, x, type, at, some, table)) add_side(out, &tile);
+        else add_any(out, wide, some, tile.hash);
     }
 }

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Optional, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from npucmp.measure.kernel.content_hash import content_hash
 from npucmp.measure.kernel.masks import NONE_UNSEEN, Masks, masks_of
 from npucmp.model import HISTOGRAM_BINS, Moments, Side
 from npucmp.model.dtypes import Dtype, lookup, narrower, numpy_dtype
@@ -63,7 +64,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
         if same is not None and same.all():
             return _equal_block(x, bars)
         wide_x, wide_y = widen(x), widen(y)
-        target, golden = _side(wide_x), _side(wide_y)
+        target, golden = _side(x, wide_x), _side(y, wide_y)
         keep, mask, mismatched = _comparable(wide_x, wide_y, target, golden, bars)
         masked, masked_equal, masked_outside = _of_masks(wide_x, wide_y, mask, bars)
         if keep is not None:
@@ -106,7 +107,7 @@ def measure_block(x: Array, y: Array, bars: Bars, start: int = 0) -> Moments:
 def measure_side(x: Array) -> Side:
     """One side's half alone, for a tensor without a partner."""
     with np.errstate(all="ignore"):
-        return _side(widen(x))
+        return _side(x, widen(x))
 
 
 def widen(x: Array) -> Array:
@@ -137,7 +138,7 @@ def _bits(x: Array) -> Array:
 def _equal_block(x: Array, bars: Bars) -> Moments:
     """The common case in a healthy run: nothing to subtract, one side measured serves both."""
     wide, count = widen(x), len(x)
-    side = _side(wide)
+    side = _side(x, wide)
     keep, mask, _ = _comparable(wide, wide, side, side, bars)
     masked = 0 if mask is None else int(np.count_nonzero(mask))
     if keep is not None:
@@ -163,7 +164,8 @@ def _equal_block(x: Array, bars: Bars) -> Moments:
     )
 
 
-def _side(wide: Array) -> Side:
+def _side(x: Array, wide: Array) -> Side:
+    hashed = content_hash(wide, _remainder(x, wide) if _is_long(x) else None)
     values = np.abs(wide) if wide.dtype.kind == "c" else wide
     finite = np.isfinite(values)
     nan = posinf = neginf = 0
@@ -174,9 +176,16 @@ def _side(wide: Array) -> Side:
         posinf -= int(np.count_nonzero(finite)) if wide.dtype.kind == "c" else 0
         values = values[finite]
     if not len(values):
-        return Side(nan, posinf, neginf)
+        return Side(nan, posinf, neginf, hash=hashed)
     return Side(
-        nan, posinf, neginf, float(values.min()), float(values.max()), float(values.sum()), _dot(values, values)
+        nan,
+        posinf,
+        neginf,
+        float(values.min()),
+        float(values.max()),
+        float(values.sum()),
+        _dot(values, values),
+        hash=hashed,
     )
 
 

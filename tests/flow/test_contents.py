@@ -1,0 +1,70 @@
+"""Which tensors of a run are the same by their content."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from npucmp.flow.contents import golden_content, target_content
+from npucmp.measure.kernel.content_hash import content_hash
+from npucmp.measure.kernel.native import measure_block
+from npucmp.measure.kernel.numpy_kernel import bars_for
+from npucmp.model import Measurement, Pair, TensorRef
+
+X = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
+SHORT = X.astype(ml_dtypes.bfloat16)
+
+
+def content(golden, target=None):
+    """The content of a golden tensor, measured beside itself or a target."""
+    sides = golden if target is None else target, golden
+    refs = [TensorRef("output:0", one.dtype.name, one.shape, file="x.npy") for one in sides]
+    flat = [np.ascontiguousarray(one).reshape(-1) for one in sides]
+    moments = measure_block(*flat, bars_for(refs[0].dtype, refs[1].dtype, 0.0, 0.0))
+    one = Measurement(Pair(0, "output:0", None, None, *refs), moments)
+    assert target_content(one) == golden_content(one) or target is not None
+    return golden_content(one)
+
+
+def changed(x, by):
+    y = x.copy()
+    y.flat[3] = np.nextafter(y.flat[3], np.float32(by))
+    return y
+
+
+@pytest.mark.parametrize(
+    "other", [X.T, X[::-1], X.reshape(3, 16), X.astype(np.float64), np.where(X < 9, X, np.float32(0))]
+)
+def test_the_same_elements_are_the_same_tensor(other):
+    assert content(other) == content(X) == content(X, changed(X, 9)) != 0
+
+
+def test_a_cast_is_the_same_tensor_if_nothing_was_lost():
+    assert content(SHORT.astype(np.float32)) == content(SHORT) != content(X)
+    whole = np.arange(40, dtype=np.int64) * 1_000_003
+    assert content(whole) == content(whole.astype(np.float64)) != content(whole.astype(np.float32))
+
+
+@pytest.mark.parametrize("other", [changed(X, 9), changed(X, -9), -X, X[:5], np.append(X, np.float32(0))])
+def test_another_element_is_another_tensor(other):
+    assert content(other) not in (0, content(X))
+
+
+@pytest.mark.parametrize(
+    "other", [np.zeros(9, np.float32), np.ones(9, np.float32), np.full(9, np.nan, np.float32), np.array([0.5, 2.0])]
+)
+def test_what_dumps_hold_by_chance_alike_has_no_content(other):
+    assert content(other) == 0
+
+
+def test_few_computed_numbers_have_one():
+    assert content(X[0, :2]) not in (0, content(X[0, 1:3]))
+
+
+@pytest.mark.parametrize("step", [1.0, 2.0**-9, 2.0**-20])
+def test_no_two_pairs_of_neighbouring_numbers_have_equal_hashes(step):
+    """By their sums alone, most of them would."""
+    hashes = np.array([content_hash(np.array([1.0 + step * place])) for place in range(700)], np.uint64)
+    low, high = hashes.astype(np.uint32), (hashes >> np.uint64(32)).astype(np.uint32)
+    one, other = np.triu_indices(len(hashes))
+    both = np.stack([low[one] + low[other], high[one] + high[other]], axis=1)
+    assert len(np.unique(both, axis=0)) == len(both)
