@@ -23,6 +23,7 @@ from typing import Iterator, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
+from npucmp.localise.recorded_graph import RecordedGraph
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
@@ -34,6 +35,10 @@ NO_TENSORS = "the record of one side holds no tensors"
 def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: Optional[ReadContext]) -> Coverage:
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
+    excluded = sum(pair.golden is not None for pair in left_out)
+    graph = RecordedGraph.of(findings)
+    if graph is not None:
+        return _coverage_of_figures(findings, graph, excluded)
     golden, open_rows = _sorted(findings)
     bare = [*_bare_records(findings)]
     if open_rows:
@@ -43,7 +48,6 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
     is_open = {row.finding.row for row in open_rows}
     unread = [one for one in findings if one.pair.golden is None and one.verdict is Verdict.UNREADABLE]
     covered = sum(row.elements or 0 for row in golden if row.finding.row not in is_open)
-    excluded = sum(pair.golden is not None for pair in left_out)
     listed = [*map(_open_tensor, open_rows), *bare, *(_open_tensor(GoldenRow.of(one)) for one in unread)]
     return Coverage(
         covered,
@@ -54,6 +58,15 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         excluded,
         tuple(listed[:LISTED]),
     )
+
+
+def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:
+    """The coverage where every tensor has a partner, and the dumps recorded figures alone."""
+    left = graph.open_rows()
+    missed = sum(graph.elements[at] for at in left)
+    covered = sum(graph.elements[at] for at in graph.golden) - missed
+    first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:LISTED])
+    return Coverage(covered, missed, len(left), 0, len(graph.undecided) - len(left), excluded, first)
 
 
 def _open_tensor(row: GoldenRow) -> OpenTensor:

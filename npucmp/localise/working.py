@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from typing import Iterable, Mapping, NamedTuple, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from npucmp.flow.operators import OperatorFindings, nodes_of
-from npucmp.judge.precision import Precision, kept_round_off, quantised, round_off_of
+from npucmp.judge.precision import Precision, coarser_round_off, kept_round_off, quantised, round_off_of
 from npucmp.localise.producers import Source, Trail
 from npucmp.model import Finding, Measurement, Pair, Verdict
 from npucmp.model.dtypes import lookup
@@ -34,7 +34,11 @@ class Working(NamedTuple):
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
     kept = _kept(measurements)
-    kinds = {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)} - {Precision()}
+    bare = [one for one in measurements if one.moments is None]
+    kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
+    if len(bare) < len(measurements):
+        kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
+    kinds.discard(Precision())
     if len(kinds) <= 1 and not reduced:  # most runs: nothing to follow
         only = kinds.pop() if kinds else Precision()
         return [Working(only, only)] * len(measurements)
@@ -51,7 +55,8 @@ def _kept(measurements: Sequence[Measurement]) -> dict[int, float]:
     Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
     that were moved) were rounded at another time: they show it only in a run that computes in 16 bits.
     """
-    found = {row: round_off for row, one in enumerate(measurements) if (round_off := kept_round_off(one))}
+    valued = [(row, one) for row, one in enumerate(measurements) if one.moments is not None]
+    found = {row: round_off for row, one in valued if (round_off := kept_round_off(one))}
     if not found:
         return {}
     groups: tuple[list[int], ...] = ([], [], [])  # computed, other data, parameters
@@ -89,15 +94,29 @@ def work_in_other_types(measurements: Sequence[Measurement]) -> bool:
 
 def count_types(measurements: Sequence[Measurement]) -> tuple[int, int]:
     """How many of the float tensors have another type on the other side, and how many there are."""
-    kinds = [kind for one in measurements if (kind := float_types(one.pair))]
-    return sum(len(kind) > 1 for kind in kinds), len(kinds)
+    counts = [(len(kinds), many) for types, many in _types(measurements).items() if (kinds := _float_types(*types))]
+    return sum(many for kinds, many in counts if kinds > 1), sum(many for _, many in counts)
+
+
+_Types = Tuple[Optional[str], Optional[str]]  # of target and golden, None where a side has no tensor
+
+
+def _types(measurements: Sequence[Measurement]) -> Counter[_Types]:
+    """The types of all pairs, and how many pairs have them."""
+    sides = [(one.pair.target, one.pair.golden) for one in measurements]
+    return Counter([(target and target.dtype, golden and golden.dtype) for target, golden in sides])
 
 
 def float_types(pair: Pair) -> set[str]:
     """The float types of a pair; none where a side has none."""
-    names = [tensor.dtype for tensor in (pair.target, pair.golden) if tensor is not None]
-    rows = [lookup(name) for name in names]
-    return set(names) if len(names) == 2 and all(row and row.round_off for row in rows) else set()
+    return _float_types(pair.target and pair.target.dtype, pair.golden and pair.golden.dtype)
+
+
+def _float_types(target: Optional[str], golden: Optional[str]) -> set[str]:
+    if target is None or golden is None:
+        return set()
+    rows = lookup(target), lookup(golden)
+    return {target, golden} if all(row and row.round_off for row in rows) else set()
 
 
 class _Flow:
