@@ -192,7 +192,7 @@ def _contents(findings: Sequence[Finding], goldens: Sequence[TensorRef], element
     if None in [*chain.from_iterable(figures)] or any(map(attrgetter("checksum"), goldens)):
         return [content_of(one) or (at,) for at, one in enumerate(findings)]
     found: list[Hashable] = [hash((many, *some)) for many, some in zip(elements, figures)]
-    for at, (many, some) in enumerate(zip(elements, figures)):
-        if many < TINY or some.max == some.min or not math.isfinite(sum(some)):  # type: ignore[arg-type]
+    for at, (many, (most, least, mean, norm)) in enumerate(zip(elements, figures)):
+        if many < TINY or most == least or not math.isfinite(most + least + mean + norm):  # type: ignore[operator]
             found[at] = content_of(findings[at]) or (at,)
     return found

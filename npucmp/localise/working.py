@@ -33,9 +33,9 @@ class Working(NamedTuple):
 
 def working_precisions(measurements: Sequence[Measurement], reduced: bool = False) -> list[Working]:
     """For each measurement, in graph order. reduced: float32 products were computed with HF32 or TF32."""
-    kept = _kept(measurements)
     bare = [one for one in measurements if one.moments is None]
     kinds = {_of_types(coarser_round_off(*filter(None, types))) for types in _types(bare)}
+    kept = _kept(measurements) if len(bare) < len(measurements) else {}
     if len(bare) < len(measurements):
         kinds |= {own_precision(one, kept.get(row, 0.0)) for row, one in enumerate(measurements)}
     kinds.discard(Precision())
@@ -55,8 +55,7 @@ def _kept(measurements: Sequence[Measurement]) -> dict[int, float]:
     Values that an operator computes show to which type it rounds. All others (weights, inputs of the network, values
     that were moved) were rounded at another time: they show it only in a run that computes in 16 bits.
     """
-    valued = [(row, one) for row, one in enumerate(measurements) if one.moments is not None]
-    found = {row: round_off for row, one in valued if (round_off := kept_round_off(one))}
+    found = {row: round_off for row, one in enumerate(measurements) if (round_off := kept_round_off(one))}
     if not found:
         return {}
     groups: tuple[list[int], ...] = ([], [], [])  # computed, other data, parameters
