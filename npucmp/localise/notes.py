@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
+from itertools import chain
+from operator import ne
 from typing import Iterator, Optional, Sequence
 
 from npucmp.judge.precision import round_off_of
@@ -92,7 +95,8 @@ def _extremes_alone(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _lack_sums(tensors: Sequence[Optional[TensorRef]]) -> bool:
     """Whether most tensors of which a dump records sums have none."""
-    if all(one is None or one.statistics is None or one.statistics.norm is not None for one in tensors):
+    recorded = [one.statistics for one in tensors if one is not None and one.statistics is not None]
+    if None not in [one.norm for one in recorded]:
         return False
     some = [one.has_sums for one in tensors if one is not None]
     return some.count(False) > some.count(True)
@@ -100,6 +104,11 @@ def _lack_sums(tensors: Sequence[Optional[TensorRef]]) -> bool:
 
 def _not_a_number(findings: Sequence[Finding]) -> Iterator[str]:
     """NaN on both sides at the same places: they agree, and neither is right."""
+    goldens = [one.measurement.pair.golden for one in findings]
+    figures = chain.from_iterable([one.statistics for one in goldens if one is not None and one.statistics])
+    valued = any(one.measurement.moments for one in findings)
+    if not valued and math.isfinite(sum(filter(None, figures))):
+        return
     both = [one.pair for one in findings if one.verdict in (Verdict.MATCH, Verdict.UNKNOWN) and _has_nan_twice(one)]
     if both:
         first = f"{both[0].operator.name} {both[0].slot}"
@@ -111,15 +120,8 @@ def _has_nan_twice(finding: Finding) -> bool:
     moments, pair = finding.measurement.moments, finding.pair
     if moments is not None:
         return bool(moments.target.nan and moments.golden.nan) and not is_meaningless(pair)
-    return _has_nan(pair.golden) and _has_nan(pair.target)
-
-
-def _has_nan(tensor: Optional[TensorRef]) -> bool:
-    """Whether a recorded figure is NaN, which is not itself."""
-    if tensor is None or tensor.statistics is None:
-        return False
-    most, least, mean, norm = tensor.statistics
-    return most != most or least != least or mean != mean or norm != norm
+    recorded = [tensor.statistics for tensor in (pair.target, pair.golden) if tensor and tensor.statistics]
+    return len(recorded) == 2 and all(any(map(ne, one, one)) for one in recorded)  # NaN alone is not itself
 
 
 def _dtypes(findings: Sequence[Finding], roots: Sequence[Root]) -> Iterator[str]:
