@@ -19,15 +19,17 @@ is compared, they lead elsewhere, and the stretch stays open.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Iterator, Optional, Sequence
+from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 from npucmp.dump.context import ReadContext
 from npucmp.localise.golden_rows import GoldenRow
-from npucmp.localise.recorded_graph import RecordedGraph
 from npucmp.model import DECIDED, Finding, Pair, Verdict
 from npucmp.model.coverage import LISTED, Coverage, OpenTensor
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.roles import is_argument, is_meaningless
+
+if TYPE_CHECKING:
+    from npucmp.localise.recorded_graph import RecordedGraph
 
 NO_TENSORS = "the record of one side holds no tensors"
 
@@ -36,7 +38,7 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
     """The coverage of one step and rank, for judged findings in merged graph order and pairs that the user excluded.
     Within `context` tensors of operators that one side has alone are measured; without it their names decide."""
     excluded = sum(pair.golden is not None for pair in left_out)
-    graph = RecordedGraph.of(findings)
+    graph = _recorded_graph(findings)
     if graph is not None:
         return _coverage_of_figures(findings, graph, excluded)
     golden, open_rows = _sorted(findings)
@@ -58,6 +60,14 @@ def coverage_of(findings: Sequence[Finding], left_out: Sequence[Pair], context: 
         excluded,
         tuple(listed[:LISTED]),
     )
+
+
+def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:
+    if any(one.measurement.moments is not None for one in findings):
+        return None
+    from npucmp.localise.recorded_graph import RecordedGraph
+
+    return RecordedGraph.of(findings)
 
 
 def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:

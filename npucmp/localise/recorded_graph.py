@@ -57,11 +57,10 @@ class RecordedGraph:
 
     @classmethod
     def of(cls, findings: Sequence[Finding]) -> Optional[RecordedGraph]:
-        """The graph of judged findings in merged graph order. None where a tensor has no partner in the same slot,
-        values, or the name of its producer, and where one is unreadable."""
-        measurements = [one.measurement for one in findings]
-        pairs = [one.pair for one in measurements]
-        if not pairs or any(map(attrgetter("moments"), measurements)):
+        """The graph of judged findings without values, in merged graph order. None where a tensor has no partner in the
+        same slot, a file on the golden side or the name of its producer, and where one is unreadable."""
+        pairs = [one.measurement.pair for one in findings]
+        if not pairs:
             return None
         columns = [*zip(*pairs)]
         slots, (targets, goldens) = columns[1], columns[4:6]
