@@ -73,8 +73,8 @@ def _recorded_graph(findings: Sequence[Finding]) -> Optional[RecordedGraph]:
 def _coverage_of_figures(findings: Sequence[Finding], graph: RecordedGraph, excluded: int) -> Coverage:
     """The coverage where every tensor has a partner, and the dumps recorded figures alone."""
     left = graph.open_rows()
-    missed = sum(graph.elements[at] for at in left)
-    covered = sum(graph.elements[at] for at in graph.golden) - missed
+    missed = sum(map(graph.elements.__getitem__, left))
+    covered = sum(map(graph.elements.__getitem__, graph.golden)) - missed
     first = tuple(_open_tensor(GoldenRow.of(findings[at])) for at in left[:LISTED])
     return Coverage(covered, missed, len(left), 0, len(graph.undecided) - len(left), excluded, first)
 

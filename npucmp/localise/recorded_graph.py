@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from itertools import chain
-from operator import attrgetter
-from typing import Any, Hashable, NamedTuple, Optional, Sequence
+from typing import Any, Hashable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from npucmp.flow.contents import TINY, content_of
 from npucmp.localise.golden_graph import SCALAR, hands_on, lost_outputs
-from npucmp.model import DECIDED, Finding, Operator, Pair, Statistics, TensorRef, Verdict
+from npucmp.model import DECIDED, Finding, Operator, Pair, TensorRef, Verdict
 from npucmp.model.finding import MEANINGLESS
 from npucmp.model.optypes import is_gradient
 from npucmp.model.roles import is_argument, is_meaningless, is_output, is_parameter
 
 _NOWHERE = -1  # before the first operator
-_NOTHING = Statistics()
 
 
 class _Roles(NamedTuple):
@@ -32,19 +30,19 @@ class _Roles(NamedTuple):
     meaningless: list[bool]
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], slots: Sequence[str], ranges: Sequence[range]) -> _Roles:
+    def of(cls, pairs: Sequence[Pair], slots: Sequence[str], ranges: Iterable[tuple[int, int]]) -> _Roles:
         """The roles by row; operators of one type whose tensors have the same slots are asked once."""
-        found, known = cls([], [], []), dict[Hashable, Any]()
-        for rows in ranges:
-            operator, some = pairs[rows.start].operator, slice(rows.start, rows.stop)
-            key = operator.op_type, operator.phase, slots[some]
+        known: dict[Hashable, Any] = {}
+        found = []
+        for start, end in ranges:
+            operator = pairs[start].operator
+            key = operator.op_type, operator.phase, slots[start:end]
             roles = known.get(key)
             if roles is None:
                 functions = is_output, is_parameter, is_meaningless
-                roles = known[key] = [[*map(function, pairs[some])] for function in functions]
-            for column, more in zip(found, roles):
-                column += more
-        return found
+                roles = known[key] = [[*map(function, pairs[start:end])] for function in functions]
+            found.append(roles)
+        return cls(*([*chain.from_iterable(column)] for column in zip(*found)))
 
 
 class RecordedGraph:
@@ -62,53 +60,59 @@ class RecordedGraph:
         pairs = [one.measurement.pair for one in findings]
         if not pairs:
             return None
-        columns = [*zip(*pairs)]
-        slots, (targets, goldens) = columns[1], columns[4:6]
-        if not all(map(all, columns[1:6])):
+        orders, slots, *sides = [*zip(*pairs)][:6]
+        if not all(map(all, (slots, *sides))):
             return None
-        if any(tuple([one.slot for one in some]) != slots for some in (targets, goldens)):
+        _, golden_ops, targets, goldens = sides
+        tensors = dict(zip(TensorRef._fields, zip(*goldens)))
+        if tensors["slot"] != slots or tuple([one.slot for one in targets]) != slots:
             return None
-        if any(any(map(attrgetter(name), goldens)) for name in ("source", "file", "payload")):
+        if any(any(tensors[name]) for name in ("source", "file", "payload")):
             return None
-        verdicts = [one.verdict for one in findings]
-        return None if Verdict.UNREADABLE in {*verdicts} else cls(findings, pairs, columns, verdicts)
+        if Verdict.UNREADABLE in {one.verdict for one in findings}:
+            return None
+        return cls(findings, pairs, orders, golden_ops, tensors)
 
     def __init__(
         self,
         findings: Sequence[Finding],
         pairs: Sequence[Pair],
-        columns: Sequence[tuple[Any, ...]],
-        verdicts: Sequence[Verdict],
+        orders: Sequence[int],
+        operators: Sequence[Operator],
+        tensors: Mapping[str, Sequence[Any]],
     ) -> None:
-        orders, slots, targets, self._operators, _, self._goldens = columns[:6]
-        self._pairs = pairs
-        shapes = [one.shape for one in self._goldens]
-        sizes = {shape: math.prod(shape) for shape in {*shapes}}
-        self.elements = [*map(sizes.__getitem__, shapes)]
+        """operators, tensors: those of the golden by row, tensors by field."""
+        self._pairs, self._operators, self._dtypes = pairs, operators, tensors["dtype"]
+        sizes = {shape: math.prod(shape) for shape in {*tensors["shape"]}}
+        self.elements = [*map(sizes.__getitem__, tensors["shape"])]
         starts = [at for at, order in enumerate(orders) if not at or order != orders[at - 1]]
-        self._ranges = [*map(range, starts, [*starts[1:], len(orders)])]  # rows of each operator
+        ends = [*starts[1:], len(orders)]
+        self._ranges = [*map(range, starts, ends)]  # rows of each operator
         self._number = [number for number, rows in enumerate(self._ranges) for _ in rows]  # of its operator, by row
-        self._is_gradient = [is_gradient(self._operators[start]) for start in starts]  # by operator
-        self._roles = _Roles.of(pairs, slots, self._ranges)
-        exempt = {at for at, means_nothing in enumerate(self._roles.meaningless) if means_nothing}
-        exempt |= {at for at, one in enumerate(findings) if one.rule in MEANINGLESS}
-        takes = [rows for rows in self._ranges if targets[rows.start].arguments]
-        exempt |= {at for rows in takes for at in rows if is_argument(pairs[at])}
-        is_decided = [verdict in DECIDED for verdict in verdicts]
-        sized = [at for at, many in enumerate(self.elements) if many]
-        self.golden = [at for at in sized if is_decided[at] or at not in exempt]
-        self.undecided = [at for at in self.golden if not is_decided[at]]
-        self._accountable = {*self.golden}
-        self._decided = self._accountable.difference(self.undecided)
-        self._content = _contents(findings, self._goldens, self.elements)
+        self._is_gradient = [is_gradient(operators[start]) for start in starts]  # by operator
+        self._roles = _Roles.of(pairs, tensors["slot"], zip(starts, ends))
+        self._is_decided = [one.verdict in DECIDED for one in findings]
+        exempt = self._exempt([one.rule for one in findings])
+        known = enumerate(zip(self.elements, self._is_decided))
+        self.golden = [at for at, (many, is_decided) in known if many and (is_decided or at not in exempt)]
+        self.undecided = [at for at in self.golden if not self._is_decided[at]]
+        self._content = _contents(findings, tensors, self.elements)
         self._rows: dict[Hashable, list[int]] = defaultdict(list)  # by content
         for at in self.golden:
             self._rows[self._content[at]].append(at)
-        self._compared = {self._content[at] for at in self._decided}
+        self._compared = {self._content[at] for at in self.golden if self._is_decided[at]}
+
+    def _exempt(self, rules: Sequence[str]) -> set[int]:
+        """The rows whose content is undefined, or that hold an argument; `rules` decided them."""
+        exempt = {at for at, means_nothing in enumerate(self._roles.meaningless) if means_nothing}
+        if not {*rules}.isdisjoint(MEANINGLESS):
+            exempt |= {at for at, rule in enumerate(rules) if rule in MEANINGLESS}
+        takes = [rows for rows in self._ranges if self._operators[rows.start].arguments]
+        return exempt | {at for rows in takes for at in rows if is_argument(self._pairs[at])}
 
     def open_rows(self) -> list[int]:
         """The undecided rows that no compared tensor accounts for."""
-        if not self._decided:
+        if not self._compared:
             return self.undecided
         left = [at for at in self.undecided if self._content[at] not in self._compared or not self._is_again(at)]
         loose: dict[int, list[Hashable]] = defaultdict(list)  # contents of open rows, by operator
@@ -122,7 +126,7 @@ class RecordedGraph:
                 seen |= contents
                 if self._is_closed(contents, operators):
                     interior.update(row for one in contents for row in self._rows[one])
-        return [at for at in left if at not in interior or lost_outputs(self._pairs[at])]
+        return [at for at in left if at not in interior or lost_outputs(self._pairs[at])] if interior else left
 
     def _is_again(self, at: int) -> bool:
         """Whether a row holds what a compared row holds."""
@@ -133,20 +137,20 @@ class RecordedGraph:
         operator, content = self._operators[at], self._content[at]
         if hands_on(operator):
             return True
-        read = [row for row in self._rows[content] if row in self._decided and not self._roles.outputs[row]]
+        read = [row for row in self._rows[content] if self._is_decided[row] and not self._roles.outputs[row]]
         if max((self._operators[row].order for row in read), default=_NOWHERE) > operator.order:
             return True
         return operator.phase == "backward" and any(self._number[row] == self._number[at] for row in read)
 
     def _stretch(self, start: Hashable, loose: dict[int, list[Hashable]]) -> tuple[set[Hashable], set[int]]:
         """Open contents that operators connect, and these operators."""
-        number, is_gradient, rows = self._number, self._is_gradient, self._rows
-        forward = any(not is_gradient[number[at]] for at in rows[start])
+        number, is_backward, rows = self._number, self._is_gradient, self._rows
+        forward = any(not is_backward[number[at]] for at in rows[start])
         contents, operators, todo = {start}, set[int](), [start]
         while todo:
             for at in rows[todo.pop()]:
                 one = number[at]
-                if one in operators or (forward and is_gradient[one]):
+                if one in operators or (forward and is_backward[one]):
                     continue  # what a backward reads of the forward is closed by what the forward makes of it
                 operators.add(one)
                 for other in loose[one]:
@@ -159,7 +163,8 @@ class RecordedGraph:
         """Whether all that enters and leaves a stretch was compared."""
         if not all(map(self._is_inside, contents)):
             return False
-        rows = [[at for at in self._ranges[one] if at in self._accountable] for one in operators]
+        golden = {*self.golden}
+        rows = [[at for at in self._ranges[one] if at in golden] for one in operators]
         outputs, parameters = self._roles.outputs, self._roles.parameters
         if not all(self._operators[some[0]].reads_recorded and any(outputs[at] for at in some) for some in rows):
             return False
@@ -170,7 +175,7 @@ class RecordedGraph:
         rows, outputs = self._rows[content], self._roles.outputs
         writers = [at for at in rows if outputs[at]]
         if not writers:
-            return all(self.elements[at] == SCALAR or self._goldens[at].dtype == "bool" for at in rows)
+            return all(self.elements[at] == SCALAR or self._dtypes[at] == "bool" for at in rows)
         first = min(writers, key=self._order)
         forward = not self._is_backward(first)
         readers = [at for at in rows if not outputs[at] and not (forward and self._is_backward(at))]
@@ -178,20 +183,21 @@ class RecordedGraph:
 
     def _order(self, at: int) -> int:
         """The place of the operator of a row in the golden run."""
-        operator: Operator = self._operators[at]
-        return operator.order
+        return self._operators[at].order
 
     def _is_backward(self, at: int) -> bool:
         return self._is_gradient[self._number[at]]
 
 
-def _contents(findings: Sequence[Finding], goldens: Sequence[TensorRef], elements: Sequence[int]) -> list[Hashable]:
+def _contents(
+    findings: Sequence[Finding], tensors: Mapping[str, Sequence[Any]], elements: Sequence[int]
+) -> list[Hashable]:
     """The content of each golden tensor; where it is not known, one of its own."""
-    figures = [one.statistics or _NOTHING for one in goldens]
-    if None in [*chain.from_iterable(figures)] or any(map(attrgetter("checksum"), goldens)):
+    if any(tensors["checksum"]) or not all(tensors["statistics"]):
         return [content_of(one) or (at,) for at, one in enumerate(findings)]
-    found: list[Hashable] = [hash((many, *some)) for many, some in zip(elements, figures)]
-    for at, (many, (most, least, mean, norm)) in enumerate(zip(elements, figures)):
-        if many < TINY or most == least or not math.isfinite(most + least + mean + norm):  # type: ignore[operator]
+    found: list[Hashable] = [*map(hash, zip(elements, tensors["statistics"]))]
+    for at, (many, (most, least, mean, norm)) in enumerate(zip(elements, tensors["statistics"])):
+        is_whole = not (most is None or least is None or mean is None or norm is None)
+        if many < TINY or most == least or not is_whole or not math.isfinite(most + least + mean + norm):
             found[at] = content_of(findings[at]) or (at,)
     return found
